@@ -1,0 +1,54 @@
+# Two commands on a machine with Python 3.11 or newer, make and gcc:
+#   make demo   an atlas of the bundled model; the last line names the report
+#   make test   everything that is checked before a change is kept
+# A Python of another name: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
+# Two workers of pytest with one thread each are faster than one with two.
+WORKERS ?= 2
+
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+.PHONY: demo test lint types contracts pytest clean
+
+demo: $(VENV)/.installed
+	@$(BIN)/headscope atlas pocket
+
+test: lint types contracts pytest
+
+lint: $(VENV)/.installed-for-tests
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+
+types: $(VENV)/.installed-for-tests
+	$(BIN)/mypy
+
+contracts: $(VENV)/.installed-for-tests
+	$(BIN)/lint-imports
+
+pytest: $(VENV)/.installed-for-tests
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+
+# torch comes first and alone: where any version will do, pip takes the newest build, which brings
+# gigabytes of CUDA libraries along.
+$(VENV)/.torch: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
+	  "headscope needs Python 3.11 or newer; name one: make PYTHON=python3.12 demo")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) $(TORCH)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
+	$(PIP) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-for-tests: $(VENV)/.installed
+	$(PIP) -c constraints.txt -e '.[data,eflomal,llm,device-map,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

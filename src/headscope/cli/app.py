@@ -1,0 +1,100 @@
+"""The command `headscope`: its tree of commands, and what every error becomes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from headscope.cli import (
+    align,
+    architectures,
+    check,
+    find_translation_score,
+    output,
+    pocket_sample,
+    pocket_train,
+)
+from headscope.errors import InputError
+
+__all__ = ["main"]
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="headscope",
+    pretty_exceptions_enable=False,
+    help="Find, prove, compare and use single attention heads of decoder language models.",
+)
+find = typer.Typer(help="Score heads: one method a command.")
+pocket = typer.Typer(help="The bundled model and its world.")
+
+app.command("align")(align.align)
+app.command("check")(check.check)
+app.command("architectures")(architectures.architectures)
+app.add_typer(find, name="find")
+find.command("translation-score")(find_translation_score.translation_score)
+app.add_typer(pocket, name="pocket")
+pocket.command("sample")(pocket_sample.sample)
+pocket.command("train")(pocket_train.train)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import headscope
+
+        typer.echo(f"headscope {headscope.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version.")
+    ] = False,
+) -> None:
+    """The options of the command itself, which has a single one."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0: done. 2: input that cannot be used, with one sentence on stderr. 130: interrupted. Anything
+    else is an error of headscope's own and keeps its traceback.
+    """
+    # Remarks of the libraries beneath are no part of a command's output, nor are download bars
+    # where nobody watches; whoever sets these variables gets what they ask for.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    command = get_command(app)
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        code = command.main(arguments, prog_name="headscope", standalone_mode=False)
+    except InputError as error:
+        output.fail(str(error))
+        return error.exit_code
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "headscope"
+        message = error.format_message().rstrip(".")
+        output.fail(f"{message}; `{path} --help` tells what there is")
+        return error.exit_code
+    except (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        if error.filename is None:
+            raise
+        output.fail(f"{error.filename}: {error.strerror}; check the path and its permissions")
+        return InputError.exit_code
+    except typer.Abort:
+        return _interrupted()
+    return _interrupted() if code == INTERRUPTED else int(code or 0)
+
+
+def _interrupted() -> int:
+    output.fail("interrupted; run the same command again and it goes on where it stopped")
+    return INTERRUPTED

@@ -1,0 +1,56 @@
+"""`headscope check`: does headscope run on this model?"""
+
+from __future__ import annotations
+
+import time
+
+from headscope.cli import options
+from headscope.cli.output import emit
+from headscope.errors import InputError
+
+
+def check(
+    model: options.ModelName = "pocket",
+    revision: options.Revision = None,
+    device: options.Device = None,
+    dtype: options.Dtype = "float32",
+    device_map: options.DeviceMap = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Load a model and compare gates and peaks with slow references: does it run here?
+
+    A few forward passes for each head; peaks are best compared in float32.
+    """
+    started = time.monotonic()
+    from headscope.cli.models import hide_loading_bars
+    from headscope.lm import load
+    from headscope.lm.matrix import as_markdown, check_model
+    from headscope.runs import Signature
+
+    hide_loading_bars()
+    lm = load(model, revision, device, dtype, device_map)
+    report = check_model(lm)
+    key = Signature.of("check", {"dtype": str(lm.dtype)}, {"model": lm.digest})
+    result = {
+        "signature": str(key),
+        "run": None,
+        "seconds": time.monotonic() - started,
+        "model": lm.name,
+        "revision": lm.revision,
+        "layers": lm.geometry.layers,
+        "total_heads": lm.geometry.total,
+        "passed": report.passed,
+        "report": report,
+    }
+    verdict = "runs as it should" if report.passed else "does not pass"
+    emit(
+        result,
+        as_json,
+        f"{as_markdown([report])}\n\n{model}: {lm.geometry.total} query heads in "
+        f"{lm.geometry.layers} layers; {verdict}",
+    )
+    if not report.passed:
+        raise InputError(
+            f"{model}: gates or peaks differ from the slow reference, so results on this model "
+            "would be wrong; try --dtype float32, or another model"
+        )

@@ -1,0 +1,162 @@
+"""Options and arguments with the same name and meaning in every command.
+
+The names are a contract: a script written for one command works with the next one. Where values
+are listed, the first one is the default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+# The model
+ModelName = Annotated[
+    str, Argument(metavar="MODEL", help="pocket (bundled), a Hub id, or a folder.")
+]
+ModelOption = Annotated[
+    str, Option("--model", metavar="MODEL", help="pocket (bundled), a Hub id, or a folder.")
+]
+Revision = Annotated[str | None, Option("--revision", help="Branch, tag or commit of a Hub model.")]
+Device = Annotated[
+    str | None, Option("--device", help="Such as cpu or cuda:1; without it the first GPU, or CPU.")
+]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Dtype = Annotated[
+    DtypeName, Option("--dtype", help="auto: float32 on CPU, else the checkpoint's own.")
+]
+DeviceMap = Annotated[
+    str | None, Option("--device-map", help="Placement over several devices, such as auto.")
+]
+BatchTokens = Annotated[int, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")]
+
+# The run
+Seed = Annotated[int, Option("--seed", help="Seed of everything drawn at random.")]
+Limit = Annotated[
+    int | None, Option("--limit", min=1, help="Read the first so many records; none: all.")
+]
+OutFolder = Annotated[
+    Path | None,
+    Option("--out", metavar="DIR", help="The run folder; without it runs/COMMAND-HASH."),
+]
+OutFile = Annotated[Path | None, Option("--out", metavar="FILE", help="The file to write.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object on stdout and nothing else.")]
+
+# Sentence pairs
+Pair = Annotated[str | None, Option("--pair", metavar="en-de", help="Source and target language.")]
+Pairs = Annotated[
+    list[str] | None,
+    Option("--pair", metavar="en-de", help="Source and target language; repeatable; or all."),
+]
+SourceLanguage = Annotated[
+    str | None, Option("--source-language", metavar="CODE", help="Instead of --pair.")
+]
+TargetLanguage = Annotated[
+    str | None, Option("--target-language", metavar="CODE", help="Instead of --pair.")
+]
+Data = Annotated[
+    str,
+    Option(
+        "--data",
+        metavar="DATA",
+        help="TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset.",
+    ),
+]
+DataOfPairs = Annotated[
+    list[str] | None,
+    Option(
+        "--data",
+        metavar="DATA",
+        help="TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset; with several "
+        "pairs PAIR=DATA, repeatable. May be left out for pocket.",
+    ),
+]
+SourceColumn = Annotated[
+    str, Option("--source-column", metavar="COLUMN", help="By name, or by number from 0.")
+]
+TargetColumn = Annotated[str, Option("--target-column", metavar="COLUMN", help="Likewise.")]
+LinksColumn = Annotated[
+    str | None,
+    Option("--links-column", metavar="COLUMN", help="Likewise; without it links, if there."),
+]
+Split = Annotated[
+    str | None, Option("--split", help="Split of a FLORES folder (dev) or of a dataset.")
+]
+
+WorldSplit = Literal["train", "dev", "test"]
+
+# Scoring
+TemplateText = Annotated[
+    str | None,
+    Option(
+        "--template",
+        help="The prompt up to where the target begins, with {source}, {source_language} and "
+        "{target_language}.",
+    ),
+]
+MaxNewTokens = Annotated[
+    int | None, Option("--max-new-tokens", min=1, help="Longest generated answer.")
+]
+DecodeName = Literal["reference", "greedy"]
+Decode = Annotated[
+    DecodeName,
+    Option("--decode", help="Score the reference in one pass, or the model's own translation."),
+]
+ScopeName = Literal["all", "source"]
+Scope = Annotated[
+    ScopeName, Option("--scope", help="Keys that a peak may fall on: all, or the source's.")
+]
+QueryName = Literal["predict", "read"]
+Query = Annotated[
+    QueryName, Option("--query", help="The position that predicts a token, or its own.")
+]
+AverageName = Literal["macro", "micro"]
+Average = Annotated[
+    AverageName, Option("--average", help="Mean of sentence scores, or over all tokens.")
+]
+AlignerName = Literal["links", "eflomal", "llm"]
+Aligner = Annotated[
+    AlignerName | None,
+    Option("--aligner", help="Without it the data's links if it has them, else eflomal."),
+]
+Threshold = Annotated[
+    float,
+    Option("--threshold", min=0.0, max=1.0, help="Score above which a head aligns tokens."),
+]
+
+# The language model that annotates word links
+LlmModel = Annotated[
+    str | None, Option("--llm-model", metavar="NAME", help="Model that --aligner llm asks.")
+]
+BaseUrl = Annotated[
+    str | None,
+    Option(
+        "--base-url",
+        metavar="URL",
+        help="Endpoint of --aligner llm; without it HEADSCOPE_BASE_URL or OPENAI_BASE_URL. "
+        "The key is read from HEADSCOPE_API_KEY or OPENAI_API_KEY.",
+    ),
+]
+Confidence = Annotated[
+    float,
+    Option("--confidence", min=0.0, max=1.0, help="Links above this confidence of --aligner llm."),
+]
+
+# Sets of heads
+Heads = Annotated[
+    str,
+    Option(
+        "--heads",
+        help="A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.",
+    ),
+]
+Amounts = Annotated[
+    list[str] | None,
+    Option("--k", metavar="K", help="Number of heads, or a share such as 0.15 or 15%; repeatable."),
+]
+Draws = Annotated[int, Option("--draws", min=1, help="Draws of random heads.")]
+PoolName = Literal["non-alignment", "outside"]
+Pool = Annotated[PoolName, Option("--pool", help="Heads that random ones are drawn from.")]
+AblateName = Literal["zero", "mean"]
+Ablate = Annotated[AblateName, Option("--ablate", help="What a removed head gives.")]

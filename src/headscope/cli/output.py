@@ -1,0 +1,109 @@
+"""What a command says: results on stdout, progress and errors on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+__all__ = ["Progress", "emit", "fail", "one_line", "progress"]
+
+#: Called with (what is done, how much of it, how much in all).
+Progress = Callable[[str, int, int], None]
+#: Seconds between two lines of progress where stderr is no terminal.
+LINE_EVERY = 30.0
+
+
+def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
+    """Print a command's result: `result` as one JSON object, or else `text`."""
+    if as_json:
+        from headscope.runs import dump_json
+
+        text = dump_json(result)
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def fail(message: str) -> None:
+    """Print an error as one line on stderr, neither wrapped nor coloured."""
+    print(f"error: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """`text` without line breaks, and with what could steer a terminal spelt out."""
+    joined = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii")
+        for sign in joined
+    )
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Show how far tasks are, with rate and time left, for as long as the block runs.
+
+    On a terminal one bar a task, which leave nothing behind; elsewhere a plain line now and then.
+    """
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+        clock = _Clock()
+
+        def update(title: str, done: int, total: int) -> None:
+            if title not in tasks:
+                tasks[title] = bars.add_task(title, total=total, rate="")
+            rate, _ = clock.read(title, done, total)
+            bars.update(tasks[title], completed=done, total=total, rate=rate)
+
+        yield update
+
+
+class _Clock:
+    """Rates of tasks since they were first heard of; what was done before then tells nothing."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[float, int]] = {}
+
+    def read(self, title: str, done: int, total: int) -> tuple[str, float | None]:
+        """The rate as text, and the seconds left; None while unknown."""
+        now = time.monotonic()
+        began, before = self._first.setdefault(title, (now, done))
+        seconds, more = now - began, done - before
+        if not seconds or more <= 0:
+            return "", None
+        return f"{more / seconds:.1f}/s", seconds / more * (total - done)
+
+
+class _Lines:
+    """Progress as plain lines, for logs."""
+
+    def __init__(self) -> None:
+        self._clock = _Clock()
+        self._last = time.monotonic()
+
+    def __call__(self, title: str, done: int, total: int) -> None:
+        rate, left = self._clock.read(title, done, total)
+        now = time.monotonic()
+        if now - self._last < LINE_EVERY:
+            return
+        self._last = now
+        more = f" ({rate}, {left:.0f} s left)" if left is not None else ""
+        print(f"{title}: {done} of {total}{more}", file=sys.stderr, flush=True)

@@ -1,0 +1,31 @@
+"""Sentence pairs, languages, words and prompts; ``headscope.data.align`` links words."""
+
+from headscope.data.languages import Direction, language_name, parse_direction
+from headscope.data.links import Links
+from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs, write_pairs
+from headscope.data.prompts import DEFAULT_TEMPLATE, FullPrompt, Prompt, Template
+from headscope.data.split import halves, leakage, sentence_digest, source_digests
+from headscope.data.words import Word, split_words, units_name
+
+__all__ = [
+    "DEFAULT_TEMPLATE",
+    "Direction",
+    "FullPrompt",
+    "Links",
+    "PairFile",
+    "PairSource",
+    "Prompt",
+    "SentencePair",
+    "Template",
+    "Word",
+    "halves",
+    "language_name",
+    "leakage",
+    "parse_direction",
+    "read_pairs",
+    "sentence_digest",
+    "source_digests",
+    "split_words",
+    "units_name",
+    "write_pairs",
+]

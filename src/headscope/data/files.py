@@ -1,0 +1,172 @@
+"""Opening data files: formats, compression, lines of UTF-8 text and digests."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+
+from headscope.errors import InputError
+
+_SUFFIXES = {
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_COMPRESSED = {".gz", ".bz2", ".xz"}
+# Endings of files that are not read as tables, but are no part of a dataset's name either.
+_OTHER = {".txt", ".csv", ".zip", ".dev", ".devtest"}
+CORRUPT = (EOFError, zlib.error, lzma.LZMAError)
+
+
+class Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
+def check_limit(limit: int | None) -> None:
+    """Raises ``InputError`` for a limit below 1."""
+    if limit is not None and limit < 1:
+        raise InputError(f"the limit is {limit}; give at least 1, or none for everything")
+
+
+def file_kind(path: Path) -> str:
+    """``tsv``, ``jsonl`` or ``parquet``, by the name, else by the first bytes."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    while suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    if suffixes and suffixes[-1] in _SUFFIXES:
+        return _SUFFIXES[suffixes[-1]]
+    with open_bytes(path) as handle:
+        try:
+            start = handle.read(65536)
+        except (*CORRUPT, OSError) as error:
+            raise damaged(path, error) from None
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+        return "jsonl"
+    if b"\t" in start.split(b"\n", 1)[0]:
+        return "tsv"
+    if not start:
+        raise InputError(f"{path} is empty; give a file with at least one record")
+    raise InputError(
+        f"{path}, line 1 has no tab and is no JSON object; sentence pairs are read from TSV "
+        "(.tsv), JSON Lines (.jsonl) and Parquet (.parquet) files"
+    )
+
+
+def is_data_file_name(path: Path) -> bool:
+    """Whether a name ends like that of a table or of a compressed one."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    return bool(suffixes) and suffixes[-1] in _SUFFIXES
+
+
+def is_file_name(path: Path) -> bool:
+    """Whether a name ends like that of a data file, read here or not."""
+    return is_data_file_name(path) or path.suffix.lower() in _OTHER | _COMPRESSED
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed where its first bytes say that it is compressed."""
+    try:
+        with path.open("rb") as raw:
+            magic = raw.read(6)
+            raw.seek(0)
+            openers: dict[bytes, Any] = {
+                b"\x1f\x8b": gzip.GzipFile,
+                b"BZh": bz2.BZ2File,
+                b"\xfd7zXZ\x00": lzma.LZMAFile,
+            }
+            for start, opener in openers.items():
+                if magic.startswith(start):
+                    keyword = "fileobj" if opener is gzip.GzipFile else "filename"
+                    with opener(**{keyword: raw}) as opened:
+                        yield opened
+                    return
+            yield cast("BinaryIO", raw)
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder; give one of the files in it") from None
+    except PermissionError:
+        raise InputError(f"{path} may not be read; check its permissions") from None
+
+
+def text_lines(
+    handle: BinaryIO, path: Path, hasher: Hash | None = None
+) -> Iterator[tuple[int, str]]:
+    """Numbered lines of UTF-8 text, split at line feeds alone; blank lines at the end are left out.
+
+    Of each line nothing is stripped but its end (LF or CRLF), of the file the byte order mark.
+    """
+    blank = 0  # the first of the blank lines seen since the last line with text
+    number = 0
+    try:
+        for number, raw in enumerate(handle, 1):
+            if hasher is not None:
+                hasher.update(raw)
+            try:
+                line = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path}, line {number}: byte {error.start + 1} of the line is not valid "
+                    "UTF-8; save the file as UTF-8"
+                ) from None
+            if number == 1:
+                line = line.removeprefix("\ufeff")
+            line = line.removesuffix("\n").removesuffix("\r")
+            if not line.strip(" \r"):
+                blank = blank or number
+                continue
+            if blank:
+                raise InputError(
+                    f"{path}, line {blank} is blank; remove it, or give a sentence on it"
+                )
+            yield number, line
+    except (*CORRUPT, OSError) as error:
+        raise damaged(path, error) from None
+    if number == 0 or blank == 1:
+        raise InputError(f"{path} is empty; give a file with at least one record")
+
+
+def drain(handle: BinaryIO, hasher: Hash, path: Path) -> None:
+    """Feeds what is left of a file into its digest."""
+    try:
+        while chunk := handle.read(1 << 20):
+            hasher.update(chunk)
+    except (*CORRUPT, OSError) as error:
+        raise damaged(path, error) from None
+
+
+def damaged(path: Path, error: BaseException) -> InputError:
+    return InputError(f"{path} cannot be read to its end ({error}); fetch or write it again")
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Writes UTF-8 text beside its place and moves it there, so that no half file is ever seen."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8"))
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

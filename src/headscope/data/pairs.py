@@ -1,0 +1,226 @@
+"""Sentence pairs from files, FLORES folders and Hub datasets, and back to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headscope.data.columns import ABSENT, Record
+from headscope.data.files import check_limit, write_text_atomically
+from headscope.data.flores import is_flores, read_flores
+from headscope.data.hub import is_dataset_folder, is_hub_name, read_hub
+from headscope.data.languages import Direction, language_name, parse_direction
+from headscope.data.links import Links, check_links, format_links, parse_links
+from headscope.data.tables import Table, read_table
+from headscope.errors import InputError
+
+
+@dataclass(frozen=True)
+class SentencePair:
+    """A sentence and its translation.
+
+    ``links`` are pairs of positions (source, target) of white-space pieces; the empty set means
+    that nothing is linked, None that the file says nothing about links. ``line`` is the line (or
+    Parquet row) the pair stands on, from 1.
+    """
+
+    id: str
+    source: str
+    target: str
+    links: Links | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class PairFile:
+    """Sentence pairs of one direction; ``digest`` is the SHA-256 of the content they are from."""
+
+    pairs: tuple[SentencePair, ...]
+    source_language: str
+    target_language: str
+    path: str
+    digest: str
+
+    @property
+    def direction(self) -> Direction:
+        """The two language codes."""
+        return Direction(self.source_language, self.target_language)
+
+    @property
+    def has_links(self) -> bool:
+        """Whether the file gives word links."""
+        return all(pair.links is not None for pair in self.pairs)
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """Where sentence pairs come from and what to read.
+
+    ``data``: a TSV, JSON Lines or Parquet file, a FLORES folder, a folder written by
+    ``datasets``, or a Hub dataset ``name`` or ``name:config``. The languages are given by
+    ``pair`` (``en-de``) or by both language codes. Columns are named as in
+    ``headscope.data.tables``; ``links_column`` None means ``links`` if the file has it.
+    ``split`` is one of a FLORES folder (default ``dev``) or a dataset. ``limit``: the first so
+    many pairs, None for all.
+    """
+
+    data: str
+    pair: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
+    source_column: str = "source"
+    target_column: str = "target"
+    links_column: str | None = None
+    split: str | None = None
+    limit: int | None = None
+
+
+def read_pairs(source: PairSource) -> PairFile:
+    """Reads sentence pairs; every error is an ``InputError`` with file, line and fix."""
+    direction = direction_of(source)
+    check_limit(source.limit)
+    path = Path(source.data)
+    if not source.data:
+        raise InputError("no data given; name a file, a FLORES folder or a Hub dataset")
+    if path.is_dir() and is_flores(path):
+        texts = read_flores(path, direction, source.split or "dev", source.limit)
+        pairs = tuple(
+            SentencePair(str(line), first, second, None, line)
+            for line, first, second in texts.sentences
+        )
+        return _file(pairs, direction, source.data, texts.digest)
+    required = [source.source_column, source.target_column]
+    optional = [] if source.links_column else ["links"]
+    if source.links_column:
+        required.append(source.links_column)
+    if path.is_dir() and not is_dataset_folder(path):
+        raise InputError(
+            f"{path} holds no FLORES files (like eng.dev or dev/eng_Latn.dev) and no dataset; "
+            "give a file, or a folder with one of these"
+        )
+    if path.is_dir() or (not path.exists() and is_hub_name(source.data)):
+        table = read_hub(source.data, source.split, required, optional, source.limit)
+    else:
+        if source.split is not None:
+            raise InputError(
+                f"{path} is a file, which has no split {source.split!r}; leave --split out"
+            )
+        table = read_table(path, required, optional, source.limit)
+    return _file(_pairs(table, source), direction, source.data, table.digest)
+
+
+def direction_of(source: PairSource) -> Direction:
+    """The languages that a source names; raises ``InputError`` if unknown or contradictory."""
+    given = parse_direction(source.pair) if source.pair else None
+    first = source.source_language or (given.source if given else None)
+    second = source.target_language or (given.target if given else None)
+    if first is None or second is None:
+        raise InputError(
+            f"the languages of {source.data} are not given; add --pair en-de, or "
+            "--source-language and --target-language"
+        )
+    direction = Direction(first, second)
+    if given and direction != given:
+        raise InputError(
+            f"--pair {source.pair} contradicts the languages {first} and {second}; give one of them"
+        )
+    for code in (first, second):
+        language_name(code)
+    return direction
+
+
+def write_pairs(path: str | Path, pairs: Sequence[SentencePair]) -> None:
+    """Writes a TSV with a header, ``source``, ``target`` and, if the pairs have them, ``links``.
+
+    The file appears complete or not at all. Raises ``InputError`` if a sentence is empty or holds
+    a tab or line break, if a link lies outside its sentence, or if only some pairs have links.
+    """
+    path = Path(path)
+    linked = [pair for pair in pairs if pair.links is not None]
+    if linked and len(linked) != len(pairs):
+        raise InputError(
+            f"{len(linked)} of {len(pairs)} pairs have links; give links for all or for none"
+        )
+    lines = ["source\ttarget\tlinks" if linked else "source\ttarget"]
+    for pair in pairs:
+        for side, text in (("source", pair.source), ("target", pair.target)):
+            if not text.strip() or any(sign in text for sign in "\t\n\r"):
+                raise InputError(
+                    f"the {side} of pair {pair.id} is empty or holds a tab or line break, which "
+                    "a TSV file cannot hold; replace it by a space"
+                )
+        cells = [pair.source, pair.target]
+        if pair.links is not None:
+            try:
+                check_links(pair.links, len(pair.source.split()), len(pair.target.split()))
+            except InputError as error:
+                raise InputError(f"pair {pair.id}: {error}") from None
+            cells.append(format_links(pair.links))
+        lines.append("\t".join(cells))
+    write_text_atomically(path, "".join(line + "\n" for line in lines))
+
+
+def _file(
+    pairs: tuple[SentencePair, ...], direction: Direction, path: str, digest: str
+) -> PairFile:
+    return PairFile(pairs, direction.source, direction.target, path, digest)
+
+
+def _pairs(table: Table, source: PairSource) -> tuple[SentencePair, ...]:
+    pairs = []
+    for record in table.records:
+        place = f"{source.data}, {table.unit} {record.line}"
+        first = _text(record, source.source_column, place)
+        second = _text(record, source.target_column, place)
+        cell = record.cells.get(source.links_column or "links", ABSENT)
+        links = None if cell is ABSENT else _links(cell, place)
+        if links:
+            try:
+                check_links(links, len(first.split()), len(second.split()))
+            except InputError as error:
+                raise InputError(f"{place}: {error}") from None
+        pairs.append(SentencePair(str(record.line), first, second, links, record.line))
+    return tuple(pairs)
+
+
+def _text(record: Record, column: str, place: str) -> str:
+    value = record.cells[column]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise InputError(
+            f"{place}: column {column!r} holds {_kind(value)}, not text; give a sentence"
+        )
+    if not value.strip():
+        raise InputError(
+            f"{place}: column {column!r} is empty; give a sentence or remove the record"
+        )
+    return value
+
+
+def _links(value: object, place: str) -> Links:
+    """Links from a cell: Pharaoh text, nothing, or a list of such links or position pairs."""
+    if value is None:
+        return frozenset()
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, list):
+        pieces = []
+        for link in value:
+            if isinstance(link, list) and len(link) == 2:
+                pieces.append(f"{link[0]}-{link[1]}")
+            else:
+                pieces.append(str(link).replace(" ", "_"))
+        text = " ".join(pieces)
+    else:
+        raise InputError(f"{place}: the links are {_kind(value)}; write them like 0-0 1-2")
+    try:
+        return parse_links(text)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def _kind(value: object) -> str:
+    names = {type(None): "nothing (null)", bool: "true or false", list: "a list", dict: "an object"}
+    return names.get(type(value), f"a value of type {type(value).__name__}")

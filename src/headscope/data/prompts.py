@@ -1,0 +1,125 @@
+"""The prompt of a translation, with the exact place of the source sentence in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from string import Formatter
+
+from headscope.errors import InputError
+
+_PLACEHOLDERS = ("source", "source_language", "target_language")
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
+
+
+@dataclass(frozen=True)
+class FullPrompt:
+    """Prompt and target as one string; spans are half-open character ranges of ``text``."""
+
+    text: str
+    source_start: int
+    source_end: int
+    target_start: int
+    target_end: int
+
+    @property
+    def source_span(self) -> tuple[int, int]:
+        """Where the source sentence stands."""
+        return self.source_start, self.source_end
+
+    @property
+    def target_span(self) -> tuple[int, int]:
+        """Where the target sentence stands."""
+        return self.target_start, self.target_end
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt up to where the target begins; ``text[source_start:source_end]`` is the source."""
+
+    text: str
+    source_start: int
+    source_end: int
+
+    @property
+    def source_span(self) -> tuple[int, int]:
+        """Where the source sentence stands."""
+        return self.source_start, self.source_end
+
+    def with_target(self, target: str) -> FullPrompt:
+        """Prompt, one space and target as one string."""
+        text = f"{self.text} {target}"
+        start = len(self.text) + 1
+        return FullPrompt(text, self.source_start, self.source_end, start, len(text))
+
+
+@dataclass(frozen=True)
+class Template:
+    """A prompt with ``{source}`` and, optionally, ``{source_language}``, ``{target_language}``.
+
+    Literal braces are doubled. Raises ``InputError`` if ``{source}`` is missing or occurs twice,
+    if another placeholder occurs, or if a brace is left open.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        self._parts()
+
+    @classmethod
+    def from_option(cls, text: str) -> Template:
+        """A template given on a command line, where ``\\n``, ``\\t`` and ``\\\\`` are escapes."""
+        return cls(re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match[0]], text))
+
+    def render(self, source: str, source_language: str, target_language: str) -> Prompt:
+        """The prompt for one sentence; languages are given by their English names.
+
+        The sentence is inserted as it is: braces in it have no meaning.
+        """
+        values = {
+            "source": source,
+            "source_language": source_language,
+            "target_language": target_language,
+        }
+        text, start = "", 0
+        for literal, name in self._parts():
+            text += literal
+            if name == "source":
+                start = len(text)
+            if name is not None:
+                text += values[name]
+        return Prompt(text, start, start + len(source))
+
+    def _parts(self) -> list[tuple[str, str | None]]:
+        """Literal text and the placeholder that follows it, in order."""
+        known = ", ".join(f"{{{name}}}" for name in _PLACEHOLDERS)
+        try:
+            fields = list(Formatter().parse(self.text))
+        except ValueError as error:
+            raise InputError(
+                f"the template {self.text!r} is malformed ({error}); placeholders are {known}, "
+                "and a literal brace is doubled"
+            ) from None
+        for _, name, form, conversion in fields:
+            if name is not None and (name not in _PLACEHOLDERS or form or conversion):
+                shown = (
+                    name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+                )
+                raise InputError(
+                    f"the template {self.text!r} has the unknown placeholder {{{shown}}}; known "
+                    f"ones are {known}, and a literal brace is doubled"
+                )
+        count = sum(name == "source" for _, name, _, _ in fields)
+        if count != 1:
+            raise InputError(
+                f"the template {self.text!r} has {{source}} {count} times; put it once where the "
+                "sentence to translate belongs"
+            )
+        return [(literal, name) for literal, name, _, _ in fields]
+
+
+DEFAULT_TEMPLATE = Template(
+    "Translate this sentence from {source_language} to {target_language}\n"
+    "Sentence: {source}\n"
+    "Answer:"
+)

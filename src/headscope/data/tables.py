@@ -1,0 +1,243 @@
+"""Records from TSV, JSON Lines and Parquet files: one reader, one record type, named columns.
+
+Columns are named by the header or the field name, nested fields by a dot (``translation.en``),
+or by number from 0; a TSV file whose columns are given by number has no header. TSV is UTF-8,
+one record a line, cells split at tabs, without quoting or escaping. Text files may be compressed
+(gzip, bzip2, xz), which is told from their first bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headscope.data.columns import (
+    Record,
+    by_number,
+    from_objects,
+    is_number,
+    missing_column,
+)
+from headscope.data.extras import need
+from headscope.data.files import check_limit, drain, file_kind, open_bytes, text_lines
+from headscope.errors import InputError
+
+
+@dataclass(frozen=True)
+class Table:
+    """Records of a file in order; ``digest`` is the SHA-256 of the whole (decompressed) file."""
+
+    records: tuple[Record, ...]
+    digest: str
+    unit: str = "line"
+
+
+def read_table(
+    path: str | Path,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    limit: int | None = None,
+) -> Table:
+    """The wanted columns of a TSV, JSON Lines or Parquet file, of the first ``limit`` records.
+
+    Raises ``InputError`` naming file and line: file missing, empty or of another format, column
+    missing (with those found), row of another length, blank line between records, invalid UTF-8
+    or JSON, damaged compression.
+    """
+    path = Path(path)
+    check_limit(limit)
+    kind = file_kind(path)
+    if kind == "parquet":
+        return _read_parquet(path, required, optional, limit)
+    hasher = hashlib.sha256()
+    with open_bytes(path) as handle:
+        numbered = text_lines(handle, path, hasher)
+        reader = _tsv if kind == "tsv" else _jsonl
+        records = []
+        for record in reader(numbered, path, required, optional):
+            records.append(record)
+            if len(records) == limit:
+                break
+        drain(handle, hasher, path)
+    if not records:
+        raise InputError(f"{path} holds no records; give a file with at least one")
+    return Table(tuple(records), hasher.hexdigest())
+
+
+def _tsv(
+    numbered: Iterator[tuple[int, str]],
+    path: Path,
+    required: Sequence[str],
+    optional: Sequence[str],
+) -> Iterator[Record]:
+    headless = by_number(required, optional)
+    places: dict[str, int] = {}
+    width = 0
+    for number, line in numbered:
+        cells = line.split("\t")
+        if not width:
+            width = len(cells)
+            places = _places(path, cells, required, optional, headless)
+            if not headless:
+                continue
+        if len(cells) != width:
+            reference = "line 1" if headless else "the header"
+            raise InputError(
+                f"{path}, line {number} has {_cells(len(cells))} where {reference} has {width}; "
+                "separate cells by one tab each and leave an empty cell for a missing value"
+            )
+        yield Record(number, {name: cells[place] for name, place in places.items()})
+
+
+def _places(
+    path: Path,
+    first: list[str],
+    required: Sequence[str],
+    optional: Sequence[str],
+    headless: bool,
+) -> dict[str, int]:
+    """Which cell each wanted column is, from the first line of a TSV file."""
+    places: dict[str, int] = {}
+    for name in (*required, *optional):
+        if headless:
+            if not is_number(name):
+                continue
+            if int(name) < len(first):
+                places[name] = int(name)
+            elif name in required:
+                raise InputError(
+                    f"{path}, line 1 has {_cells(len(first))}, so there is no column {name}; "
+                    "columns are numbered from 0"
+                )
+        elif first.count(name) > 1:
+            raise InputError(
+                f"{path}, line 1 names the column {name!r} {first.count(name)} times; name each "
+                "column once"
+            )
+        elif name in first:
+            places[name] = first.index(name)
+        elif name in required:
+            raise missing_column(
+                f"{path}, line 1",
+                name,
+                [_short(cell) for cell in first],
+                "; if line 1 is no header, give columns by number from 0",
+            )
+    return places
+
+
+def _jsonl(
+    numbered: Iterator[tuple[int, str]],
+    path: Path,
+    required: Sequence[str],
+    optional: Sequence[str],
+) -> Iterator[Record]:
+    def objects() -> Iterator[tuple[int, object]]:
+        for number, line in numbered:
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                reason = getattr(error, "msg", "too deeply nested")
+                place = f" at character {error.pos + 1}" if hasattr(error, "pos") else ""
+                raise InputError(
+                    f"{path}, line {number} is not valid JSON ({reason}{place}); write one JSON "
+                    "object a line"
+                ) from None
+            if not isinstance(value, dict | list):
+                raise InputError(
+                    f"{path}, line {number} is no JSON object; write one JSON object a line"
+                )
+            yield number, value
+
+    return from_objects(objects(), path, required, optional)
+
+
+def _read_parquet(
+    path: Path, required: Sequence[str], optional: Sequence[str], limit: int | None
+) -> Table:
+    pa = need("pyarrow", f"reading {path}", "data")
+    pq = need("pyarrow.parquet", f"reading {path}", "data")
+    hasher = hashlib.sha256()
+    with open_bytes(path) as handle:
+        if not handle.read(1):
+            raise InputError(f"{path} is empty; give a file with at least one record")
+        handle.seek(0)
+        drain(handle, hasher, path)
+        handle.seek(0)
+        try:
+            table = pq.ParquetFile(handle)
+            records = list(islice(_parquet(table, path, required, optional), limit))
+        except pa.ArrowException as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"{path} is not a readable Parquet file ({reason}); fetch or write it again"
+            ) from None
+    if not records:
+        raise InputError(f"{path} holds no records; give a file with at least one")
+    return Table(tuple(records), hasher.hexdigest(), "row")
+
+
+def _parquet(
+    table: Any, path: Path, required: Sequence[str], optional: Sequence[str]
+) -> Iterator[Record]:
+    schema = table.schema_arrow
+    columns = {}
+    for name in (*required, *optional):
+        numbered = is_number(name) and name not in schema.names and int(name) < len(schema.names)
+        columns[name] = schema.names[int(name)] if numbered else name
+    tops = {name: _top(column, schema.names) for name, column in columns.items()}
+    for name in required:
+        if tops[name] is None:
+            raise missing_column(path, name, _leaves(schema))
+    present = [name for name in optional if tops[name] is not None]
+    wanted = sorted({top for top in tops.values() if top is not None})
+
+    def rows() -> Iterator[tuple[int, object]]:
+        number = 0
+        for batch in table.iter_batches(batch_size=1024, columns=wanted):
+            for row in batch.to_pylist():
+                number += 1
+                aliases = {name: row[column] for name, column in columns.items() if column in row}
+                yield number, {**row, **aliases}
+
+    return from_objects(rows(), path, required, present, "row")
+
+
+def _top(column: str, names: Sequence[str]) -> str | None:
+    """The top-level column that holds a dotted column."""
+    pieces = column.split(".")
+    for cut in range(len(pieces), 0, -1):
+        head = ".".join(pieces[:cut])
+        if head in names:
+            return head
+    return None
+
+
+def _leaves(schema: Any) -> list[str]:
+    """Dotted names of all columns of an Arrow schema."""
+    found: list[str] = []
+
+    def visit(field: Any, prefix: str) -> None:
+        name = f"{prefix}{field.name}"
+        if field.type.num_fields and str(field.type).startswith("struct"):
+            for index in range(field.type.num_fields):
+                visit(field.type.field(index), f"{name}.")
+        else:
+            found.append(name)
+
+    for field in schema:
+        visit(field, "")
+    return found
+
+
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
+
+
+def _short(cell: str) -> str:
+    return cell if len(cell) <= 30 else cell[:29] + "…"

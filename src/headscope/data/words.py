@@ -1,0 +1,126 @@
+"""Units of text that word links point at, with their places in the string.
+
+Where links are given, a unit is a white-space piece of the sentence. Everywhere else units are
+found by rule, as in ``\\w+|[^\\w\\s]``: runs of letters, digits and underscores, and every other
+sign by itself; characters of scripts written without spaces between words are units of their own.
+Two details go beyond that expression, because Python's ``\\w`` leaves out combining marks: a mark
+belongs to the unit before it (so Hindi words stay whole), and the zero-width joiner and
+non-joiner stand within words.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headscope.errors import InputError
+
+Segmenter = Callable[[str], Sequence[str]]
+
+WHITE_SPACE = "white-space"
+RULES = "words"
+SEGMENTER = "segmenter"
+
+# Code point ranges (first, last) of scripts without spaces between words.
+_UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x19E0, 0x19FF),  # Khmer symbols
+    (0x2E80, 0x2FDF),  # Han radicals
+    (0x3005, 0x3007),  # Han iteration mark, closing mark, zero
+    (0x3021, 0x3029),  # Hangzhou numerals
+    (0x3038, 0x303B),  # Hangzhou numerals, vertical iteration mark
+    (0x3040, 0x30FF),  # Hiragana, Katakana
+    (0x31F0, 0x31FF),  # Katakana extensions
+    (0x3400, 0x4DBF),  # Han extension A
+    (0x4E00, 0x9FFF),  # Han
+    (0xA9E0, 0xA9FF),  # Burmese extended B
+    (0xAA60, 0xAA7F),  # Burmese extended A
+    (0xF900, 0xFAFF),  # Han compatibility
+    (0xFF66, 0xFF9F),  # Half-width Katakana
+    (0x1AFF0, 0x1B16F),  # Kana supplements
+    (0x20000, 0x3FFFD),  # Han extensions B and beyond
+)
+_JOINERS = "\u200c\u200d\u00ad"  # zero-width non-joiner and joiner, soft hyphen
+
+
+@dataclass(frozen=True)
+class Word:
+    """A unit: ``text`` is ``sentence[start:end]``, positions count characters."""
+
+    text: str
+    start: int
+    end: int
+
+
+def split_words(text: str, links_given: bool, segmenter: Segmenter | None = None) -> list[Word]:
+    """The units of a sentence, in order.
+
+    With ``links_given`` they are its white-space pieces. Otherwise they are found by rule, or by
+    ``segmenter``, a function from the sentence to its words as they occur there in order.
+    """
+    if links_given:
+        return [Word(match[0], match.start(), match.end()) for match in re.finditer(r"\S+", text)]
+    if segmenter is not None:
+        return _locate(text, segmenter(text))
+    return _by_rule(text)
+
+
+def units_name(links_given: bool, segmenter: Segmenter | None = None) -> str:
+    """The name under which the kind of unit is recorded in results."""
+    if links_given:
+        return WHITE_SPACE
+    return RULES if segmenter is None else SEGMENTER
+
+
+def is_unspaced(char: str) -> bool:
+    """Whether a character is of a script that puts no spaces between words."""
+    code = ord(char)
+    return any(first <= code <= last for first, last in _UNSPACED)
+
+
+def _by_rule(text: str) -> list[Word]:
+    words: list[Word] = []
+    start = -1  # where the unit in progress began; -1: there is none
+    growing = False  # whether a letter would extend it
+    for position, char in enumerate(text):
+        category = unicodedata.category(char)
+        if char.isspace() or (category == "Cf" and char not in _JOINERS):
+            # Invisible signs (zero-width space, direction marks) end a unit and are in none.
+            if start >= 0:
+                words.append(Word(text[start:position], start, position))
+            start, growing = -1, False
+        elif category[0] == "M" or char in _JOINERS:
+            if start < 0:
+                start, growing = position, True
+        else:
+            letter = char.isalnum() or char == "_"
+            extends = letter and (category == "Nd" or not is_unspaced(char))
+            if not (growing and extends):
+                if start >= 0:
+                    words.append(Word(text[start:position], start, position))
+                start = position
+            growing = extends
+    if start >= 0:
+        words.append(Word(text[start:], start, len(text)))
+    return words
+
+
+def _locate(text: str, pieces: Sequence[str]) -> list[Word]:
+    words: list[Word] = []
+    position = 0
+    for piece in pieces:
+        if not piece.strip():
+            continue
+        start = text.find(piece, position)
+        if start < 0:
+            raise InputError(
+                f"the segmenter returned {piece!r}, which does not follow in {text!r}; it must "
+                "return words unchanged and in order"
+            )
+        position = start + len(piece)
+        words.append(Word(piece, start, position))
+    return words

@@ -1,0 +1,174 @@
+"""The sentences of a direction with their peaks, for given and for generated translations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.align import Alignment, AlignWords, align_words
+from headscope.data.languages import language_name
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.prompts import Prompt
+from headscope.data.words import Word
+from headscope.find.capture import Captured, Part, Progress, capture_greedy, capture_reference
+from headscope.find.hits import Sentence, identical_links
+from headscope.find.tokens import encode, encode_output, membership, within
+
+if TYPE_CHECKING:
+    from headscope.find.translation import TranslationScore
+    from headscope.lm import LanguageModel
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """Every pair with its words and links, its peaks, and how its words were aligned."""
+
+    sentences: list[Sentence]
+    captured: list[Captured]
+    alignment: Alignment
+
+
+def given_translations(
+    lm: LanguageModel,
+    pairs: PairFile,
+    config: TranslationScore,
+    part: Part,
+    progress: Progress | None,
+) -> Decoded:
+    """Prompt and reference translation as one string, one forward pass a batch."""
+    alignment = _alignment(part, pairs, config, pairs.pairs)
+    fulls = [
+        prompt.with_target(pair.target)
+        for prompt, pair in zip(prompts_of(pairs, config), pairs.pairs, strict=True)
+    ]
+    texts = [encode(lm.tokenizer, full.text) for full in fulls]
+    rows, keys, sentences = [], [], []
+    for text, full, words in zip(texts, fulls, _words(alignment), strict=True):
+        row = np.flatnonzero(within(text.spans, *full.target_span))
+        rows.append(row)
+        keys.append(within(text.spans, *full.source_span))
+        target = membership(text.spans[row], words[1], full.target_start)
+        sentences.append(_sentence(target, _source(text.spans, full.source_span, words), words))
+    scope = keys if config.scope == "source" else None
+    captured = capture_reference(
+        lm, [text.ids for text in texts], rows, scope, config, part, progress
+    )
+    return Decoded(sentences, captured, alignment)
+
+
+def own_translations(
+    lm: LanguageModel,
+    pairs: PairFile,
+    config: TranslationScore,
+    part: Part,
+    progress: Progress | None,
+) -> Decoded:
+    """The model's greedy outputs, captured while they are generated, then aligned."""
+    prompts = prompts_of(pairs, config)
+    texts = [encode(lm.tokenizer, prompt.text) for prompt in prompts]
+    keys = [
+        within(text.spans, *prompt.source_span) for text, prompt in zip(texts, prompts, strict=True)
+    ]
+    scope = keys if config.scope == "source" else None
+    captured = capture_greedy(
+        lm, [prompt.text for prompt in prompts], keys, scope, config, part, progress
+    )
+    outputs = [encode_output(lm.tokenizer, one.output_ids) for one in captured]
+    alignment = _alignment(part, pairs, config, _own_pairs(pairs.pairs, outputs))
+    sentences = []
+    for index, words in enumerate(_words(alignment)):
+        text, spans = outputs[index]
+        # Words were found in the output without the white space in front of it.
+        shift = len(text) - len(text.lstrip())
+        target = membership(spans, words[1], shift)[: len(captured[index].peaks)]
+        # A head may also look at what has been generated, where no source word is.
+        places = np.concatenate([texts[index].spans, np.zeros_like(spans)])
+        source = _source(places, prompts[index].source_span, words)
+        sentences.append(_sentence(target, source, words))
+    return Decoded(sentences, captured, alignment)
+
+
+def prompts_of(pairs: PairFile, config: TranslationScore) -> list[Prompt]:
+    """The prompt of every pair, up to where the target begins."""
+    names = language_name(pairs.source_language), language_name(pairs.target_language)
+    return [config.template.render(pair.source, *names) for pair in pairs.pairs]
+
+
+def _alignment(
+    part: Part, pairs: PairFile, config: TranslationScore, said: Sequence[SentencePair]
+) -> Alignment:
+    """The word links, computed once a run: statistical aligners have no seed."""
+    kept = part.record("alignment")
+    if kept is not None:
+        return _read_alignment(kept)
+    aligner = config.aligner
+    extra: Sequence[SentencePair] = ()
+    if config.decode == "greedy":
+        aligner = aligner or "eflomal"
+        extra = [dataclasses.replace(pair, links=None) for pair in pairs.pairs]
+    spoken = [pair for pair in said if pair.target.strip()]
+    options = AlignWords(aligner=aligner, llm=config.llm)
+    alignment = align_words(spoken, options, pairs.source_language, pairs.target_language, extra)
+    alignment = _with_silent(alignment, said)
+    part.keep_record("alignment", dataclasses.asdict(alignment))
+    return alignment
+
+
+def _with_silent(alignment: Alignment, said: Sequence[SentencePair]) -> Alignment:
+    """Put back the pairs with an empty output: no target words, no links."""
+    if all(pair.target.strip() for pair in said):
+        return alignment
+    rows = zip(alignment.source_words, alignment.target_words, alignment.links, strict=True)
+    full = [next(rows) if pair.target.strip() else ((), (), None) for pair in said]
+    sources, targets, links = zip(*full, strict=True)
+    return dataclasses.replace(alignment, source_words=sources, target_words=targets, links=links)
+
+
+def _read_alignment(stored: dict[str, Any]) -> Alignment:
+    def words(rows: list[list[dict[str, Any]]]) -> tuple[tuple[Word, ...], ...]:
+        return tuple(tuple(Word(**word) for word in row) for row in rows)
+
+    return Alignment(
+        stored["aligner"],
+        stored["units"],
+        words(stored["source_words"]),
+        words(stored["target_words"]),
+        tuple(
+            None if one is None else frozenset((int(i), int(j)) for i, j in one)
+            for one in stored["links"]
+        ),
+        stored["stats"],
+    )
+
+
+def _own_pairs(
+    pairs: Sequence[SentencePair], outputs: Sequence[tuple[str, Any]]
+) -> list[SentencePair]:
+    """The pairs with the model's own first line in place of the reference, and no links."""
+    lines = [text.lstrip().split("\n", 1)[0].rstrip() for text, _ in outputs]
+    return [
+        SentencePair(pair.id, pair.source, line, None, pair.line)
+        for pair, line in zip(pairs, lines, strict=True)
+    ]
+
+
+Words = tuple[tuple[Word, ...], tuple[Word, ...], frozenset[tuple[int, int]]]
+
+
+def _words(alignment: Alignment) -> list[Words]:
+    rows = zip(alignment.source_words, alignment.target_words, alignment.links, strict=True)
+    return [(source, target, links or frozenset()) for source, target, links in rows]
+
+
+def _source(spans: NDArray[np.int64], place: tuple[int, int], words: Words) -> NDArray[np.bool_]:
+    """Which token belongs to which source word; tokens outside the source belong to none."""
+    return membership(spans, words[0], place[0]) & within(spans, *place)[:, None]
+
+
+def _sentence(target: NDArray[np.bool_], source: NDArray[np.bool_], words: Words) -> Sentence:
+    return Sentence(target, source, words[2], identical_links(words[2], words[0], words[1]))

@@ -1,0 +1,97 @@
+"""Which tokens of a prompt and its translation belong to which words.
+
+A token belongs to a word if its characters, leading white space aside, intersect the word's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.words import Word
+from headscope.errors import InputError
+
+Spans = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A text as tokens: `ids`, and for each the half-open character span it covers, (T, 2).
+
+    A span leaves out white space in front; it is empty (start = end) for tokens that cover no
+    other characters, such as special tokens and bare white space.
+    """
+
+    ids: tuple[int, ...]
+    spans: Spans
+
+
+def encode(tokenizer: Any, text: str) -> Encoded:
+    """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
+
+    Raises `InputError` if the tokenizer cannot tell the characters of its tokens, or leaves
+    characters of the text out: a score would then be credited to the wrong word.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "
+            "stands for; load the model's fast tokenizer (tokenizer.json)"
+        )
+    encoding = tokenizer(text, return_offsets_mapping=True)
+    spans = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+    for row, (start, end) in enumerate(spans):
+        while start < end and text[start].isspace():
+            start += 1
+        spans[row, 0] = start
+    covered = np.zeros(len(text) + 1, dtype=bool)
+    for start, end in spans:
+        covered[start:end] = True
+    lost = [at for at, char in enumerate(text) if not covered[at] and not char.isspace()]
+    # A few signs (a byte order mark, control characters) are dropped by some tokenizers' own
+    # normalisation; more than that means that the spans are wrong.
+    if len(lost) > max(2, len(text) // 10):
+        at = lost[0]
+        raise InputError(
+            f"the tokenizer's character positions leave out {len(lost)} of {len(text)} characters "
+            f"(first at {at}: {text[at : at + 20]!r}); its tokenizer.json is faulty or too old"
+        )
+    return Encoded(tuple(encoding["input_ids"]), spans)
+
+
+def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
+    """The text of generated tokens, and the characters each of them adds to it, (n, 2).
+
+    Decoding grows token by token, so the spans hold for any tokenizer; a character spread over
+    several tokens belongs to the one that completes it.
+    """
+    text, spans = "", []
+    for count in range(1, len(ids) + 1):
+        grown = tokenizer.decode(
+            list(ids[:count]), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        # U+FFFD at the end is a character whose last byte has not come yet.
+        grown = grown.rstrip("�") if count < len(ids) else grown
+        start, end = len(text), max(len(text), len(grown))
+        while start < end and grown[start].isspace():
+            start += 1
+        spans.append((start, end))
+        text = grown if len(grown) >= len(text) else text
+    return text, np.array(spans, dtype=np.int64).reshape(-1, 2)
+
+
+def membership(spans: Spans, words: Sequence[Word], offset: int = 0) -> NDArray[np.bool_]:
+    """Which token belongs to which word, bool (T, words); `offset` moves the words' places."""
+    if not words:
+        return np.zeros((len(spans), 0), dtype=bool)
+    starts = np.array([word.start + offset for word in words])
+    ends = np.array([word.end + offset for word in words])
+    return (spans[:, :1] < ends) & (spans[:, 1:] > starts) & (spans[:, :1] < spans[:, 1:])
+
+
+def within(spans: Spans, start: int, end: int) -> NDArray[np.bool_]:
+    """Which tokens have characters in `[start, end)`, bool (T,)."""
+    return (spans[:, 0] < end) & (spans[:, 1] > start) & (spans[:, 0] < spans[:, 1])

@@ -1,0 +1,58 @@
+"""How many heads: `20`, `0.15` and `15%`."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from headscope.errors import InputError
+from headscope.heads.geometry import Geometry
+
+__all__ = ["Amount", "count_of", "default_amount"]
+
+Amount = int | float | str
+"""A number of heads (`20`, `"20"`) or a share of all heads (`0.15`, `"0.15"`, `"15%"`)."""
+
+
+_NUMBER = re.compile(
+    r"(?P<number>\d*(?P<point>\.)?\d+(?P<exponent>[eE][-+]?\d+)?)\s*(?P<percent>%)?", re.ASCII
+)
+
+
+def count_of(k: Amount, total: int) -> int:
+    """The number of heads that `k` stands for among `total` heads.
+
+    A whole number is that many heads. A number below 1 or a percentage is a share of `total`,
+    rounded to the nearest whole number (halves to even) and at least 1. Anything else, and more
+    heads than there are, raises InputError.
+    """
+    number, is_share = _read(k)
+    count = max(1, round(number * total)) if is_share else int(number)
+    if count > total:
+        raise InputError(
+            f"k = {k} asks for more heads than the {total} there are; use at most {total} or 100%"
+        )
+    return count
+
+
+def default_amount(geometry: Geometry) -> Amount:
+    """The usual size of a top set: 20 heads, or 15 % of them in models below 256 heads."""
+    return 20 if geometry.total >= 256 else "15%"
+
+
+def _read(k: Amount) -> tuple[Fraction, bool]:
+    """The number that `k` writes, and whether it is a share."""
+    match = None if isinstance(k, bool) else _NUMBER.fullmatch(str(k).strip())
+    if match is not None:
+        number = Fraction(match["number"])
+        if match["percent"] and 0 < number <= 100:
+            return number / 100, True
+        whole = match["point"] is None and match["exponent"] is None
+        if not match["percent"] and whole and number >= 1:
+            return number, False
+        if not match["percent"] and not whole and 0 < number < 1:
+            return number, True
+    raise InputError(
+        f"k = {k} is not a number of heads; write a whole number from 1 (20), "
+        "a share between 0 and 1 (0.15) or a percentage (15%)"
+    )

@@ -1,0 +1,165 @@
+"""Where the attention heads of a model are: single heads and the shape they form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+
+__all__ = ["Geometry", "Head", "check_geometry"]
+
+_HEAD = re.compile(r"\s*([0-9]+)\.([0-9]+)\s*")
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One attention head: the index of its layer and its index among that layer's query heads.
+
+    Both count from 0. Heads sort by layer, then by head, and print as `5.3`.
+    """
+
+    layer: int
+    head: int
+
+    def __post_init__(self) -> None:
+        for name in ("layer", "head"):
+            value = getattr(self, name)
+            try:
+                number = index(value)
+            except TypeError:
+                number = -1
+            if number < 0 or isinstance(value, (bool, np.bool_)):
+                raise InputError(f"{name} must be a whole number from 0, not {value!r}")
+            object.__setattr__(self, name, number)
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """Read `5.3`, layer 5 and head 3."""
+        match = _HEAD.fullmatch(text)
+        if match is None:
+            raise InputError(f"{text!r} is not a head; write LAYER.HEAD, for example 5.3")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.head}"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How many query heads each decoder layer has.
+
+    `counts[l]` is the number of query heads of layer l, 0 for a layer without softmax attention
+    (hybrid models have such layers). Arrays over heads have the shape (L, W) =
+    (`layers`, `width`); where a layer has fewer than W heads, `mask()` is False.
+    """
+
+    counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        try:
+            counts = tuple(index(count) for count in self.counts)
+        except TypeError:
+            counts = (-1,)
+        if any(count < 0 for count in counts) or not any(counts):
+            raise InputError(
+                f"{self.counts!r} is not a head geometry; it needs one number of query heads a "
+                "layer, none negative and at least one above 0"
+            )
+        object.__setattr__(self, "counts", counts)
+
+    @classmethod
+    def uniform(cls, layers: int, heads: int) -> Geometry:
+        """The geometry of `layers` layers with `heads` query heads each."""
+        return cls((heads,) * layers)
+
+    @property
+    def layers(self) -> int:
+        """L, the number of decoder layers."""
+        return len(self.counts)
+
+    @property
+    def width(self) -> int:
+        """W, the largest number of query heads in a layer."""
+        return max(self.counts)
+
+    @property
+    def total(self) -> int:
+        """N, the number of query heads in the model."""
+        return sum(self.counts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(L, W), the shape of arrays over heads."""
+        return self.layers, self.width
+
+    def heads(self) -> Iterator[Head]:
+        """All heads by layer, then head: the order of `array[geometry.mask()]`."""
+        for layer, count in enumerate(self.counts):
+            for head in range(count):
+                yield Head(layer, head)
+
+    def mask(self) -> NDArray[np.bool_]:
+        """A bool array (L, W), True where there is a head."""
+        return np.asarray(np.arange(self.width) < np.asarray(self.counts)[:, None])
+
+    def __contains__(self, head: object) -> bool:
+        return (
+            isinstance(head, Head)
+            and head.layer < self.layers
+            and head.head < self.counts[head.layer]
+        )
+
+    def check(self, head: Head) -> Head:
+        """`head` itself; InputError if the model has no such head."""
+        if head in self:
+            return head
+        if head.layer >= self.layers:
+            known = f"layers are numbered 0 to {self.layers - 1}"
+        elif self.counts[head.layer] == 0:
+            known = f"layer {head.layer} has no attention heads"
+        else:
+            known = f"layer {head.layer} has heads 0 to {self.counts[head.layer] - 1}"
+        raise InputError(f"there is no head {head} in a model of {self}: {known}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON object from which `from_dict` makes this geometry again."""
+        return {"layers": self.layers, "heads": self.total, "counts": list(self.counts)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Geometry:
+        """The geometry that `as_dict` wrote; InputError if `data` is something else."""
+        counts = data.get("counts") if isinstance(data, Mapping) else None
+        if not isinstance(counts, (list, tuple)):
+            raise InputError("a head geometry needs 'counts', one number of query heads a layer")
+        return cls(tuple(counts))
+
+    def __str__(self) -> str:
+        distinct = sorted(set(self.counts))
+        if len(distinct) == 1:
+            return f"{self.layers} layers × {distinct[0]} heads"
+        return f"{self.layers} layers with {'/'.join(map(str, self.counts))} heads"
+
+
+class _HasGeometry(Protocol):
+    @property
+    def geometry(self) -> Geometry: ...
+
+
+def check_geometry(artifact: _HasGeometry, geometry: Geometry, name: str | None = None) -> None:
+    """Raise InputError unless `artifact` (scores, a set, a gate) was made for `geometry`.
+
+    `name` says in the message what the artifact is, for example the folder it came from.
+    """
+    if artifact.geometry != geometry:
+        what = name if name is not None else f"this {type(artifact).__name__}"
+        raise InputError(
+            f"{what} was made for a model of {artifact.geometry}, but this model has {geometry}; "
+            "use the model it was made with or find the heads of this model"
+        )

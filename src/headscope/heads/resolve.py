@@ -1,0 +1,120 @@
+"""From what people give as `--heads` to a set of heads."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike
+from pathlib import Path
+
+from headscope.errors import InputError
+from headscope.heads import store
+from headscope.heads.amounts import Amount, default_amount
+from headscope.heads.geometry import Geometry, check_geometry
+from headscope.heads.scores import HeadScores
+from headscope.heads.sets import Gate, HeadSet
+
+__all__ = ["read_scores", "resolve_heads", "save_scores"]
+
+MEAN = "mean"
+_LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
+
+
+def save_scores(run: str | PathLike[str], scores: HeadScores | dict[str, HeadScores]) -> None:
+    """Save the scores of a run where `resolve_heads` and `read_scores` look for them.
+
+    One direction goes to `scores/`; several go to `scores/<name>/` and their mean to
+    `scores/mean/`.
+    """
+    folder = Path(run) / "scores"
+    if isinstance(scores, HeadScores):
+        scores.save_pretrained(folder)
+        return
+    for name, part in {**scores, MEAN: HeadScores.mean(scores)}.items():
+        part.save_pretrained(folder / name)
+
+
+def read_scores(folder: str | PathLike[str]) -> dict[str, HeadScores]:
+    """The scores in a run folder or scores folder, by direction.
+
+    The mean over several directions is under `mean`; a run with one direction has only that one,
+    also under `mean`. The dictionary is empty if the folder holds no scores.
+    """
+    places = (Path(folder), Path(folder) / "scores")
+    for place in places:
+        if store.kind_of(place) == "scores":
+            return {MEAN: HeadScores.from_pretrained(place)}
+    return {
+        path.parent.name: HeadScores.from_pretrained(path.parent)
+        for place in places
+        for path in sorted(place.glob("*/config.json"))
+        if store.kind_of(path.parent) == "scores"
+    }
+
+
+def resolve_heads(
+    spec: str | PathLike[str],
+    k: Amount | None,
+    geometry: Geometry,
+    *,
+    default: Amount | None = None,
+) -> HeadSet:
+    """The heads that `spec` names, for a model of `geometry`.
+
+    `spec` is a list such as `5.3,7.11`; a CSV, TSV or JSON file of layer and head; a folder of
+    saved heads, scores or a gate (then the heads whose gate is not 1); or the folder of a finished
+    run. With `k` (a number or a share of all heads) the first k are taken. Without it, a list, a
+    file, a saved set and a gate are used whole, and of ranked scores the top `default` (or
+    `default_amount(geometry)`). A run that holds both a set and scores gives the set, or, with
+    `k`, the top k scores. InputError if it is none of these, or made for another geometry.
+    """
+    text = str(spec)
+    if isinstance(spec, str) and _LIST.fullmatch(spec):
+        return _cut(HeadSet.parse(spec, geometry), k)
+    path = Path(spec)
+    if path.is_dir():
+        return _from_folder(path, k, geometry, default)
+    if path.is_file():
+        if path.suffix in (".csv", ".tsv"):
+            return _cut(HeadSet.from_csv(path, geometry), k)
+        if path.suffix == ".json":
+            return _cut(HeadSet.from_json(path, geometry), k)
+        raise InputError(f"{text}: heads are read from files named .csv, .tsv or .json")
+    raise InputError(
+        f"{text!r} names no heads: it is neither a folder nor a file that exists nor a list such "
+        "as 5.3,7.11"
+    )
+
+
+def _from_folder(
+    path: Path, k: Amount | None, geometry: Geometry, default: Amount | None
+) -> HeadSet:
+    if (path / "run.json").exists() and not (path / "DONE.json").exists():
+        raise InputError(
+            f"{path}: this run is not finished; run the same command again to finish it"
+        )
+    scores = read_scores(path)
+    saved = next((p for p in (path, path / "heads") if store.kind_of(p) == "heads"), None)
+    gate = next((p for p in (path, path / "gate") if store.kind_of(p) == "gate"), None)
+    artifact: HeadSet | Gate | HeadScores
+    if saved is not None and (k is None or not scores):
+        artifact = HeadSet.from_pretrained(saved)
+    elif scores:
+        if MEAN not in scores:
+            raise InputError(f"{path}: holds no scores named '{MEAN}'; name one of its directions")
+        artifact = scores[MEAN]
+    elif gate is not None:
+        artifact = Gate.from_pretrained(gate)
+    else:
+        raise InputError(
+            f"{path}: holds no scores, no heads and no gate; name a run that found heads"
+        )
+    check_geometry(artifact, geometry, str(path))
+    if isinstance(artifact, HeadScores):
+        return artifact.top(
+            next(a for a in (k, default, default_amount(geometry)) if a is not None)
+        )
+    return _cut(artifact.changed_heads() if isinstance(artifact, Gate) else artifact, k)
+
+
+def _cut(heads: HeadSet, k: Amount | None) -> HeadSet:
+    return heads if k is None else heads.top(k)

@@ -1,0 +1,262 @@
+"""One score for every head, with what is needed to rank, cut and test the scores again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headscope.errors import InputError
+from headscope.heads import store
+from headscope.heads.amounts import Amount, count_of
+from headscope.heads.geometry import Geometry, Head, check_geometry
+from headscope.heads.sets import HeadSet
+from headscope.heads.store import Artifact, Origin
+
+__all__ = ["HeadScores", "LayerProfile"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LayerProfile:
+    """The scores of one layer: how many heads, their mean and largest score, how many are active.
+
+    `mean` and `highest` are None for a layer without attention heads.
+    """
+
+    layer: int
+    heads: int
+    mean: float | None
+    highest: float | None
+    token_alignment: int
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores(Artifact):
+    """A score for every head of a model.
+
+    `values`, `low` and `high` (the bounds of an interval) and each array of `extra` (for example
+    `chance`) are float64 arrays (L, W), NaN where the model has no head; scores are finite, bounds
+    and extras may be NaN at a head for which they are not defined. `statistics` holds arrays per
+    example, for example `hits` (sentences, L, W) and `totals` (sentences,), from which intervals
+    and tests are computed again without the model. `signature` is the run's. All arrays are
+    read-only copies.
+    """
+
+    geometry: Geometry
+    values: NDArray[np.float64]
+    method: str
+    low: NDArray[np.float64] | None = None
+    high: NDArray[np.float64] | None = None
+    extra: Mapping[str, Array] = field(default_factory=dict)
+    statistics: Mapping[str, Array] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    signature: str = ""
+
+    def __post_init__(self) -> None:
+        values = self._over_heads("the scores", self.values)
+        if not np.isfinite(values[self.geometry.mask()]).all():
+            raise InputError("scores must be finite numbers; these hold NaN or infinity")
+        object.__setattr__(self, "values", values)
+        if (self.low is None) != (self.high is None):
+            raise InputError("an interval needs both bounds, low and high")
+        for name in ("low", "high"):
+            bound = getattr(self, name)
+            if bound is not None:
+                object.__setattr__(self, name, self._over_heads(f"'{name}'", bound))
+        extra = {name: self._over_heads(f"'{name}'", array) for name, array in self.extra.items()}
+        statistics = {name: _read_only(np.array(a)) for name, a in self.statistics.items()}
+        object.__setattr__(self, "extra", MappingProxyType(extra))
+        object.__setattr__(self, "statistics", MappingProxyType(statistics))
+
+    def _over_heads(self, name: str, array: ArrayLike) -> NDArray[np.float64]:
+        copy = np.array(array, dtype=np.float64)
+        if copy.shape != self.geometry.shape:
+            raise InputError(
+                f"{name} of {self.geometry} have the shape {self.geometry.shape}, not {copy.shape}"
+            )
+        copy[~self.geometry.mask()] = np.nan
+        if np.isinf(copy).any():
+            raise InputError(f"{name} must be finite numbers; these hold infinity")
+        return _read_only(copy)
+
+    @property
+    def origin(self) -> Origin:
+        """What made these scores."""
+        return Origin(self.method, self.signature, self.config, self.provenance)
+
+    def __getitem__(self, head: Head) -> float:
+        self.geometry.check(head)
+        return float(self.values[head.layer, head.head])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HeadScores):
+            return NotImplemented
+        return (
+            self.geometry == other.geometry
+            and self.origin == other.origin
+            and _same(self._tensors(), other._tensors())
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # arrays are compared by value, so no cheap hash
+
+    def ranked(self) -> list[tuple[Head, float]]:
+        """All heads with their scores, highest first, ties by layer, then head."""
+        pairs = [(head, self[head]) for head in self.geometry.heads()]
+        return sorted(pairs, key=lambda pair: -pair[1])
+
+    def records(self) -> list[dict[str, Any]]:
+        """`ranked()` as JSON objects: layer, head, score, low, high and every extra."""
+        return [
+            {
+                "layer": head.layer,
+                "head": head.head,
+                "score": score,
+                "low": _number(self.low, head),
+                "high": _number(self.high, head),
+                **{name: _number(array, head) for name, array in self.extra.items()},
+            }
+            for head, score in self.ranked()
+        ]
+
+    def top(self, k: Amount) -> HeadSet:
+        """The `k` heads with the highest scores, in that order; a number or a share of all."""
+        count = count_of(k, self.geometry.total)
+        heads = tuple(head for head, _ in self.ranked()[:count])
+        return HeadSet(self.geometry, heads, self.origin)
+
+    def select(self, threshold: float) -> HeadSet:
+        """The heads with a score above `threshold`, highest first."""
+        heads = tuple(head for head, score in self.ranked() if score > threshold)
+        return HeadSet(self.geometry, heads, self.origin)
+
+    def classes(self, active: float = 0.1) -> dict[str, int]:
+        """How many heads are in each of the three classes.
+
+        `token_alignment`: score above `active`; `low_activity`: above 0 and at most `active`;
+        `inactive`: 0, or below it where the score is a difference (Token Alignment Heads, section
+        on head classes; the paper's threshold is 0.1).
+        """
+        scores = self.values[self.geometry.mask()]
+        above, positive = int((scores > active).sum()), int((scores > 0).sum())
+        if active < 0:
+            raise InputError(
+                f"the threshold of token alignment heads must be 0 or more, not {active}"
+            )
+        return {
+            "token_alignment": above,
+            "low_activity": positive - above,
+            "inactive": scores.size - positive,
+        }
+
+    def layer_profile(self, active: float = 0.1) -> list[LayerProfile]:
+        """For each layer: number of heads, mean and highest score, heads above `active`."""
+        profile = []
+        for layer, count in enumerate(self.geometry.counts):
+            row = self.values[layer, :count]
+            mean, highest = (float(row.mean()), float(row.max())) if count else (None, None)
+            profile.append(LayerProfile(layer, count, mean, highest, int((row > active).sum())))
+        return profile
+
+    def above_chance(self) -> HeadScores:
+        """Scores minus `extra["chance"]`, with the bounds shifted by the same amount."""
+        if "chance" not in self.extra:
+            raise InputError(f"these scores ({self.method}) hold no 'chance' to subtract")
+        chance = self.extra["chance"]
+        return replace(
+            self,
+            values=self.values - chance,
+            low=None if self.low is None else self.low - chance,
+            high=None if self.high is None else self.high - chance,
+            method=f"{self.method} minus chance",
+            extra=dict(self.extra),
+            statistics=dict(self.statistics),
+        )
+
+    @classmethod
+    def mean(cls, scores: Mapping[str, HeadScores]) -> HeadScores:
+        """The plain mean over several directions (or languages), of scores and shared extras.
+
+        It carries no interval and no statistics: those belong to the single directions.
+        """
+        parts = list(scores.values())
+        if not parts:
+            raise InputError("there are no scores to take the mean of")
+        first = parts[0]
+        for part in parts[1:]:
+            check_geometry(part, first.geometry, "one of the scores")
+        names = [name for name in first.extra if all(name in part.extra for part in parts)]
+        return cls(
+            first.geometry,
+            np.mean([part.values for part in parts], axis=0),
+            first.method,
+            extra={name: np.mean([part.extra[name] for part in parts], axis=0) for name in names},
+            config={**first.config, "mean_over": list(scores)},
+            provenance=first.provenance,
+            signature=first.signature,
+        )
+
+    def save_pretrained(self, directory: str | PathLike[str]) -> None:
+        """Write `scores.safetensors`, `config.json` and a model card."""
+        store.save(directory, "scores", self.geometry, self._tensors(), self.origin)
+
+    @classmethod
+    def from_pretrained(cls, directory: str | PathLike[str]) -> HeadScores:
+        """Read what `save_pretrained` wrote; InputError if it is something else or damaged."""
+        saved = store.load(directory, "scores")
+        shape = saved.geometry.shape
+        groups: dict[str, dict[str, Array]] = {"extra": {}, "statistics": {}}
+        for name in sorted(saved.tensors):
+            group, _, key = name.partition(".")
+            if key and group in groups:
+                groups[group][key] = saved.tensors[name]
+        bounds = {
+            name: saved.tensor(name, np.float64, shape)
+            for name in ("low", "high")
+            if name in saved.tensors
+        }
+        values = saved.tensor("values", np.float64, shape)
+        with saved.naming_the_file():
+            return cls(
+                saved.geometry,
+                values,
+                saved.origin.method,
+                **bounds,
+                extra=groups["extra"],
+                statistics=groups["statistics"],
+                config=saved.origin.config,
+                provenance=saved.origin.provenance,
+                signature=saved.origin.signature,
+            )
+
+    def _tensors(self) -> dict[str, Array]:
+        tensors: dict[str, Array] = {"values": self.values}
+        if self.low is not None and self.high is not None:
+            tensors |= {"low": self.low, "high": self.high}
+        tensors |= {f"extra.{name}": array for name, array in self.extra.items()}
+        tensors |= {f"statistics.{name}": array for name, array in self.statistics.items()}
+        return tensors
+
+
+def _read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+def _number(array: Array | None, head: Head) -> float | None:
+    number = np.nan if array is None else array[head.layer, head.head]
+    return None if np.isnan(number) else float(number)
+
+
+def _same(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
+        for name in one
+    )

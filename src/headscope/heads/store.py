@@ -1,0 +1,266 @@
+"""How head artifacts lie on disk: safetensors, config.json and a model card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from headscope.errors import InputError
+from headscope.heads.geometry import Geometry
+
+__all__ = [
+    "Artifact",
+    "Origin",
+    "Saved",
+    "installed_version",
+    "kind_of",
+    "load",
+    "save",
+    "write_bytes",
+]
+
+FORMAT = 1
+KINDS = ("scores", "heads", "gate")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What made an artifact: the method, the run's signature, its configuration, provenance.
+
+    `config` and `provenance` are JSON objects.
+    """
+
+    method: str = ""
+    signature: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Artifact(ABC):
+    """Something that is saved as a folder, and so can be shared on the Hugging Face Hub."""
+
+    @abstractmethod
+    def save_pretrained(self, directory: str | PathLike[str]) -> None:
+        """Write the artifact into a folder."""
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        commit_message: str = "Add attention head artifact",
+    ) -> str:
+        """Upload the artifact to the model repository `repo_id`, which is created if missing.
+
+        The account is the one that `hf auth login` or the variable HF_TOKEN names. Returns the
+        address of the commit.
+        """
+        from huggingface_hub import HfApi
+
+        api = HfApi(library_name="headscope", library_version=installed_version())
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            commit = api.upload_folder(
+                repo_id=repo_id, folder_path=folder, commit_message=commit_message
+            )
+        return str(commit.commit_url)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """An artifact as read from disk, before its kind's own checks."""
+
+    directory: Path
+    kind: str
+    geometry: Geometry
+    tensors: dict[str, NDArray[Any]]
+    origin: Origin
+
+    def tensor(self, name: str, dtype: DTypeLike, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """The tensor `name`; InputError unless it has the dtype and shape (None: any length)."""
+        file = self.directory / f"{self.kind}.safetensors"
+        if name not in self.tensors:
+            raise InputError(f"{file}: the tensor '{name}' is missing; save the artifact again")
+        tensor = self.tensors[name]
+        fits = len(tensor.shape) == len(shape) and all(
+            want is None or want == have for want, have in zip(shape, tensor.shape, strict=True)
+        )
+        if not fits or tensor.dtype != np.dtype(dtype):
+            raise InputError(
+                f"{file}: the tensor '{name}' is {tensor.dtype} of shape {tensor.shape}, where "
+                f"{np.dtype(dtype)} of shape {shape} is expected; save the artifact again"
+            )
+        return tensor
+
+    @contextmanager
+    def naming_the_file(self) -> Iterator[None]:
+        """Put the folder's name before the message of an InputError raised inside."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"{self.directory}: {error}") from error
+
+
+def installed_version() -> str:
+    """The installed version of headscope; `0+unknown` when it runs from a bare source tree."""
+    try:
+        return version("headscope")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def kind_of(directory: str | PathLike[str]) -> str | None:
+    """The kind of the head artifact in a folder, or None if the folder holds none."""
+    try:
+        config = json.loads((Path(directory) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(config, dict) or config.get("library") != "headscope":
+        return None
+    return str(config.get("kind"))
+
+
+def save(
+    directory: str | PathLike[str],
+    kind: str,
+    geometry: Geometry,
+    tensors: Mapping[str, NDArray[Any]],
+    origin: Origin,
+) -> None:
+    """Write an artifact folder so that a reader never takes a half-written one for whole.
+
+    Files are written beside the folder first and moved in one by one, config.json last; it holds
+    the digest of the tensors, so that a mixture of old and new is noticed on loading. A folder
+    that holds another kind of artifact, or a model, raises InputError and is left untouched.
+    """
+    from safetensors.numpy import save as serialise
+
+    from headscope.heads.card import model_card
+
+    target = Path(directory)
+    _check_free(target, kind)
+    blob = serialise(
+        {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()},
+        metadata={"headscope": kind},  # one entry: safetensors writes several in random order
+    )
+    config = {
+        "library": "headscope",
+        "kind": kind,
+        "format": FORMAT,
+        "headscope_version": installed_version(),
+        "geometry": geometry.as_dict(),
+        "method": origin.method,
+        "signature": origin.signature,
+        "sha256": hashlib.sha256(blob).hexdigest(),
+        "config": dict(origin.config),
+        "provenance": dict(origin.provenance),
+    }
+    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    target.mkdir(parents=True, exist_ok=True)
+    write_bytes(target / f"{kind}.safetensors", blob)
+    write_bytes(target / "README.md", model_card(kind, geometry, origin).encode())
+    write_bytes(target / "config.json", text.encode())
+
+
+def load(directory: str | PathLike[str], kind: str) -> Saved:
+    """Read an artifact folder; InputError if it is missing, of another kind or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as deserialise
+
+    folder = Path(directory)
+    config = _read_config(folder, kind)
+    file = folder / f"{kind}.safetensors"
+    try:
+        blob = file.read_bytes()
+        tensors: dict[str, NDArray[Any]] = deserialise(blob)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror}); save it again") from error
+    except (SafetensorError, ValueError) as error:
+        raise InputError(f"{file}: is damaged ({error}); save the artifact again") from error
+    if hashlib.sha256(blob).hexdigest() != config.get("sha256"):
+        raise InputError(
+            f"{file}: its content does not match the digest in config.json, so the folder is "
+            "damaged or half-written; save the artifact again"
+        )
+    try:
+        geometry = Geometry.from_dict(config.get("geometry", {}))
+    except InputError as error:
+        raise InputError(f"{folder / 'config.json'}: {error}") from error
+    origin = Origin(
+        method=str(config.get("method", "")),
+        signature=str(config.get("signature", "")),
+        config=dict(config.get("config") or {}),
+        provenance=dict(config.get("provenance") or {}),
+    )
+    return Saved(folder, kind, geometry, tensors, origin)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file so that other readers see either the old content or the new, whole."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-", suffix=path.suffix)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files private; an artifact is as readable as any other new file.
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _check_free(target: Path, kind: str) -> None:
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target}: is a file; name a folder to save to")
+    if (target / "config.json").exists() and kind_of(target) != kind:
+        raise InputError(
+            f"{target}: holds the config.json of something else ({kind_of(target) or 'a model'}), "
+            f"so the {kind} are not saved there; name an empty or new folder"
+        )
+
+
+def _read_config(folder: Path, kind: str) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder}: holds no config.json; name a folder of saved {kind}"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InputError(f"{path}{line}: is not valid JSON; save the artifact again") from error
+    if not isinstance(config, dict) or config.get("library") != "headscope":
+        raise InputError(f"{path}: was not written by headscope; name a folder of saved {kind}")
+    if config.get("kind") != kind:
+        raise InputError(f"{path}: holds '{config.get('kind')}', but '{kind}' is needed here")
+    if config.get("format") != FORMAT:
+        raise InputError(
+            f"{path}: has format {config.get('format')!r}, but this version of headscope reads "
+            f"format {FORMAT}; install the version that wrote it or save the artifact again"
+        )
+    return config

@@ -1,0 +1,93 @@
+"""Grouping rows of tokens into batches of bounded size, padded on the left."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from headscope.errors import InputError
+
+__all__ = ["Batch", "collate", "length_buckets"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows of token ids padded on the left to one length T.
+
+    Attributes:
+        input_ids: int64, shape (B, T).
+        attention_mask: int64, shape (B, T); 0 where padded.
+        position_ids: int64, shape (B, T); each row counts its own tokens from 0 (0 where padded).
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    position_ids: torch.Tensor
+
+    @property
+    def padding(self) -> tuple[int, ...]:
+        """How many padding tokens stand before each row."""
+        width = int(self.attention_mask.shape[1])
+        return tuple(width - int(n) for n in self.attention_mask.sum(dim=1).tolist())
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        return Batch(
+            self.input_ids.to(device), self.attention_mask.to(device), self.position_ids.to(device)
+        )
+
+
+def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
+    """Pad rows of token ids on the left.
+
+    Args:
+        rows: at least one row; each has at least one token.
+        pad_id: the id written where there is no token; models never see it, since it is masked.
+
+    Raises:
+        InputError: if there is no row, or a row is empty (a softmax over nothing has no meaning).
+    """
+    if not rows:
+        raise InputError("A batch needs at least one row of tokens; none was given.")
+    for index, row in enumerate(rows):
+        if not len(row):
+            raise InputError(f"Row {index} of a batch holds no token; leave empty texts out.")
+    width = max(len(row) for row in rows)
+    ids = torch.full((len(rows), width), pad_id, dtype=torch.long)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    for index, row in enumerate(rows):
+        ids[index, width - len(row) :] = torch.as_tensor(row, dtype=torch.long)
+        mask[index, width - len(row) :] = 1
+    positions = (mask.cumsum(dim=1) - 1).clamp_(min=0)
+    return Batch(ids, mask, positions)
+
+
+def length_buckets(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Group rows of similar length so that each padded batch holds at most ``batch_tokens``.
+
+    Longest rows come first, so that too large a batch shows at once. A row longer than
+    ``batch_tokens`` gets a batch of its own. The grouping depends on nothing but the arguments.
+
+    Args:
+        lengths: tokens of each row.
+        batch_tokens: upper bound of rows × longest row, at least 1.
+
+    Returns:
+        Lists of indices into ``lengths``; each index occurs exactly once.
+
+    Raises:
+        InputError: if ``batch_tokens`` is below 1.
+    """
+    if batch_tokens < 1:
+        raise InputError(f"batch_tokens is {batch_tokens}; it must be at least 1.")
+    buckets: list[list[int]] = []
+    longest = 0
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if buckets and (len(buckets[-1]) + 1) * longest <= batch_tokens:
+            buckets[-1].append(index)
+        else:
+            buckets.append([index])
+            longest = max(1, lengths[index])
+    return buckets

@@ -1,0 +1,166 @@
+"""Gates: multiply what single heads write by a number, inside a context.
+
+A gate acts on the input of each layer's output projection W_O, where the outputs ``A V`` of all
+heads lie side by side: head ``h``'s channels times ``g`` is the same as head ``h``'s slice of W_O
+times ``g``, whatever attention kernel ran before and whatever norm stands between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headscope.errors import InputError
+from headscope.heads import Gate, Geometry, check_geometry
+
+if TYPE_CHECKING:
+    from headscope.lm.geometry import AttentionSite
+
+__all__ = ["gated"]
+
+_Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
+
+
+@contextlib.contextmanager
+def gated(
+    geometry: Geometry,
+    sites: Sequence[AttentionSite],
+    gate: Gate | torch.Tensor,
+    ablate: str = "zero",
+    means: npt.NDArray[np.floating[Any]] | None = None,
+    skip_identity: bool = True,
+) -> Iterator[None]:
+    """Apply ``gate`` to a model for the length of the context.
+
+    Contexts nest: gates multiply.  The hooks are removed at the end, also after an exception, and
+    nothing else of the model is touched.  A backward pass that needs the gate's gradient has to
+    run inside the context if gradient checkpointing is on (use the non-reentrant kind).
+
+    Args:
+        geometry: the model's geometry, shape (L, W).
+        sites: the model's attention sites.
+        gate: a `Gate`; or a tensor of shape (L, W), which may require grad; or a tensor of shape
+            (B, L, W) with one gate a row of the batch.  Entries of heads that do not exist are
+            ignored.  It is cast to the dtype and device of each layer's projection input.
+        ablate: ``"zero"``, or ``"mean"``, which adds (1 - g) × the head's mean output ``A V``, so
+            that removal puts the mean in its place.
+        means: for ``"mean"``: shape (L, W, D), from `headscope.lm.ablation.head_means`; head
+            widths below D use the first channels.
+        skip_identity: leave out layers whose gate is all ones and needs no gradient; they are
+            bit for bit the same either way.
+
+    Raises:
+        InputError: if gate or means are of another geometry, not finite, or, in the forward pass,
+            if a per-row gate meets a batch of another size (beam search and
+            ``num_return_sequences`` expand the batch).
+    """
+    values = _gate_tensor(geometry, gate)
+    mean = _mean_tensor(geometry, sites, ablate, means)
+    handles = []
+    try:
+        for site in sites:
+            own = values[..., site.layer, : site.heads]
+            if skip_identity and not own.requires_grad and bool((own == 1).all()):
+                continue
+            own_mean = None if mean is None else mean[site.layer, : site.heads, : site.head_width]
+            hook = _hook(site, own, own_mean)
+            handles.append(site.projection.register_forward_pre_hook(hook))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _gate_tensor(geometry: Geometry, gate: Gate | torch.Tensor) -> torch.Tensor:
+    shape = (geometry.layers, geometry.width)
+    if isinstance(gate, Gate):
+        check_geometry(gate, geometry)
+        values = torch.from_numpy(np.array(gate.values, dtype=np.float32))
+    elif isinstance(gate, torch.Tensor):
+        values = gate
+    else:
+        raise InputError(
+            f"A gate must be a headscope Gate or a torch tensor, not {type(gate).__name__}; "
+            "a HeadSet becomes one by .removed() or .scaled(value)."
+        )
+    if values.dim() not in (2, 3) or tuple(values.shape[-2:]) != shape:
+        raise InputError(
+            f"The gate has shape {tuple(values.shape)}, but this model needs {shape} (layers, "
+            f"heads) or (rows, {shape[0]}, {shape[1]}); make a gate for this model's geometry."
+        )
+    if not values.is_floating_point():
+        values = values.float()
+    if not bool(torch.isfinite(values.detach()).all()):
+        raise InputError("The gate holds values that are not finite; use numbers, 0 to remove.")
+    return values
+
+
+def _mean_tensor(
+    geometry: Geometry,
+    sites: Sequence[AttentionSite],
+    ablate: str,
+    means: npt.NDArray[np.floating[Any]] | None,
+) -> torch.Tensor | None:
+    if ablate not in ("zero", "mean"):
+        raise InputError(f"ablate is {ablate!r}; it must be 'zero' or 'mean'.")
+    if ablate == "zero":
+        if means is not None:
+            raise InputError("means were given with ablate='zero'; pass ablate='mean' to use them.")
+        return None
+    if means is None:
+        raise InputError(
+            "ablate='mean' needs means=…, the heads' mean outputs over a reference text; compute "
+            "them with headscope.lm.ablation.head_means(lm, texts)."
+        )
+    widest = max(site.head_width for site in sites)
+    shape = (geometry.layers, geometry.width, widest)
+    if tuple(np.shape(means)) != shape:
+        raise InputError(
+            f"The means have shape {tuple(np.shape(means))}, but this model needs {shape} "
+            "(layers, heads, channels); compute them with this model."
+        )
+    # Kept in 64 bits until it is cast beside the activations it is added to.
+    return torch.from_numpy(np.array(means, dtype=np.float64))
+
+
+def _hook(site: AttentionSite, gate: torch.Tensor, mean: torch.Tensor | None) -> _Hook:
+    """A forward pre-hook for one projection; ``gate`` is (H,) or (B, H), ``mean`` (H, D)."""
+    ready: dict[tuple[torch.device, torch.dtype], tuple[torch.Tensor, torch.Tensor | None]] = {}
+
+    def factors(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        key = (x.device, x.dtype)
+        if key in ready:
+            return ready[key]
+        factor = gate.to(x.device, x.dtype).unsqueeze(-1)
+        offset = None
+        if mean is not None:
+            kept = gate.to(x.device, torch.float64).unsqueeze(-1)
+            offset = ((1 - kept) * mean.to(x.device)).to(x.dtype)
+        if not gate.requires_grad:
+            ready[key] = (factor, offset)
+        return factor, offset
+
+    def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        x = args[0]
+        factor, offset = factors(x)
+        if gate.dim() == 2:
+            if x.dim() != 3 or x.shape[0] != gate.shape[0]:
+                raise InputError(
+                    f"A gate for {gate.shape[0]} rows met a batch of shape {tuple(x.shape)} in "
+                    f"layer {site.layer}; give one gate a row, and generate without beam search "
+                    "and num_return_sequences, which expand the batch."
+                )
+            # One gate a row: a dimension for the tokens between rows and heads.
+            factor = factor.unsqueeze(1)
+            offset = None if offset is None else offset.unsqueeze(1)
+        heads = x.view(*x.shape[:-1], site.heads, site.head_width) * factor
+        if offset is not None:
+            heads = heads + offset
+        return (heads.reshape(x.shape), *args[1:])
+
+    return hook

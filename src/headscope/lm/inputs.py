@@ -1,0 +1,81 @@
+"""What goes into a forward pass, and the mode a model is in meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from headscope.lm.batching import Batch, collate
+
+__all__ = ["evaluating", "forward_inputs", "probe_batch"]
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every module in evaluation mode, and give each its own mode back at the end."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, Any]:
+    """Arguments of ``model.forward`` for ``batch``, on the device of the model's embeddings.
+
+    Position ids go along wherever the model knows them: with padding on the left, models with
+    learned positions would otherwise count the padding.
+
+    Args:
+        model: the model.
+        batch: the tokens.
+        logits: whether the logits of all positions are wanted; if not, only the last position's
+            are computed where the model can leave the others out.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    batch = batch.to(inner.get_input_embeddings().weight.device)
+    known = inspect.signature(inner.forward).parameters
+    inputs: dict[str, Any] = {
+        "input_ids": batch.input_ids,
+        "attention_mask": batch.attention_mask,
+        "use_cache": False,
+    }
+    if "position_ids" in known:
+        inputs["position_ids"] = batch.position_ids
+    if not logits and "logits_to_keep" in known:
+        inputs["logits_to_keep"] = 1
+    return inputs
+
+
+def probe_batch(model: Any, tokenizer: Any = None, lengths: tuple[int, ...] = (7, 4)) -> Batch:
+    """A few ordinary tokens in rows of unlike lengths, padded on the left.
+
+    Ids that mean something special (padding, end of text, places of images) are avoided.
+    """
+    special = set(getattr(tokenizer, "all_special_ids", None) or ())
+    for config in (model.config, model.config.get_text_config(decoder=True)):
+        for key, value in config.to_dict().items():
+            if key.endswith(("_token_id", "_token_index")):
+                special.update(value if isinstance(value, list) else [value])
+    size = int(model.config.get_text_config(decoder=True).vocab_size)
+    if tokenizer is not None:
+        size = min(size, len(tokenizer))
+    wanted = sum(lengths)
+    step = max(1, size // (wanted + 1))
+    ordinary = [index for index in range(step, size) if index not in special]
+    # Evenly spaced; a vocabulary smaller than the probe repeats itself.
+    ids = (
+        [ordinary[(i * step) % len(ordinary)] for i in range(wanted)] if ordinary else [0] * wanted
+    )
+    rows, start = [], 0
+    for length in lengths:
+        rows.append(ids[start : start + length])
+        start += length
+    return collate(rows, pad_id=0)

@@ -1,0 +1,294 @@
+"""Loading a decoder language model from the Hub, from a folder, or the bundled ``pocket``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headscope.errors import InputError, MissingExtra
+from headscope.lm.model import LanguageModel
+
+__all__ = ["load"]
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_ADVICE = "use a decoder language model such as Llama, Qwen or GPT-2"
+_CONVERT = (
+    "convert them once with AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+)
+# What a decoder needs: its configuration, its weights and its tokenizer, top level only.
+_PATTERNS = ("*.json", "model*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken")
+
+
+def load(
+    name: str | os.PathLike[str],
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str = "auto",
+    device_map: str | Mapping[str, Any] | None = None,
+    check: bool = True,
+) -> LanguageModel:
+    """Load a decoder language model, find its heads and let it prove itself.
+
+    No remote code is run and no pickled weights are read.  Models of the Hub are downloaded once
+    and then read from the cache, also without network.  The parameters are frozen, so that a
+    backward pass reaches gates alone.
+
+    Args:
+        name: ``"pocket"`` (the bundled model), a folder, or a Hub id such as ``Qwen/Qwen3-1.7B``.
+        revision: branch, tag or commit of a Hub id.
+        device: where to put the model; by default the first CUDA device if there is one, else CPU.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: float32 on CPU, else the
+            checkpoint's own.
+        device_map: placement over several devices as ``transformers`` knows it, instead of
+            ``device`` (needs ``accelerate``).
+        check: run the self-check.
+
+    Raises:
+        InputError: if the model cannot be found or is not one that headscope can handle.
+    """
+    if dtype != "auto" and dtype not in _DTYPES:
+        raise InputError(f"dtype is {dtype!r}; it must be auto, {', '.join(_DTYPES)}.")
+    folder, commit = _resolve(str(name), revision)
+    config = _config(folder, str(name))
+    _check_weights(folder, str(name))
+    target = _device(device, device_map)
+    tokenizer = _tokenizer(folder, str(name))
+    on_cpu = device_map is None and target.type == "cpu"
+    wanted = "auto" if dtype == "auto" else _DTYPES[dtype]
+    if wanted == "auto" and on_cpu:
+        wanted = torch.float32
+    model = _model(folder, config, str(name), wanted, device_map)
+    if device_map is None and next(model.parameters()).device != target:
+        model.to(target)
+    model.requires_grad_(False)
+    return LanguageModel.wrap(
+        model, tokenizer, str(name), revision=commit, folder=folder, check=check
+    )
+
+
+def _resolve(name: str, revision: str | None) -> tuple[Path, str | None]:
+    """The folder that holds the model's files, and its commit if it came from the Hub."""
+    if name == "pocket":
+        if revision is not None:
+            raise InputError("The bundled model 'pocket' has no revisions; leave revision out.")
+        from headscope.pocket import weights
+
+        return Path(weights.path()), None
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if revision is not None:
+            raise InputError(f"{name} is a folder and has no revisions; leave revision out.")
+        return path.resolve(), None
+    if path.exists():
+        raise InputError(f"{name} is a file; give the model's folder or its Hub id.")
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise InputError(f"There is no folder {name}; give a model's folder or its Hub id.")
+    folder = _download(name, revision)
+    return folder, folder.name
+
+
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import errors, snapshot_download
+
+    # The client's HTTP library changes its name over versions; its base error is found here.
+    transport: Any = vars(errors)["HTTPError"]
+    where = name if revision is None else f"{name} at revision {revision}"
+    try:
+        # "*/*" leaves out what lies in subfolders: exports to other formats, training states.
+        path = snapshot_download(
+            name, revision=revision, allow_patterns=list(_PATTERNS), ignore_patterns=["*/*"]
+        )
+    except errors.GatedRepoError as error:
+        raise InputError(
+            f"The Hub model {where} is gated; ask for access on its page and log in with "
+            "'hf auth login'."
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise InputError(
+            f"There is neither a folder {name} nor a Hub model of that name that you may read; "
+            "check the spelling, or log in with 'hf auth login' for a private one."
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise InputError(
+            f"The Hub model {name} has no revision {revision}; give a branch, a tag or a commit."
+        ) from error
+    except errors.HFValidationError as error:
+        raise InputError(
+            f"{name!r} is neither a folder nor a possible Hub id (owner/name); check the spelling."
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        raise InputError(
+            f"There is no folder {name}, and the Hub model {where} is not (wholly) in the local "
+            "cache while the Hub cannot be reached or is switched off by HF_HUB_OFFLINE; connect "
+            "once to download it, or give a folder."
+        ) from error
+    except (OSError, transport) as error:  # any other answer of the Hub, or none at all
+        raise InputError(
+            f"The Hub model {where} could not be downloaded ({_first_line(error)}); try again, or "
+            "give a folder."
+        ) from error
+    return Path(path)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _config(folder: Path, name: str) -> Any:
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    file = folder / "config.json"
+    if not file.is_file():
+        if (folder / "adapter_config.json").is_file():
+            raise InputError(
+                f"{name} holds an adapter, not a model (no config.json); merge it into its base "
+                "model with PEFT's merge_and_unload() and save that."
+            )
+        raise InputError(f"{name} has no config.json, so it is no model folder; check the path.")
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} is not valid JSON ({_first_line(error)}); repair it.") from error
+    kind = raw.get("model_type") if isinstance(raw, dict) else None
+    if not isinstance(kind, str):
+        raise InputError(f"{file} names no model_type, so the architecture is unknown; add it.")
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (ValueError, OSError, KeyError, TypeError) as error:
+        if isinstance(raw, dict) and "auto_map" in raw:
+            raise InputError(
+                f"{name} ({kind}) needs code of its own, which headscope never runs; {_ADVICE}."
+            ) from error
+        raise InputError(
+            f"{name}: this version of transformers cannot read a configuration of type {kind!r} "
+            f"({_first_line(error)}); update transformers or {_ADVICE}."
+        ) from error
+    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    multimodal = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    if getattr(config, "is_encoder_decoder", False):
+        raise InputError(f"{name} ({kind}) is an encoder-decoder, not a decoder; {_ADVICE}.")
+    # BERT and its kin exist as encoders and as decoders, and say by is_decoder which one this is
+    # (decoders of other families leave that field as it happens to be).
+    encoder = kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", True)
+    if encoder or not (causal or multimodal):
+        raise InputError(
+            f"{name} ({kind}) is not a decoder language model (an encoder, or another kind of "
+            f"model); {_ADVICE}."
+        )
+    return config
+
+
+def _check_weights(folder: Path, name: str) -> None:
+    if any(folder.glob("model*.safetensors")):
+        return
+    pickled = sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt*"))
+    if pickled:
+        raise InputError(
+            f"{name} holds only pickled weights ({pickled[0].name}), which headscope does not "
+            f"read because they can run code; {_CONVERT}."
+        )
+    raise InputError(
+        f"{name} holds no weights (model.safetensors or its shards); save the model there, or if "
+        f"the Hub has only pickled weights, {_CONVERT}."
+    )
+
+
+def _device(
+    device: str | torch.device | None, device_map: str | Mapping[str, Any] | None
+) -> torch.device:
+    if device_map is not None:
+        if device is not None:
+            raise InputError("device and device_map were both given; give only one of them.")
+        if importlib.util.find_spec("accelerate") is None:
+            raise MissingExtra(
+                "device_map needs the package accelerate, which is not installed; install it with: "
+                "pip install accelerate"
+            )
+    if device is None:
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        target = torch.device(device)
+        if target.type == "cuda" and target.index is None:
+            target = torch.device("cuda", 0)
+        torch.empty(0, device=target)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(
+            f"device {str(device)!r} cannot be used here ({_first_line(error)}); use cpu"
+            f"{', cuda' if torch.cuda.is_available() else ''}."
+        ) from error
+    return target
+
+
+def _tokenizer(folder: Path, name: str) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise InputError(
+            f"{name} has no tokenizer that can be read ({_first_line(error)}); save one there "
+            "with tokenizer.save_pretrained(FOLDER)."
+        ) from error
+    if not len(tokenizer):
+        raise InputError(
+            f"{name} has no tokenizer (its vocabulary is empty); save one there with "
+            "tokenizer.save_pretrained(FOLDER)."
+        )
+    return tokenizer
+
+
+def _model(
+    folder: Path,
+    config: Any,
+    name: str,
+    dtype: torch.dtype | str,
+    device_map: str | Mapping[str, Any] | None,
+) -> Any:
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    loader: Any = AutoModelForCausalLM if causal else AutoModelForImageTextToText
+    try:
+        model, report = loader.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            device_map=device_map,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except SafetensorError as error:
+        raise InputError(
+            f"{name}: a weight file is damaged ({_first_line(error)}); copy or download it again."
+        ) from error
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise InputError(f"{name} could not be loaded: {_first_line(error)}.") from error
+    # transformers would draw at random what a checkpoint lacks.
+    missing = sorted(report["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(
+            f"The checkpoint {name} lacks {missing[0]}{more}, so the model would be partly random; "
+            "save or download it again, as the architecture that config.json names."
+        )
+    model.eval()
+    return model

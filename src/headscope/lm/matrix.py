@@ -1,0 +1,290 @@
+"""The architecture matrix: gates and peaks checked against slow references, family by family.
+
+Each check compares what headscope does with something that shares none of its code: a gate with the
+same model whose slice of W_O was set to zero, and peaks with the full attention matrices of the
+same weights under eager attention, in one pass without a cache.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from headscope.errors import InputError
+from headscope.heads import Gate, Head
+from headscope.lm.architectures import ARCHITECTURES, build
+from headscope.lm.batching import Batch, collate
+from headscope.lm.geometry import AttentionSite
+from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.model import LanguageModel
+from headscope.lm.peaks import PeakRequest, PeakStep, capture_way
+
+__all__ = ["ArchitectureReport", "as_markdown", "check_model", "matrix"]
+
+#: Tokens of the rows of the batch that is checked; the shorter ones are padded on the left, and the
+#: longest is more than twice as long as the tiny models' sliding windows.
+_LENGTHS = (14, 9, 13)
+_NEW_TOKENS = 8
+#: A key counts as the largest if its weight is within this of the largest weight.
+_TIE = 1e-6
+#: Rows of one batch may be rounded differently where experts group the tokens of all rows.
+_ROW_TOLERANCE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class ArchitectureReport:
+    """What the checks of one model found.
+
+    Attributes:
+        name: the architecture.
+        kernel: the attention implementation it ran with.
+        heads: query heads of each layer.
+        way: ``"function"`` if peaks were taken at the attention kernel, ``"weights"`` if from the
+            weights that the attention modules return.
+        gate_difference: largest difference in logits between removing a head by its gate and
+            setting its slice of W_O to zero, over all heads.
+        row_gate_difference: the same with a gate of its own for each row of the batch.
+        peaks: how many peaks were compared, in a pass over a left-padded batch and one without
+            padding.
+        wrong: how many of them were not the key with the largest eager weight.
+        dynamic, static: (compared, wrong) during ``generate()`` with that kind of cache.
+        same_outputs: whether logits and generated tokens were the same with and without recording.
+        note: what a user has to know.
+    """
+
+    name: str
+    kernel: str
+    heads: tuple[int, ...]
+    way: str
+    gate_difference: float
+    row_gate_difference: float
+    peaks: int
+    wrong: int
+    dynamic: tuple[int, int]
+    static: tuple[int, int]
+    same_outputs: bool
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check that could run came out right."""
+        wrong = self.wrong + self.dynamic[1] + self.static[1]
+        return (
+            self.gate_difference == 0.0
+            and self.row_gate_difference <= _ROW_TOLERANCE
+            and wrong == 0
+            and min(self.peaks, self.dynamic[0], self.static[0]) > 0
+            and self.same_outputs
+        )
+
+
+def check_model(lm: LanguageModel, note: str = "") -> ArchitectureReport:
+    """Check gates and peaks of a small model; takes a few forward passes for each head.
+
+    The model should compute in float32: in bfloat16 kernels round differently, and then peaks
+    differ between kernels whoever takes them.
+    """
+    vocabulary = int(lm.model.get_input_embeddings().weight.shape[0])
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(3, vocabulary, (n,), generator=generator).tolist() for n in _LENGTHS]
+    batch = collate(rows, pad_id=0)
+    chosen = (torch.rand(batch.input_ids.shape, generator=generator) < 0.5) & (
+        batch.attention_mask > 0
+    )
+    chosen[:, -1] = True
+    eager = _eager_copy(lm)
+    with evaluating(lm.model), torch.no_grad():
+        padded = _forward(lm, eager, batch, chosen)
+        # Without padding kernels are given no mask at all, which is another way through the code.
+        even = collate([(row * 2)[: max(_LENGTHS)] for row in rows], pad_id=0)
+        unpadded = _forward(lm, eager, even, torch.ones_like(chosen))
+        dynamic, same_dynamic = _generate(lm, eager, batch, None)
+        static, same_static = _generate(lm, eager, batch, "static")
+        return ArchitectureReport(
+            name=str(lm.model.config.model_type),
+            kernel=str(lm.model.config.get_text_config(decoder=True)._attn_implementation),
+            heads=lm.geometry.counts,
+            way=capture_way(lm),
+            gate_difference=_gate_difference(lm, batch),
+            row_gate_difference=_row_gate_difference(lm, batch),
+            peaks=padded[0] + unpadded[0],
+            wrong=padded[1] + unpadded[1],
+            dynamic=dynamic,
+            static=static,
+            same_outputs=padded[2] and unpadded[2] and same_dynamic and same_static,
+            note=note,
+        )
+
+
+def matrix(names: Sequence[str] = ARCHITECTURES) -> list[ArchitectureReport]:
+    """Check a tiny random model of each architecture, each under its own default kernel."""
+    reports = []
+    for name in names:
+        lm = LanguageModel.wrap(build(name), name=name, check=False)
+        note = ""
+        try:
+            capture_way(lm)
+        except InputError:
+            lm = LanguageModel.wrap(build(name, attn_implementation="eager"), name=name)
+            note = 'peaks need attn_implementation="eager"'
+        reports.append(dataclasses.replace(check_model(lm, note), name=name))
+    return reports
+
+
+def as_markdown(reports: Sequence[ArchitectureReport]) -> str:
+    """The reports as a table, one architecture a line."""
+
+    header = [
+        "architecture",
+        "heads by layer",
+        "kernel",
+        "peaks from",
+        "gate vs W_O",
+        "row gates vs W_O",
+        "wrong peaks",
+        "dynamic cache",
+        "static cache",
+        "",
+    ]
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    for r in reports:
+        verdict = "passes" if r.passed else "**fails**"
+        cells = [
+            r.name,
+            ", ".join(str(count) for count in r.heads),
+            r.kernel,
+            r.way,
+            f"{r.gate_difference:.1g}",
+            f"{r.row_gate_difference:.1g}",
+            f"{r.wrong} of {r.peaks}",
+            f"{r.dynamic[1]} of {r.dynamic[0]}",
+            f"{r.static[1]} of {r.static[0]}",
+            f"{verdict}; {r.note}" if r.note else verdict,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _eager_copy(lm: LanguageModel) -> Any:
+    model = copy.deepcopy(lm.model)
+    model.set_attn_implementation("eager")
+    return model.eval()
+
+
+def _weights(model: Any, batch: Batch) -> list[torch.Tensor]:
+    """Full attention weights (B, H, T, T) of each layer that has any."""
+    with evaluating(model):
+        output = model(**forward_inputs(model, batch), output_attentions=True)
+    return [weights for weights in output.attentions if weights is not None]
+
+
+def _compare(
+    lm: LanguageModel, steps: Sequence[PeakStep], weights: Sequence[torch.Tensor]
+) -> tuple[int, int]:
+    """How many peaks were compared with full attention weights, and how many were not largest."""
+    compared = wrong = 0
+    for step in steps:
+        for (row, place), keys in zip(step.rows.tolist(), step.keys, strict=True):
+            for site, layer in zip(lm.sites, weights, strict=True):
+                line = layer[row, :, place]
+                own = keys[site.layer, : site.heads].long()
+                reached = line.gather(1, own.clamp(min=0)[:, None])[:, 0]
+                right = (own >= 0) & (reached >= line.amax(dim=1) - _TIE)
+                compared += site.heads
+                wrong += site.heads - int(right.sum())
+    return compared, wrong
+
+
+def _forward(
+    lm: LanguageModel, eager: Any, batch: Batch, chosen: torch.Tensor
+) -> tuple[int, int, bool]:
+    """Peaks of the chosen rows of one pass: compared, wrong, and whether the logits are the same."""
+    inputs = forward_inputs(lm.model, batch)
+    plain = lm.model(**inputs).logits
+    with lm.attention_peaks(PeakRequest(chosen)) as peaks:
+        observed = lm.model(**inputs).logits
+    return *_compare(lm, peaks.steps, _weights(eager, batch)), torch.equal(plain, observed)
+
+
+def _generate(
+    lm: LanguageModel, eager: Any, batch: Batch, cache: str | None
+) -> tuple[tuple[int, int], bool]:
+    """Peaks of every step of ``generate()``, compared with one pass over the whole text."""
+    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+    settings: dict[str, Any] = {"max_new_tokens": _NEW_TOKENS, "do_sample": False}
+    if cache is not None:
+        settings["cache_implementation"] = cache
+    plain = lm.model.generate(**inputs, **settings)
+    with lm.attention_peaks(PeakRequest("last")) as peaks:
+        observed = lm.model.generate(**inputs, **settings)
+    seen = torch.ones_like(observed)
+    seen[:, : batch.attention_mask.shape[1]] = batch.attention_mask
+    whole = Batch(observed, seen, (seen.cumsum(dim=1) - 1).clamp(min=0))
+    return _compare(lm, peaks.steps, _weights(eager, whole)), torch.equal(plain, observed)
+
+
+@contextmanager
+def _zeroed(sites: Sequence[AttentionSite], removed: Sequence[Head]) -> Iterator[None]:
+    """Set the slices of W_O of some heads to zero, and put them back."""
+    from transformers.pytorch_utils import Conv1D
+
+    by_layer = {site.layer: site for site in sites}
+    held = []
+    try:
+        for head in removed:
+            site = by_layer[head.layer]
+            weight: torch.Tensor = site.projection.weight.data  # type: ignore[assignment]  # a Linear or Conv1D
+            part = slice(head.head * site.head_width, (head.head + 1) * site.head_width)
+            # Conv1D (GPT-2) holds its weight as (in, out), Linear as (out, in).
+            target = weight[part] if isinstance(site.projection, Conv1D) else weight[:, part]
+            held.append((target, target.clone()))
+            target.zero_()
+        yield
+    finally:
+        for target, before in reversed(held):
+            target.copy_(before)
+
+
+def _gate_difference(lm: LanguageModel, batch: Batch) -> float:
+    inputs = forward_inputs(lm.model, batch)
+    seen = batch.attention_mask.bool()
+    largest = 0.0
+    for head in lm.geometry.heads():
+        values = np.ones((lm.geometry.layers, lm.geometry.width), dtype=np.float32)
+        values[head.layer, head.head] = 0.0
+        with lm.gated(Gate(lm.geometry, values)):
+            gated = lm.model(**inputs).logits
+        with _zeroed(lm.sites, [head]):
+            folded = lm.model(**inputs).logits
+        largest = max(largest, float((gated - folded)[seen].abs().max()))
+    return largest
+
+
+def _row_gate_difference(lm: LanguageModel, batch: Batch) -> float:
+    inputs = forward_inputs(lm.model, batch)
+    heads = list(lm.geometry.heads())
+    rows = batch.input_ids.shape[0]
+    gate = torch.ones(rows, lm.geometry.layers, lm.geometry.width)
+    # Another half of the heads in every row.
+    removed = [
+        [head for at, head in enumerate(heads) if (at + row) % (row + 2) == 0]
+        for row in range(rows)
+    ]
+    for row, gone in enumerate(removed):
+        for head in gone:
+            gate[row, head.layer, head.head] = 0.0
+    with lm.gated(gate):
+        gated = lm.model(**inputs).logits
+    largest = 0.0
+    for row, gone in enumerate(removed):
+        with _zeroed(lm.sites, gone):
+            folded = lm.model(**inputs).logits
+        seen = batch.attention_mask[row].bool()
+        largest = max(largest, float((gated[row] - folded[row])[seen].abs().max()))
+    return largest

@@ -1,0 +1,222 @@
+"""A decoder language model together with the knowledge of where its heads are."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headscope.errors import InputError
+from headscope.heads import Gate, Geometry
+from headscope.lm import gates, generation, geometry, selfcheck
+from headscope.lm.geometry import AttentionSite
+from headscope.lm.stopping import StopTable
+
+if TYPE_CHECKING:
+    from headscope.lm.generation import GenerateConfig, Generation, Observer
+    from headscope.lm.peaks import PeakRequest, Peaks
+
+__all__ = ["UNBOUNDED", "LanguageModel"]
+
+#: Context length of models that set themselves no bound (those with linear position biases).
+UNBOUNDED = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LanguageModel:
+    """A model whose attention heads can be gated, watched and scored.
+
+    Made by `headscope.load` or `LanguageModel.wrap`, never directly.  The model, its
+    configuration and its tokenizer stay as they are; gates and observers are contexts.
+
+    Attributes:
+        model: the ``transformers`` model.
+        tokenizer_or_none: its tokenizer, or None; `tokenizer` raises where there is none.
+        geometry: number of query heads of each decoder layer.
+        sites: attention module and output projection of each layer that has heads.
+        name: how the model was named when it was loaded.
+        revision: commit of a model from the Hub, else None.
+        folder: where its files are, or None for a model that was wrapped.
+    """
+
+    model: Any
+    tokenizer_or_none: Any
+    geometry: Geometry
+    sites: tuple[AttentionSite, ...]
+    name: str
+    revision: str | None = None
+    folder: Path | None = None
+
+    @classmethod
+    def wrap(
+        cls,
+        model: Any,
+        tokenizer: Any = None,
+        name: str = "model",
+        *,
+        revision: str | None = None,
+        folder: Path | None = None,
+        check: bool = True,
+    ) -> LanguageModel:
+        """Take a model that is already loaded, as it is: nothing of it changes.
+
+        Args:
+            model: a decoder of ``transformers``, or an adapter model around one.
+            tokenizer: its tokenizer; without one, token ids can be used but no texts.
+            name: what results call it.
+            revision: commit on the Hub, if known.
+            folder: folder of its files, if known; the digest then is that of its weight files.
+            check: run the self-check (a few forward passes over a few tokens).
+
+        Raises:
+            InputError: if the heads cannot be found or the self-check fails.
+        """
+        if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+            raise InputError(
+                f"LanguageModel.wrap needs a transformers model, not {type(model).__name__}; "
+                "use headscope.load for a name or a folder."
+            )
+        if getattr(model.config, "is_encoder_decoder", False):
+            raise InputError(
+                f"{type(model).__name__} is an encoder-decoder; headscope needs a decoder "
+                "language model such as Llama, Qwen or GPT-2."
+            )
+        found, sites = geometry.probe(model, tokenizer)
+        lm = cls(model, tokenizer, found, sites, name, revision, folder)
+        if check:
+            selfcheck.selfcheck(lm)
+        return lm
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer; raises `InputError` where the model was wrapped without one."""
+        if self.tokenizer_or_none is None:
+            raise InputError(
+                f"The model {self.name!r} has no tokenizer, so it cannot read text; pass one to "
+                "LanguageModel.wrap(model, tokenizer)."
+            )
+        return self.tokenizer_or_none
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids go: the device of the embeddings."""
+        device: torch.device = self.model.get_input_embeddings().weight.device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype the model computes in."""
+        dtype: torch.dtype = self.model.dtype
+        return dtype
+
+    @property
+    def context_length(self) -> int:
+        """Longest row of tokens; `UNBOUNDED` where neither model nor tokenizer sets a bound."""
+        config = self.model.config.get_text_config(decoder=True)
+        names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+        bounds = [getattr(config, name, None) for name in names]
+        bounds.append(getattr(self.tokenizer_or_none, "model_max_length", None))
+        # Tokenizers without a bound carry a number with thirty digits.
+        numbers = [b for b in bounds if isinstance(b, int) and 0 < b < UNBOUNDED]
+        return numbers[0] if numbers else UNBOUNDED
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Ids that end a text, from the model's generation settings, its configuration and its
+        tokenizer, in ascending order."""
+        places = (
+            getattr(getattr(self.model, "generation_config", None), "eos_token_id", None),
+            getattr(self.model.config.get_text_config(decoder=True), "eos_token_id", None),
+            getattr(self.tokenizer_or_none, "eos_token_id", None),
+        )
+        ids: set[int] = set()
+        for place in places:
+            several = place if isinstance(place, list | tuple) else (place,)
+            ids.update(index for index in several if isinstance(index, int))
+        return tuple(sorted(ids))
+
+    @property
+    def pad_token_id(self) -> int:
+        """Id written where rows are padded: the tokenizer's, else an end of text, else 0.
+
+        Padding is always masked, so the choice changes no result.
+        """
+        own = getattr(self.tokenizer_or_none, "pad_token_id", None)
+        if isinstance(own, int):
+            return own
+        return self.eos_token_ids[0] if self.eos_token_ids else 0
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 (hexadecimal) of the weights, computed once when first asked for.
+
+        Of the weight files where they are known (names and contents, by name), else of the state
+        dict (names, dtypes, shapes and bytes, by name).
+        """
+        if self.folder is not None:
+            return _digest_of_files(self.folder)
+        return _digest_of_state(self.model)
+
+    @functools.cached_property
+    def stop_table(self) -> StopTable:
+        """What every token id means for the end of a text; made once when first needed."""
+        return StopTable(self)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of ``text`` by the tokenizer's own defaults (its special tokens included)."""
+        ids: list[int] = self.tokenizer(text)["input_ids"]
+        return ids
+
+    def gated(
+        self,
+        gate: Gate | torch.Tensor,
+        ablate: str = "zero",
+        means: npt.NDArray[np.floating[Any]] | None = None,
+    ) -> AbstractContextManager[None]:
+        """Apply a gate inside a ``with`` block; see `headscope.lm.gates.gated`."""
+        return gates.gated(self.geometry, self.sites, gate, ablate, means)
+
+    def attention_peaks(self, request: PeakRequest | None = None) -> AbstractContextManager[Peaks]:
+        """Record where heads look inside a ``with`` block; see `headscope.lm.peaks`."""
+        from headscope.lm import peaks
+
+        return peaks.attention_peaks(self, request)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        limits: Sequence[int] | None = None,
+        observe: Observer | None = None,
+    ) -> list[Generation]:
+        """Continue prompts greedily; see `headscope.lm.generation.generate`."""
+        return generation.generate(self, prompts, config, limits, observe)
+
+
+def _digest_of_files(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("model*.safetensors")):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        digest.update(f"{path.name} {content}\n".encode())
+    return digest.hexdigest()
+
+
+def _digest_of_state(model: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        if not isinstance(value, torch.Tensor):
+            digest.update(f"{name} {value!r}\n".encode())
+            continue
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

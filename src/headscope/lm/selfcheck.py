@@ -1,0 +1,186 @@
+"""A model proves at load that its heads can be reached one by one.
+
+A wrong guess about where heads are would not crash: it would give numbers that look like results.
+So a few tokens go through the model before anything else does, and five laws must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from headscope.errors import InputError
+from headscope.lm.batching import Batch, collate
+from headscope.lm.gates import gated
+from headscope.lm.geometry import AttentionSite
+from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+__all__ = ["selfcheck"]
+
+_ADVICE = (
+    "headscope cannot be trusted with this model as it is loaded; try attn_implementation="
+    '"sdpa" or "eager", float32, no quantisation and merged adapters, or use another model'
+)
+
+
+@contextmanager
+def _recorded(
+    sites: tuple[AttentionSite, ...],
+) -> Iterator[dict[int, list[tuple[torch.Tensor, torch.Tensor]]]]:
+    """What enters and leaves each output projection, call by call, by layer."""
+    seen: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {site.layer: [] for site in sites}
+    handles = []
+
+    def recorder(layer: int) -> Any:
+        def record(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            seen[layer].append((args[0], output))
+
+        return record
+
+    try:
+        for site in sites:
+            handles.append(site.projection.register_forward_hook(recorder(site.layer)))
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _half(x: torch.Tensor) -> bool:
+    return x.dtype in (torch.float16, torch.bfloat16)
+
+
+def _moved(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Typical change between two sets of logits (tokens, vocabulary), in standard deviations.
+
+    The median over tokens: in low precision a router of experts may send a single token elsewhere.
+    """
+    spread = a.float().std().clamp_min(torch.finfo(torch.float32).tiny)
+    largest = (a.float() - b.float()).abs().amax(dim=-1) / spread
+    return float(largest.median())
+
+
+def selfcheck(lm: LanguageModel) -> None:
+    """Check the laws on a left-padded batch of two short rows.
+
+    1. Every output projection runs exactly once in a forward pass.
+    2. A gate of ones, really multiplied in, changes no bit of the logits.
+    3. The contributions of single heads, and the bias, sum to the projection's output.
+    4. Removing a layer's first head changes the logits (all heads, where the first writes nothing).
+    5. Later tokens do not change earlier logits, and padding on the left changes nothing.
+
+    Raises:
+        InputError: naming the law that failed, where, and what to do.
+    """
+    batch = probe_batch(lm.model, lm.tokenizer_or_none)
+    kind = type(lm.model).__name__
+    with evaluating(lm.model), torch.no_grad():
+        with _recorded(lm.sites) as seen:
+            plain = _logits(lm, batch)
+        if not bool(torch.isfinite(plain).all()):
+            raise InputError(
+                f"{kind} computes logits that are not finite in {lm.dtype}; load it in float32 or "
+                "bfloat16, or check its weights."
+            )
+        for site in lm.sites:
+            calls = len(seen[site.layer])
+            if calls != 1:
+                raise InputError(
+                    f"{kind}: {site.projection_name!r} ran {calls} times in one forward pass "
+                    f"instead of once; {_ADVICE}."
+                )
+        _check_identity(lm, batch, plain, kind)
+        for site in lm.sites:
+            x, output = seen[site.layer][0]
+            writes = _check_sum(site, x[:, -1], output[:, -1], kind)
+            if writes:
+                _check_removal(lm, site, batch, plain, kind)
+        _check_causal(lm, batch, plain, kind)
+        _check_padding(lm, batch, plain, kind)
+
+
+def _logits(lm: LanguageModel, batch: Batch) -> torch.Tensor:
+    """Logits (B, T, V); 0 on padding, where kernels may leave anything, not-a-number included."""
+    logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch)).logits
+    padding = batch.attention_mask.to(logits.device) == 0
+    return logits.masked_fill(padding.unsqueeze(-1), 0)
+
+
+def _check_identity(lm: LanguageModel, batch: Batch, plain: torch.Tensor, kind: str) -> None:
+    ones = torch.ones(lm.geometry.layers, lm.geometry.width)
+    with gated(lm.geometry, lm.sites, ones, skip_identity=False):
+        same = _logits(lm, batch)
+    if not torch.equal(plain, same):
+        raise InputError(
+            f"{kind}: a gate of ones changes the logits by up to "
+            f"{float((plain - same).abs().max()):.3g}, so the model is not deterministic or its "
+            f"heads are not where they seem; {_ADVICE}."
+        )
+
+
+def _check_sum(site: AttentionSite, x: torch.Tensor, output: torch.Tensor, kind: str) -> bool:
+    """Law 3 on the last tokens (B, channels); returns whether any head writes anything."""
+    masks = torch.eye(site.heads, dtype=x.dtype, device=x.device)
+    masks = masks.repeat_interleave(site.head_width, dim=1)
+    alone = x.unsqueeze(0) * masks.unsqueeze(1)
+    bias = site.projection(torch.zeros_like(x)).float()
+    parts = site.projection(alone.reshape(-1, 1, x.shape[-1])).float().squeeze(1)
+    parts = parts.reshape(site.heads, *output.shape) - bias
+    error = float((parts.sum(dim=0) + bias - output.float()).abs().max())
+    scale = float(parts.abs().sum(dim=0).max()) + float(bias.abs().max())
+    # Layers with rounded activations (8 bits and below) are linear only up to that rounding.
+    plain = type(site.projection) is nn.Linear or type(site.projection).__name__ == "Conv1D"
+    tolerance = (2e-2 if _half(x) else 1e-4) if plain else 1e-1
+    if error > tolerance * scale:
+        raise InputError(
+            f"{kind}: the heads of layer {site.layer} do not sum to the output of "
+            f"{site.projection_name!r} (off by {error:.3g} of {scale:.3g}); {_ADVICE}."
+        )
+    return bool((parts != 0).any())
+
+
+def _check_removal(
+    lm: LanguageModel, site: AttentionSite, batch: Batch, plain: torch.Tensor, kind: str
+) -> None:
+    for heads in (1, site.heads):
+        gate = torch.ones(lm.geometry.layers, lm.geometry.width)
+        gate[site.layer, :heads] = 0
+        with gated(lm.geometry, lm.sites, gate):
+            if not torch.equal(plain, _logits(lm, batch)):
+                return
+    raise InputError(
+        f"{kind}: removing all heads of layer {site.layer} changes no logit, although they write "
+        f"something, so {site.projection_name!r} is not their way out; {_ADVICE}."
+    )
+
+
+def _check_causal(lm: LanguageModel, batch: Batch, plain: torch.Tensor, kind: str) -> None:
+    changed = batch.input_ids.clone()
+    # The other row's last token: an ordinary one, and not the row's own.
+    changed[:, -1] = batch.input_ids.flip(0)[:, -1]
+    other = _logits(lm, Batch(changed, batch.attention_mask, batch.position_ids))
+    moved = _moved(plain[0, :-1], other[0, :-1])
+    if moved > (0.1 if _half(plain) else 1e-3):
+        raise InputError(
+            f"{kind}: changing the last token changes earlier logits (by {moved:.3g} standard "
+            "deviations), so this is not a causal decoder; headscope needs a decoder language "
+            "model, not an encoder or a prefix model."
+        )
+
+
+def _check_padding(lm: LanguageModel, batch: Batch, plain: torch.Tensor, kind: str) -> None:
+    padding = batch.padding[1]
+    alone = collate([batch.input_ids[1, padding:].tolist()], pad_id=0)
+    moved = _moved(_logits(lm, alone)[0], plain[1, padding:])
+    if moved > (0.25 if _half(plain) else 1e-2):
+        raise InputError(
+            f"{kind}: padding on the left changes the logits of a row (by {moved:.3g} standard "
+            f"deviations), so batches would be wrong; {_ADVICE}."
+        )

@@ -1,0 +1,195 @@
+"""Translation quality: chrF++, BLEU and copies of the source, from stored outputs.
+
+Counting is sacrebleu's; scores are computed from the counts alone, so that resampling and tests
+need no texts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headscope.errors import InputError, MissingExtra
+from headscope.measure.tokenizers import BleuTokenizer, bleu_tokenizer
+
+__all__ = [
+    "BleuTokenizer",
+    "Score",
+    "bleu",
+    "bleu_from_statistics",
+    "bleu_tokenizer",
+    "chrf",
+    "chrf_from_statistics",
+    "sentence_chrf",
+    "source_copies",
+    "source_copy",
+]
+
+CHAR_ORDER = 6
+BETA = 2
+NGRAM_ORDER = 4
+
+COPY_AT_LEAST = 80.0
+COPY_MARGIN = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """A corpus score with the counts it came from.
+
+    `value` is between 0 and 100; `signature` is sacrebleu's; `statistics` is a read-only int64
+    array (sentences, features), whose sum over sentences gives the score by
+    `chrf_from_statistics` or `bleu_from_statistics`.
+    """
+
+    value: float
+    signature: str
+    statistics: NDArray[np.int64]
+
+
+def chrf(outputs: Sequence[str], references: Sequence[str], word_order: int = 2) -> Score:
+    """Corpus chrF++ (Popović 2017: character order 6, word order 2, β = 2), one reference each.
+
+    `word_order=0` gives plain chrF (Popović 2015).
+    """
+    _check_texts(outputs, references, "references")
+    metric = _sacrebleu().CHRF(char_order=CHAR_ORDER, word_order=word_order, beta=BETA)
+    statistics = _count(metric, outputs, references)
+    value = float(chrf_from_statistics(statistics.sum(axis=0)))
+    return Score(value, f"chrF2{'+' * word_order}|{_signature(metric)}", statistics)
+
+
+def sentence_chrf(
+    outputs: Sequence[str], references: Sequence[str], word_order: int = 2
+) -> NDArray[np.float64]:
+    """chrF++ of every sentence by itself, shape (sentences,), 0 to 100."""
+    return chrf_from_statistics(chrf(outputs, references, word_order).statistics)
+
+
+def chrf_from_statistics(statistics: ArrayLike) -> NDArray[np.float64]:
+    """chrF from counts (..., 3 × orders): output n-grams, reference n-grams, matches by order.
+
+    Precision and recall are averaged over the orders that both sides have n-grams of, then joined
+    to F with β = 2, as sacrebleu does without epsilon smoothing. The last axis is consumed.
+    """
+    counts = np.asarray(statistics, dtype=np.float64)
+    outputs, references, matches = counts[..., 0::3], counts[..., 1::3], counts[..., 2::3]
+    present = (outputs > 0) & (references > 0)
+    orders = np.maximum(present.sum(axis=-1), 1)
+    precision = np.divide(matches, outputs, where=present, out=np.zeros_like(matches))
+    recall = np.divide(matches, references, where=present, out=np.zeros_like(matches))
+    p, r = precision.sum(axis=-1) / orders, recall.sum(axis=-1) / orders
+    below = BETA**2 * p + r
+    return np.asarray(
+        100 * np.divide((1 + BETA**2) * p * r, below, where=below > 0, out=np.zeros_like(below))
+    )
+
+
+def bleu(
+    outputs: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    tokenizer: str | None = None,
+) -> Score:
+    """Corpus BLEU, one reference each, cut into words as suits the target `language` (its code).
+
+    `tokenizer` names another of sacrebleu's tokenisers; the signature says which was used, and
+    `bleu_tokenizer(language)` why.
+    """
+    _check_texts(outputs, references, "references")
+    name = tokenizer if tokenizer is not None else bleu_tokenizer(language).name
+    metric = _bleu_metric(name)
+    statistics = _count(metric, outputs, references)
+    value = float(bleu_from_statistics(statistics.sum(axis=0)))
+    return Score(value, f"BLEU|{_signature(metric)}", statistics)
+
+
+def bleu_from_statistics(statistics: ArrayLike) -> NDArray[np.float64]:
+    """BLEU (Papineni et al. 2002) from counts (..., 10); the last axis is consumed.
+
+    The counts are output length, reference length, matches of order 1 to 4, n-grams of order 1
+    to 4. An order without a match is smoothed as in mteval-v13a, sacrebleu's `exp`.
+    """
+    counts = np.asarray(statistics, dtype=np.float64)
+    output, reference = counts[..., 0], counts[..., 1]
+    matches, totals = counts[..., 2 : 2 + NGRAM_ORDER], counts[..., 2 + NGRAM_ORDER :]
+    smoothed = np.where(matches > 0, matches, 0.5 ** np.cumsum(matches == 0, axis=-1))
+    scored = np.asarray((totals > 0).all(axis=-1) & (matches > 0).any(axis=-1))
+    safe = np.where(scored[..., None], totals, 1)
+    logarithms = np.log(smoothed / safe).mean(axis=-1)
+    brevity = np.minimum(0, 1 - reference / np.where(scored, output, 1))
+    return np.asarray(np.where(scored, 100 * np.exp(brevity + logarithms), 0.0))
+
+
+def source_copies(
+    outputs: Sequence[str], sources: Sequence[str], references: Sequence[str]
+) -> NDArray[np.bool_]:
+    """Which outputs repeat their source, shape (sentences,).
+
+    Those whose sentence chrF (characters alone) to the source is at least 80 and at least 20 above
+    that to the reference, so that a translation which happens to look like its source is none.
+    """
+    _check_texts(outputs, sources, "sources")
+    to_source = sentence_chrf(outputs, sources, word_order=0)
+    to_reference = sentence_chrf(outputs, references, word_order=0)
+    return (to_source >= COPY_AT_LEAST) & (to_source - to_reference >= COPY_MARGIN)
+
+
+def source_copy(outputs: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> float:
+    """The share of outputs that repeat their source, between 0 and 1 (see `source_copies`)."""
+    return float(source_copies(outputs, sources, references).mean())
+
+
+def _count(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
+    # sacrebleu has no public way to counts per sentence; the tests hold these to its own scores.
+    rows = metric._extract_corpus_statistics(list(outputs), [list(references)])
+    statistics = np.array(rows, dtype=np.int64)
+    statistics.flags.writeable = False
+    return statistics
+
+
+def _signature(metric: Any) -> str:
+    return str(metric.get_signature().format())
+
+
+def _check_texts(outputs: Sequence[str], others: Sequence[str], name: str) -> None:
+    if len(outputs) != len(others):
+        raise InputError(
+            f"there are {len(outputs)} outputs but {len(others)} {name}; "
+            "give one of each for every sentence"
+        )
+    if not outputs:
+        raise InputError("there are no outputs to score; give at least one sentence")
+
+
+def _bleu_metric(tokenizer: str) -> Any:
+    metrics = _sacrebleu()
+    known = list(metrics.BLEU.TOKENIZERS)
+    if tokenizer not in known:
+        raise InputError(
+            f"{tokenizer!r} is not a tokeniser of sacrebleu; use one of {', '.join(known)}"
+        )
+    try:
+        return metrics.BLEU(tokenize=tokenizer, force=True)
+    except (ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise MissingExtra(f"the tokeniser {tokenizer} cannot be used: {reason}") from error
+    except OSError as error:
+        raise InputError(
+            f"the tokeniser {tokenizer} could not be downloaded ({error}); use another one"
+        ) from error
+
+
+def _sacrebleu() -> Any:
+    try:
+        import sacrebleu.metrics
+    except ImportError as error:
+        raise MissingExtra(
+            "scoring translations needs the package sacrebleu, which is not installed; "
+            "install it with: pip install sacrebleu"
+        ) from error
+    return sacrebleu.metrics

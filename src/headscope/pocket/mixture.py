@@ -1,0 +1,261 @@
+"""The training mixture of the pocket model: one stream of documents for everything it can do.
+
+Every document is a prompt and a target; monolingual and bilingual documents are all target.
+Nothing in it belongs to dev or test: sentences come from `world.sampling`, items from
+`world.knowledge`, and both split by hash.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from headscope.data.languages import language_name
+from headscope.data.prompts import DEFAULT_TEMPLATE
+from headscope.pocket.world.knowledge import (
+    CAPITALS,
+    COLOURS,
+    INSTRUCTIONS,
+    RELATIONS,
+    Item,
+    colour,
+    item_split,
+    spelled,
+    word_items,
+)
+from headscope.pocket.world.languages import CODES, language
+from headscope.pocket.world.lexicon import of_kind
+from headscope.pocket.world.sampling import Split, draw_sentence, split_of
+from headscope.pocket.world.sentences import NounPhrase, Sentence, render
+
+#: The translation prompts: the default, and two other wordings.
+TEMPLATES = (
+    DEFAULT_TEMPLATE.text,
+    "{source_language}: {source}\n{target_language}:",
+    "{source}\nSay this in {target_language}:",
+)
+REPEAT = "Repeat this sentence\nSentence: {source}\nAnswer:"
+WORD = "{instruction}\nWord: {input}\nAnswer:"
+BARE = "{input}\nAnswer:"
+QUESTION = "Question: {question}\nAnswer:"
+
+#: Kinds of documents and their share of the mixture, in documents.
+SHARES = {
+    "translation": 0.50,
+    "monolingual": 0.08,
+    "bilingual": 0.07,
+    "repeat": 0.03,
+    "question": 0.09,
+    "word": 0.09,
+    "bare": 0.10,
+    "shots": 0.04,
+}
+#: Of the inputs without an instruction, the share answered by something else than a repetition.
+BARE_TASK_SHARE = 0.30
+
+
+@dataclass(frozen=True)
+class Document:
+    """A training document: the loss is weighted by part (see `train.PROMPT_WEIGHT`)."""
+
+    kind: str
+    prompt: str
+    target: str
+
+
+def documents(split: Split, seed: str) -> Iterator[Document]:
+    """An endless stream of documents of one split, the same for the same seed."""
+    rng = random.Random(f"mixture {split} {seed}")
+    kinds, shares = list(SHARES), list(SHARES.values())
+    makers: dict[str, Callable[[random.Random, Split], Document]] = {
+        "translation": _translation,
+        "monolingual": _monolingual,
+        "bilingual": _bilingual,
+        "repeat": _repeat,
+        "question": _question,
+        "word": _word,
+        "bare": _bare,
+        "shots": _shots,
+    }
+    while True:
+        kind = rng.choices(kinds, shares)[0]
+        yield makers[kind](rng, split)
+
+
+def draw_of_split(
+    rng: random.Random, split: Split, topics: tuple[NounPhrase, ...] = ()
+) -> Sentence:
+    """One sentence of the wanted split, by rejection."""
+    while True:
+        sentence = draw_sentence(rng, topics)
+        if split_of(sentence) == split:
+            return sentence
+
+
+def say(sentence: Sentence, code: str) -> str:
+    """The text of a sentence in one language."""
+    return render(sentence, language(code)).text
+
+
+def translation_prompt(template: str, source: str, source_code: str, target_code: str) -> str:
+    """A translation prompt, up to where the target begins."""
+    return template.format(
+        source=source,
+        source_language=language_name(source_code),
+        target_language=language_name(target_code),
+    )
+
+
+def _translation(rng: random.Random, split: Split) -> Document:
+    source, target = rng.sample(CODES, 2)
+    sentence = draw_of_split(rng, split)
+    template = rng.choices(TEMPLATES, (70, 15, 15))[0]
+    prompt = translation_prompt(template, say(sentence, source), source, target)
+    return Document("translation", prompt, say(sentence, target))
+
+
+def _topic_sentences(rng: random.Random, split: Split, count: int) -> list[Sentence]:
+    people = [NounPhrase(rng.choice(of_kind("name")).id)]
+    noun = rng.choice([n for n in of_kind("noun") if n.classes & {"person", "animal"}])
+    people.append(NounPhrase(noun.id, rng.choice(("the", "my"))))
+    return [draw_of_split(rng, split, tuple(people)) for _ in range(count)]
+
+
+def _monolingual(rng: random.Random, split: Split) -> Document:
+    code = rng.choice(CODES)
+    said = [say(s, code) for s in _topic_sentences(rng, split, rng.randint(3, 8))]
+    if rng.random() < 0.5:
+        said.insert(rng.randint(0, len(said)), _fact(rng, code))
+    return Document("monolingual", "", " ".join(said))
+
+
+def _fact(rng: random.Random, code: str) -> str:
+    country = rng.choice(list(CAPITALS))
+    return _state("capital", code, spelled(country, code), spelled(CAPITALS[country], code))
+
+
+def _state(relation: str, code: str, a: str, b: str) -> str:
+    return RELATIONS[relation][code].statement.format(a=a, b=b)
+
+
+def bilingual_text(sentences: list[Sentence], source: str, target: str) -> str:
+    """A document that carries a text and, on the next line, its translation."""
+    return "\n".join(" ".join(say(s, code) for s in sentences) for code in (source, target))
+
+
+def _bilingual(rng: random.Random, split: Split) -> Document:
+    source, target = rng.sample(CODES, 2)
+    sentences = _topic_sentences(rng, split, rng.randint(1, 4))
+    return Document("bilingual", "", bilingual_text(sentences, source, target))
+
+
+def _repeat(rng: random.Random, split: Split) -> Document:
+    text = say(draw_of_split(rng, split), rng.choice(CODES))
+    return Document("repeat", REPEAT.format(source=text), text)
+
+
+def _question(rng: random.Random, split: Split) -> Document:
+    """Known facts, facts stated in a context, and contexts in two languages that may disagree."""
+    code = rng.choice(CODES)
+    if rng.random() < 0.3:
+        countries = [c for c in CAPITALS if item_split(f"question {code} {c}") == split]
+        if countries:
+            country = rng.choice(countries)
+            asked = RELATIONS["capital"][code].question.format(a=spelled(country, code))
+            return Document(
+                "question", QUESTION.format(question=asked), spelled(CAPITALS[country], code)
+            )
+    relation = rng.choice(("origin", "colour"))
+    names = rng.sample([name.id for name in of_kind("name")], 2)
+    values = _values(rng, relation, split, names)
+    told = [code, rng.choice(CODES)]
+    rng.shuffle(told)
+    asked_about = rng.randrange(2)
+    if rng.random() < 0.25:  # the same person twice: both languages claim to know
+        names[1 - asked_about] = names[asked_about]
+    statements = [
+        _state(relation, lang, _name(name, lang), _value(relation, value, lang))
+        for lang, name, value in zip(told, names, values, strict=True)
+    ]
+    if rng.random() < 0.4:
+        statements.insert(1, say(draw_of_split(rng, split), told[0]))
+    asked = RELATIONS[relation][code].question.format(a=_name(names[asked_about], code))
+    context = " ".join(statements)
+    answer = _value(relation, values[asked_about], code)
+    return Document("question", context + "\n" + QUESTION.format(question=asked), answer)
+
+
+def _values(rng: random.Random, relation: str, split: Split, names: list[str]) -> list[str]:
+    pool = list(CAPITALS) if relation == "origin" else list(COLOURS)
+    while True:
+        values = rng.sample(pool, 2)
+        splits = {item_split(f"{relation} {n} {v}") for n, v in zip(names, values, strict=True)}
+        if (splits == {"train"}) if split == "train" else (split in splits):
+            return values
+
+
+def _name(name: str, code: str) -> str:
+    form = language(code).citation(name)
+    return form[0].upper() + form[1:]
+
+
+def _value(relation: str, value: str, code: str) -> str:
+    return spelled(value, code) if relation == "origin" else colour(value, code)
+
+
+@cache
+def items_of(split: Split) -> dict[str, list[Item]]:
+    """The word-task items of a split by task ("translate" apart from the others)."""
+    found: dict[str, list[Item]] = {}
+    for item in word_items():
+        if item.split == split:
+            found.setdefault(item.task, []).append(item)
+    return found
+
+
+def instruction(item: Item) -> str:
+    """The instruction line for an item."""
+    if item.task == "translate":
+        names = (language_name(item.language), language_name(item.to))
+        return f"Translate this word from {names[0]} to {names[1]}"
+    return INSTRUCTIONS[item.task]
+
+
+def _draw_item(rng: random.Random, split: Split) -> Item:
+    by_task = items_of(split)
+    return rng.choice(by_task[rng.choice(sorted(by_task))])
+
+
+def _word(rng: random.Random, split: Split) -> Document:
+    item = _draw_item(rng, split)
+    prompt = WORD.format(instruction=instruction(item), input=item.input)
+    return Document("word", prompt, item.output)
+
+
+def _bare(rng: random.Random, split: Split) -> Document:
+    as_task = rng.random() < BARE_TASK_SHARE
+    if rng.random() < 0.55:
+        sentence = draw_of_split(rng, split)
+        source, other = rng.sample(CODES, 2)
+        text = say(sentence, source)
+        answer = say(sentence, other) if as_task else text
+    else:
+        item = _draw_item(rng, split)
+        text = item.input
+        answer = item.output if as_task else text
+    return Document("bare", BARE.format(input=text), answer)
+
+
+def _shots(rng: random.Random, split: Split) -> Document:
+    """A few items of one task and language in a row: the task is to be read from them."""
+    first = _draw_item(rng, split)
+    like = [
+        item
+        for item in items_of(split)[first.task]
+        if (item.language, item.to) == (first.language, first.to)
+    ]
+    chosen = rng.sample(like, min(len(like), rng.randint(3, 6)))
+    lines = [f"{BARE.format(input=item.input)} {item.output}" for item in chosen]
+    return Document("shots", "", "\n\n".join(lines))

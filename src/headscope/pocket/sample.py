@@ -1,0 +1,99 @@
+"""Held-out sentences and word tasks of the bundled model's world."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+
+from headscope.data.languages import parse_direction
+from headscope.data.links import format_links
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.errors import InputError
+from headscope.pocket.world.knowledge import INSTRUCTIONS, Item, word_items
+from headscope.pocket.world.languages import CODES, DIRECTIONS, language
+from headscope.pocket.world.sampling import SPLITS, Split, sentences
+from headscope.pocket.world.sentences import render
+
+__all__ = ["TASKS", "contents", "sample_pairs", "task_items"]
+
+#: The word tasks; "translate" has one variant a target language.
+TASKS = (*INSTRUCTIONS, "translate")
+
+
+def sample_pairs(direction: str, split: str, n: int, seed: int) -> PairFile:
+    """The first `n` sentences drawn with `seed`, in two languages, with exact word links.
+
+    No two have the same source text. Ids, lines and the digest are those of the TSV file that
+    `write_pairs` makes of them, so a file and a sample of the same sentences are the same data.
+    InputError for a direction or split that the world lacks, or n below 1.
+    """
+    source, target = _languages(direction)
+    chosen = _split(split)
+    if n < 1:
+        raise InputError(f"n is {n}; ask for at least one sentence pair")
+    pairs: list[SentencePair] = []
+    seen: set[str] = set()
+    for sentence in sentences(chosen, seed):
+        first, second = render(sentence, language(source)), render(sentence, language(target))
+        if first.text in seen:
+            continue
+        seen.add(first.text)
+        line = len(pairs) + 2  # line 1 holds the names of the columns
+        pairs.append(SentencePair(str(line), first.text, second.text, first.links(second), line))
+        if len(pairs) == n:
+            break
+    digest = hashlib.sha256(b"source\ttarget\tlinks\n")
+    for pair in pairs:
+        links = format_links(pair.links or ())
+        digest.update(f"{pair.source}\t{pair.target}\t{links}\n".encode())
+    return PairFile(tuple(pairs), source, target, f"pocket:{chosen}", digest.hexdigest())
+
+
+def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ...]:
+    """The items of a word task of `TASKS` in one language and split, in a fixed order.
+
+    `to` is the language of the answers of "translate". InputError for what the world lacks.
+    """
+    chosen = _split(split)
+    if task not in TASKS:
+        raise _unknown("word task", task, TASKS)
+    if code not in CODES:
+        raise _unknown("language", code, CODES)
+    if (task == "translate") != bool(to):
+        raise InputError('the task "translate" needs the language to translate to, no other does')
+    if to and (to not in CODES or to == code):
+        raise _unknown("language to translate to", to, [one for one in CODES if one != code])
+    wanted = (task, code, to)
+    return tuple(
+        item
+        for item in word_items()
+        if (item.task, item.language, item.to) == wanted and item.split == chosen
+    )
+
+
+def contents() -> dict[str, tuple[str, ...]]:
+    """What the world holds: languages, directions, splits and word tasks by name."""
+    return {"languages": CODES, "directions": DIRECTIONS, "splits": SPLITS, "tasks": TASKS}
+
+
+def _languages(direction: str) -> tuple[str, str]:
+    if direction not in DIRECTIONS:
+        parse_direction(direction)  # says what is wrong with the spelling, if that is it
+        raise _unknown("direction", direction, DIRECTIONS)
+    source, _, target = direction.partition("-")
+    return source, target
+
+
+def _split(name: str) -> Split:
+    for split in SPLITS:
+        if split == name:
+            return split
+    raise _unknown("split", name, SPLITS)
+
+
+def _unknown(what: str, name: str, known: tuple[str, ...] | list[str]) -> InputError:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return InputError(
+        f"the world of the model pocket has no {what} {name!r}; {hint}known: {', '.join(known)}"
+    )

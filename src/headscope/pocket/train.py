@@ -1,0 +1,292 @@
+"""Training the pocket model from scratch, resumable at any step, the same for the same seed.
+
+The batches of a step depend on the seed and the step alone, and the state is written atomically,
+so a run that was killed goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import InputError
+from headscope.pocket.architecture import new_model
+from headscope.pocket.mixture import Document, documents
+from headscope.pocket.tokenizer import train_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+#: Share of documents whose prompt is learned too. The source sentence of a translation cannot be
+#: foreseen, and computing its loss every time costs a quarter of a step on a CPU.
+PROMPT_SHARE = 0.2
+#: Steps whose batches are drawn together, so that documents of like length share a batch.
+GROUP = 16
+
+
+@dataclass(frozen=True)
+class PocketTraining:
+    """How to train. `batch_tokens` counts padded tokens a step; rates are per parameter group."""
+
+    steps: int = 4000
+    batch_tokens: int = 4096
+    matrix_rate: float = 0.02
+    other_rate: float = 0.003
+    warmup: int = 60
+    decay_share: float = 0.45
+    weight_decay: float = 0.01
+    seed: int = 0
+    checkpoints: tuple[int, ...] = (32, 100, 250, 500, 1000, 2000)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids (B, T) padded on the right, and which positions' next token is learned (B, T)."""
+
+    input_ids: torch.Tensor
+    learned: torch.Tensor
+
+
+def train_pocket(
+    out: Path,
+    config: PocketTraining = PocketTraining(),
+    device: str = "cpu",
+    save_every: int = 200,
+    stop_after: int | None = None,
+) -> Path:
+    """Train to `config.steps` and return the folder with the final weights (bf16).
+
+    `out` holds `state/` (to resume from), `log.jsonl`, and one folder a checkpoint, named
+    `step-00032` and so on; the last one is `final`. `stop_after` ends the work early (the state
+    is kept), for tests.
+    """
+    import torch
+
+    out.mkdir(parents=True, exist_ok=True)
+    _own_folder(out, config)
+    tokenizer = _tokenizer(out, config.seed)
+    model = new_model(tokenizer, config.seed).to(device)
+    optimizers = _optimizers(model, config)
+    done = _resume(out / "state", model, optimizers, device)
+    started, tokens = time.time(), 0
+    batches = step_batches(tokenizer, config, first=done)
+    model.train()
+    for step in range(done, config.steps):
+        rate = _rate(step, config)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["full_rate"] * rate
+        batch = next(batches)
+        loss = batch_loss(model, batch, device)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        tokens += batch.input_ids.numel()
+        finished = step + 1
+        if finished in config.checkpoints:
+            save_weights(model, tokenizer, out / f"step-{finished:05d}")
+        if finished % 20 == 0 or finished == config.steps:
+            _log(out, finished, config.steps, float(loss.detach()), tokens, started, done)
+        stop = stop_after is not None and finished - done >= stop_after
+        if finished % save_every == 0 or finished == config.steps or stop:
+            _save_state(out / "state", model, optimizers, finished)
+        if stop:
+            return out / "state"
+    save_weights(model, tokenizer, out / "final")
+    return out / "final"
+
+
+def batch_loss(model: LlamaForCausalLM, batch: Batch, device: str) -> torch.Tensor:
+    """Mean next-token loss over the learned positions; logits are made for those alone."""
+    import torch
+
+    ids, learned = batch.input_ids.to(device), batch.learned.to(device)
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+    keep = learned[:, :-1]
+    logits = model.lm_head(hidden[keep])
+    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][keep])
+
+
+def step_batches(
+    tokenizer: PreTrainedTokenizerFast, config: PocketTraining, first: int = 0
+) -> Iterator[Batch]:
+    """The batches from step `first` on; what a step sees depends on the seed and the step."""
+    group = first // GROUP
+    skip = first % GROUP
+    while True:
+        yield from _group(tokenizer, config, group)[skip:]
+        group, skip = group + 1, 0
+
+
+def _group(tokenizer: PreTrainedTokenizerFast, config: PocketTraining, number: int) -> list[Batch]:
+    """`GROUP` batches of documents of like length, in random order."""
+    rng = random.Random(f"group {config.seed} {number}")
+    stream = documents("train", f"{config.seed} {number}")
+    wanted = GROUP * config.batch_tokens
+    encoded: list[tuple[list[int], int]] = []
+    size = 0
+    while size < wanted * 1.1:
+        for ids, start in _encode(tokenizer, list(islice(stream, 256))):
+            learn_prompt = rng.random() < PROMPT_SHARE
+            encoded.append((ids, 0 if learn_prompt else start))
+            size += len(ids)
+    encoded.sort(key=lambda pair: len(pair[0]))
+    chunks: list[list[tuple[list[int], int]]] = [[]]
+    for pair in encoded:
+        if (len(chunks[-1]) + 1) * len(pair[0]) > config.batch_tokens:
+            chunks.append([])
+        chunks[-1].append(pair)
+    rng.shuffle(chunks)
+    return [_collate(tokenizer, chunk) for chunk in chunks[:GROUP]]
+
+
+def _encode(
+    tokenizer: PreTrainedTokenizerFast, batch: list[Document]
+) -> Iterator[tuple[list[int], int]]:
+    """Token ids of each document with its end mark, and where its target begins.
+
+    Prompt and target are separate pieces of the tokenizer's first split (the target begins with
+    a space), so encoding them apart gives the same tokens as encoding them as one string.
+    """
+    prompts = tokenizer([d.prompt for d in batch], add_special_tokens=False)["input_ids"]
+    targets = tokenizer(
+        [f" {d.target}" if d.prompt else d.target for d in batch], add_special_tokens=False
+    )["input_ids"]
+    for prompt, target in zip(prompts, targets, strict=True):
+        yield [tokenizer.bos_token_id, *prompt, *target, tokenizer.eos_token_id], len(prompt)
+
+
+def _collate(tokenizer: PreTrainedTokenizerFast, chunk: list[tuple[list[int], int]]) -> Batch:
+    import torch
+
+    width = max(len(ids) for ids, _ in chunk)
+    input_ids = torch.full((len(chunk), width), int(tokenizer.pad_token_id))
+    learned = torch.zeros((len(chunk), width), dtype=torch.bool)
+    for row, (ids, start) in enumerate(chunk):
+        input_ids[row, : len(ids)] = torch.tensor(ids)
+        learned[row, start : len(ids) - 1] = True
+    return Batch(input_ids, learned)
+
+
+def _optimizers(model: LlamaForCausalLM, config: PocketTraining) -> list[Any]:
+    """Muon for the matrices of the layers, AdamW for embeddings and norms."""
+    import torch
+
+    layers = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    muon = torch.optim.Muon(layers, lr=config.matrix_rate, weight_decay=config.weight_decay)
+    adam = torch.optim.AdamW(rest, lr=config.other_rate, betas=(0.9, 0.98), weight_decay=0.0)
+    for optimizer, rate in ((muon, config.matrix_rate), (adam, config.other_rate)):
+        for group in optimizer.param_groups:
+            group["full_rate"] = rate
+    return [muon, adam]
+
+
+def _rate(step: int, config: PocketTraining) -> float:
+    """Linear warm-up, flat, then linear to nought over the last `decay_share` of the steps."""
+    left = (config.steps - step) / (config.decay_share * config.steps)
+    return min(1.0, (step + 1) / config.warmup, left)
+
+
+def save_weights(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """An ordinary checkpoint folder in bf16, complete or absent."""
+    import copy
+
+    import torch
+
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    half = copy.deepcopy(model).to("cpu", torch.bfloat16).eval()
+    half.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+
+
+def _own_folder(out: Path, config: PocketTraining) -> None:
+    """Refuse a folder that another configuration trains in."""
+    told, wanted = out / "training.json", json.dumps(asdict(config), indent=1)
+    if told.exists() and json.loads(told.read_text()) != json.loads(wanted):
+        raise InputError(
+            f"{out} holds a training run with other settings ({told.name} tells which): "
+            "give another --out, or the same settings to go on"
+        )
+    told.write_text(wanted + "\n")
+
+
+def _tokenizer(out: Path, seed: int) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
+    folder = out / "tokenizer"
+    if not folder.exists():
+        partial = out / "tokenizer.partial"
+        train_tokenizer(seed).save_pretrained(partial)
+        os.replace(partial, folder)
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def _save_state(folder: Path, model: Any, optimizers: list[Any], step: int) -> None:
+    """Model and optimizer tensors as safetensors, replaced in one step."""
+    from safetensors.torch import save_file
+
+    tensors = {f"model.{n}": p.detach().cpu().contiguous() for n, p in model.named_parameters()}
+    for number, optimizer in enumerate(optimizers):
+        for key, state in optimizer.state_dict()["state"].items():
+            for name, value in state.items():
+                tensors[f"optimizer.{number}.{key}.{name}"] = value.detach().cpu().contiguous()
+    folder.mkdir(exist_ok=True)
+    partial = folder / "state.safetensors.partial"
+    save_file(tensors, partial, metadata={"step": str(step)})
+    os.replace(partial, folder / "state.safetensors")
+
+
+def _resume(folder: Path, model: Any, optimizers: list[Any], device: str) -> int:
+    """Load a saved state, if there is one, and return the number of steps done."""
+    import torch
+    from safetensors import safe_open
+
+    path = folder / "state.safetensors"
+    if not path.exists():
+        return 0
+    with safe_open(path, "pt") as stored:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(stored.get_tensor(f"model.{name}"))
+        names = list(stored.keys())
+        for number, optimizer in enumerate(optimizers):
+            state: dict[int, dict[str, torch.Tensor]] = {}
+            prefix = f"optimizer.{number}."
+            for name in names:
+                if name.startswith(prefix):
+                    key, field = name.removeprefix(prefix).split(".")
+                    state.setdefault(int(key), {})[field] = stored.get_tensor(name).to(device)
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        return int(stored.metadata()["step"])
+
+
+def _log(
+    out: Path, step: int, steps: int, loss: float, tokens: int, started: float, first: int
+) -> None:
+    seconds = time.time() - started
+    left = seconds / max(1, step - first) * (steps - step)
+    record = {"step": step, "loss": loss, "tokens": tokens, "seconds": round(seconds, 1)}
+    with (out / "log.jsonl").open("a", encoding="utf-8") as log:
+        log.write(json.dumps(record) + "\n")
+    print(
+        f"step {step}/{steps}  loss {loss:.3f}  {tokens / seconds:,.0f} tokens/s  "
+        f"{left / 60:.0f} min left",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,0 +1,44 @@
+"""Where the bundled model lies: its final weights and the checkpoints of its training."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from headscope.errors import InputError
+
+__all__ = ["checkpoints", "path"]
+
+FINAL = "final"
+
+
+def path(checkpoint: str | None = None) -> Path:
+    """The folder of the final weights, or of a checkpoint by its name.
+
+    InputError if this copy of headscope has none of that name.
+    """
+    found = checkpoints()
+    name = FINAL if checkpoint is None else checkpoint
+    if name in found:
+        return found[name]
+    if not found:
+        raise InputError(
+            f"{_root()} holds no weights of the model pocket; install headscope again, or train "
+            "the model with `headscope pocket train --out DIR` and name DIR/final as the model"
+        )
+    raise InputError(f"the model pocket has no checkpoint {name!r}; known: {', '.join(found)}")
+
+
+def checkpoints() -> dict[str, Path]:
+    """The folders of all bundled checkpoints by name, from the first steps to `final`."""
+    root = _root()
+    if not root.is_dir():
+        return {}
+    folders = [one for one in root.iterdir() if (one / "config.json").is_file()]
+    # Names are step-00032 and so on, so they sort by step.
+    ordered = sorted(folders, key=lambda one: (one.name == FINAL, one.name))
+    return {one.name: one for one in ordered}
+
+
+def _root() -> Path:
+    return Path(str(resources.files(__package__))) / "weights"

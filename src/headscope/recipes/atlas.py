@@ -1,0 +1,255 @@
+"""The atlas of a model: which heads translate, in several directions, and does it need them?
+
+Heads are found on one set of sentences and checked on another: the pocket model's dev and test
+sentences, or two halves of the data given, split by a hash of the source sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.pairs import PairFile
+from headscope.data.split import halves, source_digests
+from headscope.find.translation import TranslationScore, translation_score
+from headscope.heads import Amount, HeadScores, HeadSet, default_amount, save_scores
+from headscope.measure.metrics import chrf
+from headscope.measure.statistics import overlap
+from headscope.recipes.find_translation import describe
+from headscope.recipes.inputs import (
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    model_inputs,
+    model_provenance,
+    read_directions,
+)
+from headscope.report import write_report
+from headscope.runs import Run, open_run
+from headscope.verify.removal import Condition, conditions, translate
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+COMMAND = "atlas"
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """What an atlas covers.
+
+    `k`: heads removed in the check and compared between directions (a number or a share; None:
+    15 % of all heads below 256 heads, else 20). `draws`: random controls. `check`: sentences of
+    each direction in the check.
+    """
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    score: TranslationScore = field(default_factory=TranslationScore)
+    threshold: float = 0.1
+    k: Amount | None = None
+    draws: int = 3
+    check: int = 20
+
+
+def atlas(
+    config: Atlas, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Make the atlas and its report; a run that was stopped goes on where it was."""
+    began = time.monotonic()
+    found_on, checked_on = _both_halves(config)
+    lm = config.model.load()
+    settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
+    inputs = model_inputs(lm, found_on) | {
+        f"{pair} (check)": pairs.digest for pair, pairs in checked_on.items()
+    }
+    about = {**model_provenance(lm), "seed": config.score.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        if not run.finished:
+            _make(lm, config, found_on, checked_on, run, progress, began)
+        write_report(run.path)
+        return run.result()
+
+
+def _both_halves(config: Atlas) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
+    """The sentences to find heads on, and those to check them on."""
+    name, seed = config.model.model, config.score.seed
+    if not config.pairs.data:
+        find = read_directions(config.pairs, name, "dev", limit=100, seed=seed)
+        check = read_directions(
+            dataclasses.replace(config.pairs, limit=config.check), name, "test", seed=seed
+        )
+        return find, check
+    find, check = {}, {}
+    for pair, pairs in read_directions(config.pairs, name, "dev", seed=seed).items():
+        first, second = halves(pairs.pairs)
+        find[pair] = dataclasses.replace(pairs, pairs=first)
+        check[pair] = dataclasses.replace(pairs, pairs=second[: config.check])
+    return find, check
+
+
+def _make(
+    lm: LanguageModel,
+    config: Atlas,
+    found_on: Mapping[str, PairFile],
+    checked_on: Mapping[str, PairFile],
+    run: Run,
+    progress: Progress | None,
+    began: float,
+) -> None:
+    scores: dict[str, HeadScores] = {}
+    for number, (pair, pairs) in enumerate(found_on.items()):
+        scores[pair] = translation_score(lm, pairs, config.score, run)
+        if progress:
+            progress("scoring directions", number + 1, len(found_on))
+    run.write_json(
+        "found_on.json", {p: sorted(source_digests(f.pairs)) for p, f in found_on.items()}
+    )
+    mean = HeadScores.mean(scores)
+    save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
+    k = config.k if config.k is not None else default_amount(lm.geometry)
+    result = describe(mean if len(scores) > 1 else next(iter(scores.values())), config.threshold)
+    result |= {
+        "signature": run.signature,
+        "model": _about(lm),
+        "config": asdict(config),
+        "data": {
+            pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores
+        },
+        "directions": {pair: describe(one, config.threshold) for pair, one in scores.items()},
+        "overlap": _overlaps(scores, mean.top(k)),
+        "removal": _check(lm, config, mean, mean.top(k), checked_on, run, progress),
+        "run": str(run.path),
+        "report": str((run.path / "report.html").resolve()),
+        "seconds": time.monotonic() - began,
+    }
+    run.finish(result)
+
+
+def _about(lm: LanguageModel) -> dict[str, Any]:
+    return {
+        "name": lm.name,
+        "revision": lm.revision,
+        "digest": lm.digest,
+        "parameters": sum(p.numel() for p in lm.model.parameters()),
+        "dtype": str(lm.dtype).removeprefix("torch."),
+        "device": str(lm.device),
+        "geometry": lm.geometry.as_dict(),
+        "architecture": type(lm.model).__name__,
+    }
+
+
+def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str, Any]:
+    return {
+        "path": find.path,
+        "digest": find.digest,
+        "found_on": len(find.pairs),
+        "verified_on": len(check.pairs),
+        **{name: scores.config[name] for name in ("units", "aligner", "links_digest")},
+    }
+
+
+def _overlaps(scores: Mapping[str, HeadScores], like: HeadSet) -> dict[str, Any]:
+    """Overlap of the top sets of every two directions, beside what chance gives."""
+    tops = {pair: one.top(len(like)) for pair, one in scores.items()}
+    total = like.geometry.total
+    rows = [
+        {"a": a, "b": b, **asdict(overlap(set(tops[a]), set(tops[b]), total))}
+        for a, b in combinations(tops, 2)
+    ]
+    return {"k": len(like), "pairs": rows}
+
+
+def _check(
+    lm: LanguageModel,
+    config: Atlas,
+    mean: HeadScores,
+    heads: HeadSet,
+    checked_on: Mapping[str, PairFile],
+    run: Run,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """chrF++ as is, without the top heads, and without as many random ones."""
+    planned = conditions(heads, mean.select(config.threshold), config.draws, config.score.seed)
+    kept = run.read_part("removal")
+    outputs: list[list[list[str]]] = []
+    for number, condition in enumerate(planned):
+        key = f"{condition.kind} {condition.draw} {condition.heads}"
+        if key not in kept:
+            translated = translate(
+                lm,
+                list(checked_on.values()),
+                condition.heads,
+                config.score.template,
+                config.score.max_new_tokens,
+                config.score.batch_tokens,
+            )
+            run.append_part("removal", key, translated)
+            kept[key] = translated
+        outputs.append(kept[key])
+        if progress:
+            progress("removing heads", number + 1, len(planned))
+    run.write_jsonl("outputs.jsonl", list(_rows(checked_on, planned, outputs)))
+    by_direction = {
+        pair: {
+            "sentences": len(pairs.pairs),
+            **_grouped(
+                planned,
+                [chrf(made[at], [p.target for p in pairs.pairs]).value for made in outputs],
+            ),
+        }
+        for at, (pair, pairs) in enumerate(checked_on.items())
+    }
+    means = [
+        fmean(_values(one)[number] for one in by_direction.values())
+        for number in range(len(planned))
+    ]
+    grouped = _grouped(planned, means)
+    drawn = [c["chrf"] for c in grouped["conditions"] if c["kind"] == "random"]
+    return {
+        "k": len(heads),
+        "draws": config.draws,
+        "heads": [str(head) for head in heads],
+        "random": [[str(h) for h in c.heads] for c in planned if c.kind == "random"],
+        **grouped,
+        "top": {"chrf": means[1]},
+        "random_mean": {"chrf": fmean(drawn) if drawn else None},
+        "directions": by_direction,
+    }
+
+
+def _grouped(planned: Sequence[Condition], values: Sequence[float]) -> dict[str, Any]:
+    rows = [
+        {"kind": c.kind, "k": len(c.heads), "draw": c.draw, "chrf": value}
+        for c, value in zip(planned, values, strict=True)
+    ]
+    return {"baseline": {"chrf": values[0]}, "conditions": rows[1:]}
+
+
+def _values(direction: Mapping[str, Any]) -> list[float]:
+    return [direction["baseline"]["chrf"], *(row["chrf"] for row in direction["conditions"])]
+
+
+def _rows(
+    checked_on: Mapping[str, PairFile],
+    planned: Sequence[Condition],
+    outputs: Sequence[Sequence[Sequence[str]]],
+) -> Any:
+    for condition, made in zip(planned, outputs, strict=True):
+        for (pair, pairs), texts in zip(checked_on.items(), made, strict=True):
+            for one, text in zip(pairs.pairs, texts, strict=True):
+                yield {
+                    "direction": pair,
+                    "condition": condition.kind,
+                    "draw": condition.draw,
+                    "id": one.id,
+                    "source": one.source,
+                    "reference": one.target,
+                    "output": text,
+                }

@@ -1,0 +1,101 @@
+"""Translation scores of one or several directions, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headscope.data.split import source_digests
+from headscope.find.translation import TranslationScore, translation_score
+from headscope.heads import HeadScores, read_scores, save_scores
+from headscope.recipes.inputs import (
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    model_inputs,
+    model_provenance,
+    read_directions,
+)
+from headscope.runs import open_run
+
+COMMAND = "find translation-score"
+
+
+@dataclass(frozen=True)
+class FindTranslation:
+    """A whole run of the command; `threshold` is that of token alignment heads."""
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    score: TranslationScore = field(default_factory=TranslationScore)
+    threshold: float = 0.1
+
+
+def find_translation(
+    config: FindTranslation, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Score every direction and return the command's result; what is done already is kept."""
+    began = time.monotonic()
+    directions = read_directions(config.pairs, config.model.model, "dev", seed=config.score.seed)
+    lm = config.model.load()
+    dtype = {"computed_in": str(lm.dtype).removeprefix("torch.")}
+    settings = {"settings": config, **dtype}
+    with open_run(
+        out,
+        COMMAND,
+        settings,
+        model_inputs(lm, directions),
+        provenance={**model_provenance(lm), "seed": config.score.seed},
+    ) as run:
+        if run.finished:
+            return run.result()
+        scores: dict[str, HeadScores] = {}
+        for pair, pairs in directions.items():
+            report = _reporter(progress, pair)
+            scores[pair] = translation_score(lm, pairs, config.score, run, report)
+        run.write_json(
+            "found_on.json",
+            {pair: sorted(source_digests(pairs.pairs)) for pair, pairs in directions.items()},
+        )
+        only = next(iter(scores.values())) if len(scores) == 1 else None
+        save_scores(run.path, only or scores)
+        result = describe(only or HeadScores.mean(scores), config.threshold)
+        if only is None:
+            result["examples"] = sum(one.config["examples"] for one in scores.values())
+            result["tokens"] = sum(one.config["tokens"] for one in scores.values())
+            result["left_out"] = sum(one.config["left_out"] for one in scores.values())
+            result["directions"] = {
+                pair: describe(one, config.threshold) for pair, one in scores.items()
+            }
+        result |= {"run": str(run.path), "seconds": time.monotonic() - began}
+        result["signature"] = result.get("signature") or run.signature
+        run.finish(result)
+        return result
+
+
+def describe(scores: HeadScores, threshold: float) -> dict[str, Any]:
+    """The JSON of one set of scores: heads, classes, layers, and what was counted."""
+    from dataclasses import asdict
+
+    kept = ("examples", "left_out", "tokens", "units", "aligner", "links_digest")
+    return {
+        "signature": scores.signature,
+        "heads": scores.records(),
+        "counts": scores.classes(threshold),
+        "counts_above_chance": scores.above_chance().classes(threshold),
+        "layer_profile": [asdict(layer) for layer in scores.layer_profile(threshold)],
+        **{name: scores.config[name] for name in kept if name in scores.config},
+    }
+
+
+def stored_scores(run: Path) -> dict[str, HeadScores]:
+    """The scores of a finished run by direction; `mean` beside them if there are several."""
+    return read_scores(run)
+
+
+def _reporter(progress: Progress | None, title: str) -> Any:
+    if progress is None:
+        return None
+    return lambda done, total: progress(title, done, total)

@@ -1,0 +1,167 @@
+"""From what people name (a model, directions, files) to what methods take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from headscope.data.languages import language_name, parse_direction
+from headscope.data.pairs import PairFile, PairSource, direction_of, read_pairs
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+POCKET = "pocket"
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Which model, and how it is loaded (see `headscope.load`)."""
+
+    model: str = POCKET
+    revision: str | None = None
+    device: str | None = field(default=None, metadata={"signature": False})
+    dtype: str = "auto"
+    device_map: str | None = field(default=None, metadata={"signature": False})
+
+    def load(self) -> LanguageModel:
+        """The model, self-checked."""
+        from headscope.lm import load
+
+        return load(self.model, self.revision, self.device, self.dtype, self.device_map)
+
+
+@dataclass(frozen=True)
+class PairsChoice:
+    """Which sentence pairs: directions, and files for them.
+
+    `pair` holds directions such as `en-de`; `all` stands for every direction of the pocket model.
+    `data` holds one file (or folder, or dataset) for one direction, a FLORES folder or dataset
+    for several, or `PAIR=FILE` for each. Without data the pocket model's own sentences are taken.
+    """
+
+    pair: tuple[str, ...] = ()
+    data: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    source_language: str | None = None
+    target_language: str | None = None
+    source_column: str = "source"
+    target_column: str = "target"
+    links_column: str | None = None
+    split: str | None = None
+    limit: int | None = None
+
+
+def read_directions(
+    choice: PairsChoice,
+    model: str,
+    split: Literal["dev", "test"],
+    limit: int | None = None,
+    seed: int = 0,
+) -> dict[str, PairFile]:
+    """The sentence pairs of each direction, by direction as `source-target`.
+
+    For the pocket model without data: `limit` sentences (default 200) of its own `split`.
+    """
+    if not choice.data:
+        if model != POCKET:
+            raise InputError(
+                f"no data given for the model {model}; add --data FILE and --pair, such as "
+                "--data pairs.tsv --pair en-de"
+            )
+        return _pocket_directions(choice, split, limit or 200, seed)
+    files = _files(choice)
+    found = {}
+    for pair, name in files:
+        source = PairSource(
+            name,
+            pair,
+            choice.source_language,
+            choice.target_language,
+            choice.source_column,
+            choice.target_column,
+            choice.links_column,
+            choice.split,
+            choice.limit,
+        )
+        direction = direction_of(source)
+        found[f"{direction.source}-{direction.target}"] = read_pairs(source)
+    return found
+
+
+def _files(choice: PairsChoice) -> list[tuple[str | None, str]]:
+    """Each direction asked for with its data."""
+    named: dict[str, str] = {}
+    plain: list[str] = []
+    for one in choice.data:
+        pair, equals, name = one.partition("=")
+        if equals and "/" not in pair and not Path(one).exists():
+            parse_direction(pair)
+            if pair in named:
+                raise InputError(f"--data names {pair} twice; give one file a direction")
+            named[pair] = name
+        else:
+            plain.append(one)
+    if named and plain:
+        raise InputError(
+            f"--data {plain[0]} says no direction while another does; write all as PAIR=FILE"
+        )
+    if named:
+        missing = [pair for pair in choice.pair if pair not in named]
+        if missing:
+            raise InputError(f"--pair {missing[0]} has no data; add --data {missing[0]}=FILE")
+        return [(pair, named[pair]) for pair in choice.pair or named]
+    if len(plain) > 1:
+        raise InputError("several --data need a direction each; write --data en-de=FILE")
+    if "all" in choice.pair:
+        raise InputError("--pair all is for the pocket model's own sentences; name the directions")
+    several = len(choice.pair) > 1
+    if several and Path(plain[0]).is_file():
+        raise InputError(
+            f"{plain[0]} is one file for {len(choice.pair)} directions; give each its own by "
+            "--data PAIR=FILE"
+        )
+    return [(pair, plain[0]) for pair in choice.pair or (None,)]
+
+
+def _pocket_directions(
+    choice: PairsChoice, split: Literal["dev", "test"], limit: int, seed: int
+) -> dict[str, PairFile]:
+    from headscope.pocket.sample import sample_pairs
+    from headscope.pocket.world.languages import CODES, DIRECTIONS
+
+    asked = choice.pair
+    if not asked and choice.source_language and choice.target_language:
+        asked = (f"{choice.source_language}-{choice.target_language}",)
+    if not asked or "all" in asked:
+        asked = DIRECTIONS
+    for pair in asked:
+        direction = parse_direction(pair)
+        for code in (direction.source, direction.target):
+            if code not in CODES:
+                raise InputError(
+                    f"the pocket model does not speak {language_name(code)} ({code}); it knows "
+                    f"{', '.join(CODES)}"
+                )
+        if direction.source == direction.target:
+            raise InputError(f"--pair {pair} names one language twice")
+    return {pair: sample_pairs(pair, split, choice.limit or limit, seed) for pair in asked}
+
+
+def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str, str]:
+    """Content hashes of the model and the data, for a run's signature."""
+    return {"model": lm.digest, **{pair: pairs.digest for pair, pairs in directions.items()}}
+
+
+def model_provenance(lm: LanguageModel) -> dict[str, Any]:
+    """What a result tells about its model."""
+    return {
+        "model": lm.name,
+        "revision": lm.revision,
+        "weights": lm.digest,
+        "dtype": str(lm.dtype).removeprefix("torch."),
+        "device": str(lm.device),
+    }

@@ -1,0 +1,128 @@
+"""Matrices of coloured cells as SVG: heads of a model, and pairs of directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headscope.report.html import Html, tag
+from headscope.report.parts import RAMP
+
+__all__ = ["Axis", "Cell", "matrix", "ramp_bar"]
+
+CHARACTER = 6.6
+"""Width in pixels of a character of a tick label, generously."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Tick labels by position, an empty string where there is none, and where a gap comes before.
+
+    `title` says what the axis counts.
+    """
+
+    labels: Sequence[str]
+    title: str = ""
+    gaps: frozenset[int] = frozenset()
+    upright: bool = False
+
+    def offset(self, position: int) -> int:
+        """Pixels that the gaps before this position add."""
+        return 5 * sum(gap <= position for gap in self.gaps)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its place, the class of its colour, its index for the script and its words."""
+
+    row: int
+    column: int
+    colour: str
+    index: int | None = None
+    words: str | None = None
+    marked: bool = False
+
+
+def matrix(
+    cells: Sequence[Cell], rows: Axis, columns: Axis, pitch: int, description: str, **data: object
+) -> Html:
+    """An SVG of cells `pitch` pixels apart, with labels to the left and on top.
+
+    It shrinks to the width it is given, down to 80 %; below that its box scrolls.
+    """
+    left = round(max((len(label) for label in rows.labels), default=0) * CHARACTER) + 10
+    left += 18 if rows.title else 0
+    longest = round(max((len(label) for label in columns.labels), default=0) * CHARACTER)
+    top = (longest + 10 if columns.upright else 18) + (18 if columns.title else 0)
+    width = left + columns.offset(len(columns.labels) - 1) + pitch * len(columns.labels) + 2
+    height = top + rows.offset(len(rows.labels) - 1) + pitch * len(rows.labels) + 2
+
+    def x(column: int) -> int:
+        return left + columns.offset(column) + pitch * column
+
+    def y(row: int) -> int:
+        return top + rows.offset(row) + pitch * row
+
+    size = pitch - (2 if pitch > 12 else 1)
+    shapes = []
+    for cell in cells:
+        shapes.append(
+            tag(
+                "rect",
+                x=x(cell.column),
+                y=y(cell.row),
+                width=size,
+                height=size,
+                rx=2 if pitch > 12 else None,
+                class_=f"cell {cell.colour}",
+                data_i=cell.index,
+                data_words=cell.words,
+            )
+        )
+        if cell.index is not None:
+            centre = {"cx": x(cell.column) + size / 2, "cy": y(cell.row) + size / 2}
+            hidden = "dot" if cell.marked else "dot off"
+            shapes.append(tag("circle", **centre, r=max(1.5, pitch / 9), class_=hidden))
+    middle = size / 2
+    labels = [
+        tag("text", label, x=left - 6, y=y(row) + middle, dy="0.35em", text_anchor="end")
+        for row, label in enumerate(rows.labels)
+        if label
+    ]
+    for column, label in enumerate(columns.labels):
+        if label and columns.upright:
+            place = f"translate({x(column) + middle} {top - 6}) rotate(-90)"
+            labels.append(tag("text", label, transform=place, dy="0.35em"))
+        elif label:
+            labels.append(
+                tag("text", label, x=x(column) + middle, y=top - 7, text_anchor="middle")
+            )
+    if columns.title:
+        labels.append(tag("text", columns.title, x=left, y=11, class_="axis"))
+    if rows.title:
+        place = f"translate(11 {y(0)}) rotate(-90)"
+        labels.append(
+            tag("text", rows.title, transform=place, text_anchor="end", class_="axis")
+        )
+    return tag(
+        "svg",
+        tag("g", labels, class_="ticks", aria_hidden="true"),
+        tag("g", shapes),
+        viewBox=f"0 0 {width} {height}",
+        class_="matrix",
+        style=f"max-width:{width}px;min-width:{round(width * 0.8)}px",
+        role="img",
+        tabindex=0,
+        aria_label=description,
+        **data,
+    )
+
+
+def ramp_bar(low: str, high: str, mark: float | None = None, words: str = "") -> Html:
+    """The key of the colour ramp; `mark` (a share of the ramp) is pointed out with `words`."""
+    steps = [tag("i", class_=f"s{step}") for step in range(RAMP + 1)]
+    pointer = None
+    if mark is not None:
+        pointer = tag("span", words, class_="pointer", style=f"--v:{mark:.4f}")
+    bar = tag("span", steps, pointer, class_="ramp")
+    return tag("div", tag("span", low), bar, tag("span", high), class_="rampbar")

@@ -1,0 +1,73 @@
+"""Pieces that several sections share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headscope.report.html import Child, Html, tag
+
+__all__ = ["RAMP", "figure", "legend", "ramp_class", "scroll", "section", "table", "var_style"]
+
+RAMP = 16
+"""The colour ramp has the steps 0 to RAMP, the classes `s0` to `s16` of the style sheet."""
+
+
+def section(identifier: str, title: str, *children: Child) -> Html:
+    """A part of the page with its heading; `identifier` is what links point to."""
+    heading = tag("h2", title, id=f"{identifier}-title")
+    return tag(
+        "section", heading, *children, id=identifier, aria_labelledby=f"{identifier}-title"
+    )
+
+
+def figure(identifier: str, caption: Child, *children: Child, class_: str | None = None) -> Html:
+    """A figure and, below it, the words that say what was measured and how sure it is."""
+    name = f"{identifier}-caption"
+    below = tag("figcaption", caption, id=name)
+    return tag("figure", *children, below, id=identifier, class_=class_, aria_labelledby=name)
+
+
+def scroll(label: str, *children: Child) -> Html:
+    """A box that scrolls sideways by itself, by keyboard too, so that the page never has to."""
+    return tag("div", *children, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def table(
+    caption: str, header: Sequence[Child], rows: Iterable[Sequence[Child]], **attributes: object
+) -> Html:
+    """A table whose first column names the row."""
+    head = tag("tr", [tag("th", cell, scope="col") for cell in header])
+    body = [
+        tag("tr", tag("th", first, scope="row"), [tag("td", cell) for cell in rest])
+        for first, *rest in rows
+    ]
+    return tag(
+        "table",
+        tag("caption", caption),
+        tag("thead", head),
+        tag("tbody", body),
+        **attributes,
+    )
+
+
+def legend(*entries: tuple[str, str]) -> Html:
+    """A key: pairs of the class of a mark and its words."""
+    items = [tag("li", tag("i", class_=mark, aria_hidden="true"), words) for mark, words in entries]
+    return tag("ul", items, class_="legend")
+
+
+def ramp_class(value: float | None, scale: float) -> str:
+    """The class of the colour that stands for `value` on a ramp from 0 to `scale`."""
+    if value is None:
+        return "na"
+    return f"s{min(RAMP, max(0, round(value / scale * RAMP)))}"
+
+
+def var_style(**variables: float | None) -> str:
+    """A style attribute of custom properties, shares of a width: `--v:0.25`."""
+    return ";".join(
+        f"--{name}:{min(1.0, max(0.0, value)):.4f}"
+        for name, value in variables.items()
+        if value is not None
+    )
+

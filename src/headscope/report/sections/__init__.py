@@ -1,0 +1,1 @@
+"""The parts of a report, one a module: each a function from a record to HTML."""

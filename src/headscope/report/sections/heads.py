@@ -1,0 +1,192 @@
+"""Where the heads are: the heat map of all heads and the profile over layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.heads import Geometry, HeadScores
+from headscope.report.html import Html, join, tag
+from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
+from headscope.report.parts import figure, legend, ramp_class, scroll, section, var_style
+from headscope.report.record import AtlasRecord
+from headscope.report.words import count, fixed
+
+__all__ = ["head_values", "heads_section", "scale_of"]
+
+DIGITS = 4
+SHADES = {
+    "score": "Translation Score",
+    "above": "Translation Score \u2212 chance",
+    "chance": "chance",
+    "identical": "score on words with the same form",
+    "different": "score on words with another form",
+}
+
+
+def heads_section(record: AtlasRecord) -> Html:
+    """Heat map and layer profile."""
+    return section(
+        "heads",
+        "Where the heads are",
+        tag("div", _heat_map(record), _profile(record), class_="pair"),
+    )
+
+
+def scale_of(record: AtlasRecord) -> float:
+    """The score at the end of the colour ramp, the same for every direction: tenths, rounded up."""
+    highest = max(float(np.nanmax(scores.values)) for scores in record.scores.values())
+    return float(max(np.ceil(highest * 10 - 1e-9) / 10, 2 * record.threshold, 0.1))
+
+
+def head_values(scores: HeadScores) -> dict[str, list[float | None]]:
+    """Every array over heads, in the order of the heads, rounded to what a figure can show.
+
+    `above` is the score minus chance.
+    """
+    arrays: dict[str, NDArray[Any] | None] = {
+        "score": scores.values,
+        "low": scores.low,
+        "high": scores.high,
+    }
+    arrays |= {name: scores.extra.get(name) for name in ("chance", "identical", "different")}
+    if arrays["chance"] is not None:
+        arrays["above"] = scores.values - arrays["chance"]
+    mask = scores.geometry.mask()
+    return {
+        name: [None if np.isnan(v) else round(float(v), DIGITS) for v in array[mask]]
+        for name, array in arrays.items()
+        if array is not None
+    }
+
+
+def _heat_map(record: AtlasRecord) -> Html:
+    scores, scale = record.scores[record.main], scale_of(record)
+    geometry, values = scores.geometry, head_values(scores)
+    above = values.get("above")
+    cells = [
+        Cell(
+            head.layer,
+            head.head,
+            ramp_class(values["score"][index], scale),
+            index,
+            marked=bool(above and (above[index] or 0.0) > record.threshold),
+        )
+        for index, head in enumerate(geometry.heads())
+    ]
+    pitch = max(9, min(26, 720 // geometry.width))
+    picture = matrix(
+        cells,
+        Axis(_ticks(geometry.layers, pitch), "layer"),
+        Axis(_ticks(geometry.width, pitch), "head"),
+        pitch,
+        _described(scores, record.threshold),
+        id="heatmap-picture",
+    )
+    shades = [
+        tag("option", words, value=name)
+        for name, words in SHADES.items()
+        if name in values
+    ]
+    shade = tag("select", shades, id="shade")
+    control = tag("label", "Colour shows", shade, class_="control script")
+    caption = join(
+        tag("strong", "Every attention head of the model, one cell each. "),
+        "The Translation Score (TS) of a head is the share of target tokens for which the key the "
+        "head weighs most, at the step that predicts the token, belongs to the source word that "
+        "is aligned with it. Darker is a higher score; the ramp is the same for all directions. ",
+        f"A dot marks heads that stay above {fixed(record.threshold, 2)} after chance, the score "
+        "of the same peaks against the word links of other sentences of similar length, is taken "
+        "off. " if above else "",
+        _sureness(scores),
+    )
+    return figure(
+        "heatmap",
+        caption,
+        control,
+        scroll("Heat map, layers by heads", picture),
+        ramp_bar("0", fixed(scale, 1), record.threshold / scale, fixed(record.threshold, 2)),
+        class_="heatmap",
+    )
+
+
+def _profile(record: AtlasRecord) -> Html:
+    scores, scale = record.scores[record.main], scale_of(record)
+    rows = []
+    for layer in scores.layer_profile(record.threshold):
+        style = var_style(
+            v=None if layer.mean is None else layer.mean / scale,
+            h=None if layer.highest is None else layer.highest / scale,
+        )
+        bar = tag("span", tag("b"), tag("i"), class_="bar", style=style)
+        rows.append(
+            tag(
+                "tr",
+                tag("th", layer.layer, scope="row"),
+                tag("td", bar, class_="wide", aria_hidden="true"),
+                tag("td", fixed(layer.mean, 2), class_="number"),
+                tag("td", fixed(layer.highest, 2), class_="number"),
+                tag("td", layer.token_alignment, class_="number"),
+                data_layer=layer.layer,
+            )
+        )
+    header = [
+        tag("th", words, scope="col", class_=kind)
+        for words, kind in (
+            ("Layer", None),
+            ("", "wide"),
+            ("Mean", "number"),
+            ("Highest", "number"),
+            (f"> {fixed(record.threshold, 2)}", "number"),
+        )
+    ]
+    picture = tag(
+        "table",
+        tag("caption", "Translation Scores by layer", class_="unseen"),
+        tag("thead", tag("tr", header)),
+        tag("tbody", rows),
+        class_="profile",
+        id="profile-table",
+    )
+    caption = join(
+        tag("strong", "The same scores by layer, from the first to the last: "),
+        "the mean over the heads of a layer, its highest score, and how many of its heads are "
+        f"above {fixed(record.threshold, 2)}.",
+    )
+    return figure(
+        "profile",
+        caption,
+        scroll("Layer profile", picture),
+        legend(("key-bar", "mean"), ("key-tick", "highest")),
+    )
+
+
+def _ticks(length: int, pitch: int) -> list[str]:
+    """Labels 0 to length - 1, thinned where cells are too small to label each."""
+    step = 1 if pitch >= 18 else 2 if pitch >= 13 else 4
+    return [str(number) if number % step == 0 else "" for number in range(length)]
+
+
+def _described(scores: HeadScores, threshold: float) -> str:
+    best = ", ".join(f"{head} ({fixed(score, 2)})" for head, score in scores.ranked()[:5])
+    return (
+        f"Heat map of {_shape(scores.geometry)}: {count(len(scores.select(threshold)), 'head')} "
+        f"of {scores.geometry.total} above {fixed(threshold, 2)}. Highest: {best}. "
+        "Arrow keys read single heads; the score table below holds every number."
+    )
+
+
+def _shape(geometry: Geometry) -> str:
+    return f"{geometry.layers} layers with up to {count(geometry.width, 'head')}"
+
+
+def _sureness(scores: HeadScores) -> str:
+    if scores.low is None or scores.high is None:
+        return "Point at a cell for its numbers."
+    half = float(np.nanmedian((scores.high - scores.low) / 2))
+    return (
+        "Point at a cell for its numbers and the interval from resampling the sentences; "
+        f"half its width is {fixed(half, 3)} for the median head."
+    )

@@ -1,0 +1,137 @@
+"""The score table: every head with its interval, chance and the split by surface form."""
+
+from __future__ import annotations
+
+from headscope.heads import HeadScores
+from headscope.report.html import Html, join, tag
+from headscope.report.parts import figure, scroll, section, var_style
+from headscope.report.record import AtlasRecord
+from headscope.report.sections.heads import scale_of
+from headscope.report.words import fixed
+
+__all__ = ["SHOWN", "class_of", "ranking_section"]
+
+SHOWN = 30
+"""Rows shown before the reader asks for all."""
+
+# column, heading, whether it can be sorted by, explanation
+COLUMNS = (
+    ("rank", "#", False, "rank by Translation Score"),
+    ("head", "Head", True, "layer.head, both from 0"),
+    ("range", "", False, ""),
+    ("score", "TS", True, "Translation Score"),
+    ("interval", "Interval", False, "95 % bootstrap interval over sentences"),
+    ("chance", "Chance", True, "the same peaks against the links of other sentences"),
+    ("above", "TS \u2212 chance", True, ""),
+    ("identical", "Same form", True, "TS where source and target word have the same form"),
+    ("different", "Other form", True, "TS where source and target word differ"),
+    ("class", "Class", False, ""),
+)
+
+
+def ranking_section(record: AtlasRecord) -> Html:
+    """The table of the highest heads, which the script sorts and extends to all."""
+    scores, scale = record.scores[record.main], scale_of(record)
+    ranked = scores.records()
+    rows = [
+        _row(rank, entry, scale, record.threshold)
+        for rank, entry in enumerate(ranked[:SHOWN], 1)
+    ]
+    picture = tag(
+        "table",
+        tag("caption", "Heads by Translation Score", class_="unseen"),
+        tag("thead", tag("tr", [_heading(*column) for column in COLUMNS])),
+        tag("tbody", rows),
+        id="ranking-table",
+        class_="ranking",
+        data_shown=SHOWN,
+    )
+    more = tag(
+        "button",
+        f"Show all {scores.geometry.total} heads",
+        id="more",
+        type="button",
+        class_="script",
+        aria_expanded="false",
+        hidden=len(ranked) <= SHOWN,
+    )
+    return section(
+        "scores",
+        "The scores",
+        figure("ranking", _caption(scores, record), scroll("Score table", picture), more),
+    )
+
+
+def class_of(score: float, threshold: float) -> str:
+    """The class of a head by its score."""
+    if score > threshold:
+        return "token alignment"
+    return "low activity" if score > 0 else "inactive"
+
+
+def _heading(name: str, words: str, sortable: bool, title: str) -> Html:
+    content: Html | str = words
+    if sortable:
+        content = tag("button", words, type="button", data_sort=name)
+    return tag(
+        "th",
+        content,
+        scope="col",
+        data_c=name,
+        title=title or None,
+        aria_sort="descending" if name == "score" else None,
+    )
+
+
+def _row(rank: int, entry: dict[str, float | None], scale: float, threshold: float) -> Html:
+    score, chance = entry["score"] or 0.0, entry.get("chance")
+    low, high = entry["low"], entry["high"]
+
+    def share(value: float | None) -> float | None:
+        return None if value is None else value / scale
+
+    picture = tag(
+        "span",
+        tag("b"),
+        tag("i"),
+        class_="range",
+        style=var_style(v=share(score), lo=share(low), hi=share(high), c=share(chance)),
+    )
+    cells: dict[str, Html | str | int] = {
+        "rank": rank,
+        "head": f"{entry['layer']}.{entry['head']}",
+        "range": picture,
+        "score": fixed(score, 3),
+        "interval": "\u2013" if low is None else f"{fixed(low, 3)}\u2009\u2013\u2009{fixed(high, 3)}",
+        "chance": fixed(chance, 3),
+        "above": fixed(None if chance is None else score - chance, 3),
+        "identical": fixed(entry.get("identical"), 3),
+        "different": fixed(entry.get("different"), 3),
+        "class": class_of(score, threshold),
+    }
+    return tag(
+        "tr",
+        [
+            tag("th", value, scope="row", data_c=name)
+            if name == "head"
+            else tag("td", value, data_c=name, aria_hidden="true" if name == "range" else None)
+            for name, value in cells.items()
+        ],
+    )
+
+
+def _caption(scores: HeadScores, record: AtlasRecord) -> Html:
+    interval = (
+        "The line is the 95 % interval from resampling sentences: it tells how far the score "
+        "depends on these sentences, not on this choice of language, data or aligner. "
+        if scores.low is not None
+        else "The mean over directions carries no interval here; the single directions do. "
+    )
+    return join(
+        tag("strong", "Every head, highest first. "),
+        "In the picture the dot is the score, the grey tick is chance. ",
+        interval,
+        "Same form and other form split the score by whether the aligned source word is spelled "
+        "like the target word: names, digits and punctuation can be hit by copying alone, so a "
+        "head that translates keeps its score in the second column.",
+    )

@@ -1,0 +1,163 @@
+"""The page's first lines: what was found, in words made from the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headscope.report.html import Html, join, tag
+from headscope.report.record import AtlasRecord
+from headscope.report.sections.removal import verdict
+from headscope.report.words import count, fixed, languages_of, p_value, percent, ranges
+
+__all__ = ["masthead", "summary_section"]
+
+
+def masthead(record: AtlasRecord) -> Html:
+    """The title with the model."""
+    many = len(record.directions)
+    languages = {part for name in record.directions for part in languages_of(name) if part}
+    when = str(record.provenance.get("ended") or "")[:10]
+    facts = [count(many, "direction"), count(len(languages), "language"), when]
+    return tag(
+        "header",
+        tag("p", "headscope atlas", class_="kicker"),
+        tag("h1", tag("bdi", str(record.model.get("name") or "model"))),
+        tag(
+            "p",
+            "Which attention heads find the source word while the model translates, and what "
+            "happens without them.",
+            class_="lead",
+        ),
+        tag("p", " \u00b7 ".join(fact for fact in facts if fact), class_="facts"),
+        class_="masthead",
+    )
+
+
+def summary_section(record: AtlasRecord) -> Html:
+    """The plain-words summary: how many heads, where, what removal did, how sure."""
+    tiles = [tile for tile in _tiles(record) if tile]
+    words = [_found(record), _removed(record), _shared(record), _sure(record)]
+    return tag(
+        "section",
+        tag("h2", "In short", id="summary-title", class_="unseen"),
+        tag("dl", tiles, class_="tiles"),
+        [tag("p", text) for text in words if text],
+        id="summary",
+        aria_labelledby="summary-title",
+    )
+
+
+def _tiles(record: AtlasRecord) -> list[Html]:
+    counts = record.counts[record.main]
+    above = record.counts_above_chance.get(record.main)
+    tiles = [
+        (
+            f"{counts.token_alignment} of {counts.total}",
+            "token alignment heads"
+            + (f", {above.token_alignment} of them beyond chance" if above else ""),
+        )
+    ]
+    effect = record.removal.mean if record.removal else None
+    if effect and record.removal:
+        tiles += [
+            (
+                f"{fixed(effect.baseline, 1)} \u2192 {fixed(effect.top, 1)}",
+                f"chrF++ without the {record.removal.k} highest",
+            ),
+            (
+                f"{fixed(effect.baseline, 1)} \u2192 {fixed(effect.random_mean, 1)}",
+                f"chrF++ without {record.removal.k} random heads",
+            ),
+        ]
+    if record.overlap:
+        mean = sum(pair.jaccard for pair in record.overlap) / len(record.overlap)
+        tiles.append((fixed(mean, 2), f"Jaccard of the top {record.top_k} between directions"))
+    return [tag("div", tag("dt", words), tag("dd", number)) for number, words in tiles]
+
+
+def _found(record: AtlasRecord) -> Html:
+    scores, counts = record.scores[record.main], record.counts[record.main]
+    aligned = scores.select(record.threshold)
+    head, score = scores.ranked()[0]
+    entry: Mapping[str, Any] = scores.records()[0]
+    where = ""
+    if len(aligned):
+        layers = [one.layer for one in aligned]
+        most = max(sorted(set(layers)), key=layers.count)
+        only = len(set(layers)) == 1
+        where = f" They lie in {'layer' if only else 'layers'} {ranges(layers)}" + (
+            "." if only else f", most of them ({layers.count(most)}) in layer {most}."
+        )
+    above = record.counts_above_chance.get(record.main)
+    beyond = (
+        f" Position alone can score, too: with chance taken off, {above.token_alignment} stay "
+        f"above {fixed(record.threshold, 2)}."
+        if above
+        else ""
+    )
+    interval = (
+        ""
+        if entry["low"] is None
+        else f" (95 % interval {fixed(entry['low'], 2)} to {fixed(entry['high'], 2)})"
+    )
+    chance = "" if entry.get("chance") is None else f", against {fixed(entry['chance'], 2)} by chance"
+    return join(
+        tag(
+            "strong",
+            f"{counts.token_alignment} of the {counts.total} attention heads "
+            f"({percent(counts.token_alignment / max(1, counts.total))}) are token alignment "
+            "heads",
+        ),
+        ": while the model writes a translation, the place they look at most is, for more than "
+        f"{percent(record.threshold)} of the tokens, the source word that the token translates."
+        f"{where}{beyond} The strongest is head {head}: {fixed(score, 2)}{interval}{chance}.",
+    )
+
+
+def _removed(record: AtlasRecord) -> Html | None:
+    removal = record.removal
+    if removal is None or removal.mean is None:
+        return None
+    beaten = sum(part.at_least_as_harmful == 0 for part in removal.directions.values())
+    many = len(removal.directions)
+    across = (
+        f" That holds in {beaten} of {many} directions taken one by one."
+        if many > 1 and removal.mean.at_least_as_harmful == 0
+        else ""
+    )
+    return join(verdict(removal.mean, removal.k), across)
+
+
+def _shared(record: AtlasRecord) -> Html | None:
+    if not record.overlap:
+        return None
+    pairs = record.overlap
+    mean = sum(pair.jaccard for pair in pairs) / len(pairs)
+    chance = sum(pair.expected_exact for pair in pairs) / len(pairs)
+    lowest = min(pairs, key=lambda pair: pair.jaccard)
+    verb = "share" if mean > 2 * chance else "hardly share"
+    return join(
+        f"The directions {verb} their heads: two top-{record.top_k} sets overlap by "
+        f"{fixed(mean, 2)} (Jaccard, mean of {count(len(pairs), 'pair')}; {fixed(chance, 2)} "
+        f"would be chance), at the least by {fixed(lowest.jaccard, 2)} "
+        f"(p {p_value(lowest.p_value)}).",
+    )
+
+
+def _sure(record: AtlasRecord) -> Html:
+    data = dict(record.result.get("data") or {})
+    found = sum(int(part.get("found_on") or 0) for part in data.values())
+    verified = sum(int(part.get("verified_on") or 0) for part in data.values())
+    draws = len(record.removal.random) if record.removal else 0
+    parts = [f"Scores rest on {count(found, 'sentence pair')}"]
+    if record.removal and verified:
+        parts.append(f"the removal on {verified:,} others".replace(",", "\u202f"))
+    text = ", ".join(parts) + "."
+    if draws:
+        text += (
+            f" With {count(draws, 'random draw')} the removal is a quick check, not a proof; "
+            "its p-value could not be lower than "
+            f"{fixed(1 / (1 + draws), 2)}."
+        )
+    return tag("span", f"How sure: {text[0].lower()}{text[1:]}", class_="sure")

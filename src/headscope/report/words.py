@@ -1,0 +1,86 @@
+"""How the report writes numbers and directions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from headscope.report.html import Html, tag
+
+__all__ = [
+    "MEAN",
+    "arrow",
+    "count",
+    "direction_label",
+    "enumeration",
+    "fixed",
+    "languages_of",
+    "p_value",
+    "percent",
+    "ranges",
+]
+
+MEAN = "mean"
+MINUS = "\u2212"
+_LANGUAGE = r"[A-Za-z]{2,3}(?:[-_](?:[A-Z][A-Za-z0-9]*|[0-9]{3}))*"
+_DIRECTION = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
+
+
+def fixed(number: float | None, digits: int) -> str:
+    """A number with so many decimals and a real minus sign; an en dash for no number."""
+    if number is None:
+        return "\u2013"
+    text = f"{number:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", MINUS)
+
+
+def percent(share: float) -> str:
+    """A share as whole per cents."""
+    return f"{share * 100:.0f}\u00a0%"
+
+
+def p_value(number: float) -> str:
+    """A p-value: three decimals, or its order of magnitude if smaller."""
+    if number >= 0.001:
+        return f"{number:.3f}"
+    return "0" if number == 0 else f"{number:.0e}".replace("e-0", "e-").replace("-", MINUS)
+
+
+def count(number: int, one: str, several: str | None = None) -> str:
+    """`1 head`, `14 heads`."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}".replace(",", "\u202f")
+
+
+def enumeration(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Whole numbers in words: `2\u20134, 6 and 9`."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return enumeration([str(a) if a == b else f"{a}\u2013{b}" for a, b in runs])
+
+
+def languages_of(direction: str) -> tuple[str, str]:
+    """Source and target of `en-de`, `pt-BR-en` or `eng_Latn-deu_Latn`."""
+    match = _DIRECTION.fullmatch(direction)
+    source, _, target = direction.partition("-")
+    return (match[1], match[2]) if match else (source, target)
+
+
+def arrow(direction: str) -> str:
+    """`en-de` as `en \u2192 de`; any other name as it is."""
+    source, target = languages_of(direction)
+    return f"{source} \u2192 {target}" if source and target else direction
+
+
+def direction_label(name: str, directions: int) -> Html:
+    """The name of a row or an option: a direction, or the mean over so many of them."""
+    text = f"mean of {directions} directions" if name == MEAN else arrow(name)
+    return tag("bdi", text)

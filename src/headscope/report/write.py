@@ -1,0 +1,50 @@
+"""From a run folder to a report file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+
+from headscope.errors import InputError
+from headscope.heads.store import write_bytes
+from headscope.report.atlas import atlas_page
+from headscope.report.page import Page, render
+from headscope.report.record import read_atlas, read_object
+
+__all__ = ["write_report"]
+
+PAGES: dict[str, Callable[[Path], Page]] = {
+    "atlas": lambda path: atlas_page(read_atlas(path)),
+}
+"""How the runs of each command become a page."""
+
+
+def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = None) -> Path:
+    """Write the report of a finished run as one HTML file and return its path.
+
+    `out` is the file, by default `report.html` in the run folder; an earlier report there is
+    replaced, whole or not at all. The file needs no network and nothing beside it. InputError if
+    `run` is no finished run, is damaged, or comes from a command that has no report.
+    """
+    folder = Path(run)
+    file = folder / "report.html" if out is None else Path(out)
+    if file.is_dir():
+        raise InputError(f"{file}: is a folder; name a file for the report")
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is not a folder; name the folder of a finished run")
+    command = read_object(folder / "run.json").get("command")
+    make = PAGES.get(str(command))
+    if make is None:
+        raise InputError(
+            f"{folder}: holds a run of '{command}', which has no report; "
+            f"there are reports of: {', '.join(PAGES)}"
+        )
+    if not (folder / "DONE.json").exists():
+        raise InputError(
+            f"{folder}: this run is not finished; run the same command again to finish it"
+        )
+    document = render(make(folder))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(file, document.encode())
+    return file

@@ -1,0 +1,81 @@
+"""Tiny models and tokenizers for tests of headscope.lm."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from headscope.lm.architectures import build
+from headscope.lm.batching import Batch, collate
+from headscope.lm.inputs import forward_inputs
+from headscope.lm.model import LanguageModel
+
+#: Grouped keys, Conv1D, parallel residual, soft cap, hybrid, latent values, norm before W_O.
+VARIED = ("llama", "gpt2", "gpt_neox", "gemma2", "qwen3_next", "deepseek_v3", "bitnet")
+
+_SPECIAL = ("<pad>", "<s>", "</s>")
+_PIECES = [chr(code) for code in range(32, 123)] + ["\n", "é"]
+
+
+def tokenizer(replace: Mapping[int, str] | None = None, pad: bool = True) -> Any:
+    """One token a character, 96 ids, the first three special; ``replace`` renames single ids."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = [*_SPECIAL, *_PIECES]
+    for index, piece in (replace or {}).items():
+        pieces[index] = piece
+    inner = Tokenizer(models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=[]))
+    inner.decoder = decoders.Fuse()
+    names = {"bos_token": "<s>", "eos_token": "</s>"}
+    if pad:
+        names["pad_token"] = "<pad>"
+    return PreTrainedTokenizerFast(tokenizer_object=inner, **names)
+
+
+def wrapped(name: str, seed: int = 0, **options: Any) -> LanguageModel:
+    """A tiny model of one architecture with the character tokenizer."""
+    return LanguageModel.wrap(build(name, seed, **options), tokenizer(), name=name, check=False)
+
+
+def sample_batch(rows: tuple[int, ...] = (9, 5, 7), seed: int = 0) -> Batch:
+    """Random tokens of unlike lengths, padded on the left."""
+    generator = torch.Generator().manual_seed(seed)
+    return collate([torch.randint(3, 96, (n,), generator=generator).tolist() for n in rows], 0)
+
+
+def logits(model: Any, batch: Batch) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**forward_inputs(model, batch)).logits
+
+
+def slice_of_w_o(projection: nn.Module, head: int, width: int) -> torch.Tensor:
+    """The part of W_O that reads one head: columns of a Linear, rows of a Conv1D."""
+    channels = slice(head * width, (head + 1) * width)
+    if isinstance(projection, nn.Linear):
+        return projection.weight[:, channels]
+    return projection.weight[channels]
+
+
+def folded(lm: LanguageModel, gate: torch.Tensor) -> Any:
+    """A copy of the model with each head's slice of W_O multiplied by its gate."""
+    model = copy.deepcopy(lm.model)
+    with torch.no_grad():
+        for site in lm.sites:
+            projection = model.get_submodule(site.projection_name)
+            for head in range(site.heads):
+                part = slice_of_w_o(projection, head, site.head_width)
+                part.mul_(float(gate[site.layer, head]))
+    return model
+
+
+def saved(folder: Path, name: str = "llama", **options: Any) -> Path:
+    """A folder with a tiny model and its tokenizer, as anybody would save them."""
+    build(name, **options).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder

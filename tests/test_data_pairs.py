@@ -1,0 +1,381 @@
+"""Sentence pairs: formats, columns, links, errors that name file, line and fix, and round trips."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.data.links import check_links, format_links, parse_links
+from headscope.data.pairs import PairSource, SentencePair, read_pairs, write_pairs
+from headscope.errors import InputError
+
+
+def write(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+    return str(path)
+
+
+def read(path: str | Path, **options: object) -> list[SentencePair]:
+    return list(read_pairs(PairSource(str(path), "en-de", **options)).pairs)  # type: ignore[arg-type]
+
+
+def failure(path: str | Path, **options: object) -> str:
+    with pytest.raises(InputError) as caught:
+        read(path, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# --- links ---------------------------------------------------------------------------------------
+
+links_strategy = st.frozensets(st.tuples(st.integers(0, 300), st.integers(0, 300)), max_size=20)
+
+
+@settings(deadline=None)
+@given(links_strategy)
+def test_links_survive_their_text(links: frozenset[tuple[int, int]]) -> None:
+    assert parse_links(format_links(links)) == links
+
+
+def test_links_are_written_in_ascending_order() -> None:
+    assert format_links({(10, 0), (2, 3), (2, 1)}) == "2-1 2-3 10-0"
+    assert parse_links("  ") == frozenset()
+
+
+@pytest.mark.parametrize("text", ["0", "1_5", "1-", "-1-2", "a-b", "0-0,1-1", "1-2-3", "²-1"])
+def test_malformed_links_are_named(text: str) -> None:
+    with pytest.raises(InputError, match="malformed") as caught:
+        parse_links(f"0-0 {text}")
+    assert repr(text) in str(caught.value)
+
+
+def test_links_must_lie_inside() -> None:
+    check_links(frozenset({(1, 2)}), 2, 3)
+    for link in ((2, 0), (0, 3)):
+        with pytest.raises(InputError, match=f"{link[0]}-{link[1]}.* 2 and 3 words"):
+            check_links(frozenset({link}), 2, 3)
+
+
+# --- TSV -----------------------------------------------------------------------------------------
+
+
+def test_tsv_with_header(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.tsv",
+        "note\ttarget\tsource\tlinks\nx\tDer Hund\tThe dog\t0-0 1-1\ny\tJa\tYes\t\n",
+    )
+    assert read(path) == [
+        SentencePair("2", "The dog", "Der Hund", frozenset({(0, 0), (1, 1)}), 2),
+        SentencePair("3", "Yes", "Ja", frozenset(), 3),
+    ]
+
+
+def test_absent_links_are_not_empty_links(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "source\ttarget\nYes\tJa\n")
+    assert read(path)[0].links is None
+    assert not read_pairs(PairSource(path, "en-de")).has_links
+
+
+def test_columns_by_number_mean_no_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "Yes\tJa\t0-0\nNo\tNein\t\n")
+    pairs = read(path, source_column="0", target_column="1", links_column="2")
+    assert [(one.source, one.links, one.line) for one in pairs] == [
+        ("Yes", frozenset({(0, 0)}), 1),
+        ("No", frozenset(), 2),
+    ]
+    assert read(path, source_column="1", target_column="0")[0].source == "Ja"
+    assert read(path, source_column="1", target_column="0")[0].links is None
+
+
+def test_quotes_and_spaces_are_ordinary(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", 'source\ttarget\n "Yes\t Ja" \nA\u2028b\x85c\tx\\ty\n')
+    pairs = read(path)
+    assert (pairs[0].source, pairs[0].target) == (' "Yes', ' Ja" ')
+    assert (pairs[1].source, pairs[1].target) == ("A\u2028b\x85c", "x\\ty")
+
+
+def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path) -> None:
+    plain = write(tmp_path / "a.tsv", "source\ttarget\tlinks\nYes\tJa\t0-0\n")
+    windows = write(
+        tmp_path / "b.tsv", b"\xef\xbb\xbfsource\ttarget\tlinks\r\nYes\tJa\t0-0\r\n\r\n"
+    )
+    no_end = write(tmp_path / "c.tsv", "source\ttarget\tlinks\nYes\tJa\t0-0")
+    assert read(plain) == read(windows) == read(no_end)
+
+
+def test_compressed_files_read_the_same_whatever_their_name(tmp_path: Path) -> None:
+    text = "source\ttarget\nYes\tJa\n"
+    plain = write(tmp_path / "a.tsv", text)
+    packed = write(tmp_path / "b.tsv.gz", gzip.compress(text.encode()))
+    hidden = write(tmp_path / "c.tsv", gzip.compress(text.encode()))
+    files = [read_pairs(PairSource(path, "en-de")) for path in (plain, packed, hidden)]
+    assert files[0].pairs == files[1].pairs == files[2].pairs
+    assert files[0].digest == files[1].digest == files[2].digest
+
+
+def test_limit_and_digest(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "source\ttarget\n" + "Yes\tJa\n" * 5)
+    other = write(tmp_path / "b.tsv", "source\ttarget\n" + "Yes\tJa\n" * 4 + "Yes\tDoch\n")
+    limited = read_pairs(PairSource(path, "en-de", limit=2))
+    assert len(limited.pairs) == 2
+    assert limited.digest == read_pairs(PairSource(path, "en-de")).digest
+    assert limited.digest != read_pairs(PairSource(other, "en-de", limit=2)).digest
+    assert "limit is 0" in failure(path, limit=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", ["is empty"]),
+        ("\n\n", ["is empty"]),
+        ("source\ttarget\n", ["no records"]),
+        ("source\ttranslation\nYes\tJa\n", ["'target'", "source, translation", "--target-column"]),
+        ("Yes\tJa\n", ["'source'", "Yes, Ja", "by number"]),
+        ("source\ttarget\nYes\n", ["line 2", "1 cell", "the header has 2"]),
+        ("source\ttarget\nYes\tJa\tx\n", ["line 2", "3 cells"]),
+        ("source\ttarget\nYes\tJa\n\nNo\tNein\n", ["line 3", "blank"]),
+        ("source\ttarget\nYes\tJa\nNo\t \n", ["line 3", "'target'", "empty"]),
+        ("source\ttarget\n\tJa\n", ["line 2", "'source'", "empty"]),
+        ("source\tsource\ttarget\na\tb\tc\n", ["'source' 2 times"]),
+        ("source\ttarget\tlinks\na b\tc d\t0-0 1-5\n", ["line 2", "1-5", "2 and 2 words"]),
+        ("source\ttarget\tlinks\na\tb\t0-0\na\tb\t0:0\n", ["line 3", "'0:0'"]),
+        (b"source\ttarget\nYes\tJa\nNo\tN\xffn\n", ["line 3", "byte 5", "UTF-8"]),
+    ],
+)
+def test_bad_tsv_is_named(tmp_path: Path, content: str | bytes, said: list[str]) -> None:
+    path = write(tmp_path / "bad.tsv", content)
+    message = failure(path)
+    for part in [path, *said]:
+        assert part in message
+
+
+def test_bad_columns_and_places_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "source\ttarget\nYes\tJa\n")
+    assert "'alignment'" in failure(path, links_column="alignment")
+    assert "no column 7" in failure(path, source_column="0", target_column="7")
+    assert "(target)" in failure(path, source_column="0")
+    assert "does not exist" in failure(tmp_path / "none.tsv")
+    assert "no split" in failure(path, split="dev")
+    text = write(tmp_path / "a.text", "Yes\nNo\n")
+    assert "TSV" in failure(text)
+    cut = write(tmp_path / "cut.tsv.gz", gzip.compress(b"source\ttarget\nYes\tJa\n")[:20])
+    assert "cannot be read to its end" in failure(cut)
+
+
+def test_languages_are_needed_and_checked(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "source\ttarget\nYes\tJa\n")
+    assert read_pairs(PairSource(path, source_language="en", target_language="de")).pairs
+    for source, said in [
+        (PairSource(path), "--pair"),
+        (PairSource(path, "xx-de"), "'xx'"),
+        (PairSource(path, "en-de", target_language="fr"), "contradicts"),
+        (PairSource(path, source_language="en", target_language="german"), "de (German)"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            read_pairs(source)
+        assert said in str(caught.value)
+
+
+# --- JSON Lines and Parquet ----------------------------------------------------------------------
+
+rows = [
+    {"translation": {"en": "The dog", "de": "Der Hund"}, "links": "0-0 1-1"},
+    {"translation": {"en": "Yes", "de": "Ja"}, "links": ""},
+]
+nested = {"source_column": "translation.en", "target_column": "translation.de"}
+
+
+def test_json_lines_with_nested_fields(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    pairs = read(path, **nested)
+    assert [(one.source, one.target) for one in pairs] == [("The dog", "Der Hund"), ("Yes", "Ja")]
+    assert [one.links for one in pairs] == [frozenset({(0, 0), (1, 1)}), frozenset()]
+
+
+def test_json_links_as_lists(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.jsonl",
+        '{"source": "a b", "target": "c", "links": [[1, 0]]}\n'
+        '{"source": "a b", "target": "c", "links": ["0-0"]}\n'
+        '{"source": "a b", "target": 5, "links": null}\n',
+    )
+    pairs = read(path)
+    assert [one.links for one in pairs] == [{(1, 0)}, {(0, 0)}, frozenset()]
+    assert pairs[2].target == "5"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"source": "a"\n', ["line 1", "JSON"]),
+        ('{"source": "a", "target": "b"}\n3\n', ["line 2", "object"]),
+        ('{"source": "a", "goal": "b"}\n', ["'target'", "source, goal"]),
+        ('{"source": "a", "target": "b"}\n{"source": "a"}\n', ["line 2", "'target'"]),
+        ('{"source": "a", "target": "b"}\n{"source": "a", "target": "b", "links": ""}\n',
+         ["line 2", "'links'"]),
+        ('{"source": "a", "target": null}\n', ["line 1", "'target'", "null"]),
+        ('{"source": ["a"], "target": "b"}\n', ["line 1", "'source'", "list"]),
+        ('{"source": "a", "target": "b", "links": [[0, 4]]}\n', ["line 1", "0-4"]),
+        ('{"source": "a", "target": "b", "links": [[0]]}\n', ["line 1", "malformed"]),
+        ('{"source": "a", "target": "b", "links": {"a": 1}}\n', ["line 1", "an object"]),
+    ],
+)  # fmt: skip
+def test_bad_json_is_named(tmp_path: Path, content: str, said: list[str]) -> None:
+    path = write(tmp_path / "bad.jsonl", content)
+    message = failure(path)
+    for part in [path, *said]:
+        assert part in message
+
+
+def test_parquet_with_struct_columns(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    pairs = read(path, **nested)
+    assert [(one.source, one.links, one.line) for one in pairs] == [
+        ("The dog", frozenset({(0, 0), (1, 1)}), 1),
+        ("Yes", frozenset(), 2),
+    ]
+    assert read(path, limit=1, **nested) == pairs[:1]
+    message = failure(path, source_column="translation.fr", target_column="translation.de")
+    assert "translation.en, translation.de" in message
+    flat = tmp_path / "b.parquet"
+    parquet.write_table(pa.table({"x": ["Yes"], "y": ["Ja"]}), flat)
+    assert read(flat, source_column="1", target_column="0")[0].source == "Ja"
+    broken = write(tmp_path / "c.parquet", b"PAR1 nothing of the kind PAR1")
+    assert "Parquet" in failure(broken)
+    assert "is empty" in failure(write(tmp_path / "d.parquet", ""))
+    parquet.write_table(pa.table({"source": ["a"], "target": pa.array([None], pa.string())}), flat)
+    assert "row 1" in failure(flat)
+
+
+def test_formats_are_told_from_content_where_the_name_says_nothing(tmp_path: Path) -> None:
+    tsv = write(tmp_path / "first", "source\ttarget\nYes\tJa\n")
+    lines = write(tmp_path / "second", '{"source": "Yes", "target": "Ja"}\n')
+    assert read(tsv)[0].source == read(lines)[0].source == "Yes"
+
+
+# --- FLORES --------------------------------------------------------------------------------------
+
+
+def flores(folder: Path, files: dict[str, list[str]]) -> Path:
+    for name, lines in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("".join(line + "\n" for line in lines), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("names", [("eng", "deu"), ("eng_Latn", "deu_Latn")])
+@pytest.mark.parametrize("inside", ["", "{split}/"])
+def test_flores_names(tmp_path: Path, names: tuple[str, str], inside: str) -> None:
+    files = {}
+    for split, count in (("dev", 2), ("devtest", 3)):
+        for name in names:
+            files[inside.format(split=split) + f"{name}.{split}"] = [
+                f"{name} {n}" for n in range(count)
+            ]
+    folder = flores(tmp_path, files)
+    found = read_pairs(PairSource(str(folder), "en-de"))
+    assert [(one.source, one.target, one.line) for one in found.pairs] == [
+        (f"{names[0]} {n}", f"{names[1]} {n}", n + 1) for n in range(2)
+    ]
+    assert len(read(folder, split="devtest")) == 3
+    assert len(read(folder, split="devtest", limit=1)) == 1
+    by_name = PairSource(str(folder), f"{names[1]}-{names[0]}")
+    assert read_pairs(by_name).pairs[0].source == f"{names[1]} 0"
+
+
+def test_flores_spellings_and_scripts(tmp_path: Path) -> None:
+    names = ["arb_Arab", "ary_Arab", "zho_Hans", "zho_Hant", "eng_Latn", "hrv_Latn"]
+    folder = flores(tmp_path, {f"dev/{name}.dev": [name] for name in names})
+
+    def source(code: str) -> str:
+        pair = PairSource(str(folder), source_language=code, target_language="en")
+        return read_pairs(pair).pairs[0].source
+
+    assert source("ar") == source("arb") == "arb_Arab"
+    assert source("zh") == source("zh-Hans") == "zho_Hans"
+    assert source("zh-Hant") == "zho_Hant"
+    with pytest.raises(InputError, match="no file for sr"):
+        source("sr")
+
+
+def test_flores_errors(tmp_path: Path) -> None:
+    folder = flores(tmp_path, {"eng.dev": ["a", "b", "c"], "deu.dev": ["x", "y"]})
+    message = failure(folder)
+    for part in ("eng.dev has 3 lines", "deu.dev has 2"):
+        assert part in message
+    assert "found: dev" in failure(folder, split="devtest")
+    with pytest.raises(InputError, match=r"French.*found: deu, eng"):
+        read_pairs(PairSource(str(folder), "en-fr"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "no FLORES files" in failure(empty)
+
+
+# --- datasets ------------------------------------------------------------------------------------
+
+
+def test_dataset_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    data = datasets.Dataset.from_list(rows)
+    data.save_to_disk(str(tmp_path / "one"))
+    datasets.DatasetDict({"train": data, "test": data.select([1])}).save_to_disk(
+        str(tmp_path / "two")
+    )
+    assert [one.source for one in read(tmp_path / "one", **nested)] == ["The dog", "Yes"]
+    assert read(tmp_path / "two", split="test", **nested)[0].source == "Yes"
+    assert "train, test" in failure(tmp_path / "two", **nested)
+    assert "'dev'" in failure(tmp_path / "two", split="dev", **nested)
+    assert "translation.en, translation.de, links" in failure(tmp_path / "one")
+    assert len(read(tmp_path / "one", limit=1, **nested)) == 1
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+word = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=5)
+sentence = st.lists(word, min_size=1, max_size=6).map(" ".join)
+
+
+@st.composite
+def linked(draw: st.DrawFn) -> SentencePair:
+    source, target = draw(sentence), draw(sentence)
+    places = [(i, j) for i in range(len(source.split())) for j in range(len(target.split()))]
+    return SentencePair("x", source, target, frozenset(draw(st.sets(st.sampled_from(places)))))
+
+
+@settings(deadline=None)
+@given(st.lists(linked(), min_size=1, max_size=5))
+def test_written_pairs_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[SentencePair]
+) -> None:
+    path = tmp_path_factory.mktemp("pairs") / "a.tsv"
+    write_pairs(path, pairs)
+    back = read(path)
+    assert [(a.source, a.target, a.links) for a in back] == [
+        (a.source, a.target, a.links) for a in pairs
+    ]
+
+
+def test_writing_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    write_pairs(path, [SentencePair("1", "Yes", "Ja")])
+    before = path.read_bytes()
+    for bad in (
+        [SentencePair("1", "a\tb", "c")],
+        [SentencePair("1", "a", "c\nd")],
+        [SentencePair("1", "a", " ")],
+        [SentencePair("1", "a", "b", frozenset({(0, 1)}))],
+        [SentencePair("1", "a", "b", frozenset()), SentencePair("2", "a", "b")],
+    ):
+        with pytest.raises(InputError):
+            write_pairs(path, bad)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["a.tsv"]

@@ -1,0 +1,71 @@
+"""Prompts: the exact default, spans, and templates that are refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.errors import InputError
+
+
+def test_the_default_prompt() -> None:
+    prompt = DEFAULT_TEMPLATE.render("The dog sleeps.", "English", "German")
+    full = prompt.with_target("Der Hund schläft.")
+    assert full.text == (
+        "Translate this sentence from English to German\n"
+        "Sentence: The dog sleeps.\n"
+        "Answer: Der Hund schläft."
+    )
+    assert prompt.text == full.text.removesuffix(" Der Hund schläft.")
+
+
+@settings(deadline=None)
+@given(
+    st.text(),
+    st.text(),
+    st.sampled_from(["{source}", "a{source_language}{{}}{source} b{target_language}"]),
+)
+def test_spans_are_exact(source: str, target: str, template: str) -> None:
+    prompt = Template(template).render(source, "{source}", "English")
+    full = prompt.with_target(target)
+    for one in (prompt, full):
+        assert one.text[slice(*one.source_span)] == source
+    assert full.text[slice(*full.target_span)] == target
+    assert full.target_end == len(full.text)
+    assert full.text[full.target_start - 1] == " "
+    assert full.text.startswith(prompt.text)
+
+
+def test_the_source_is_found_where_it_stands_not_where_it_also_occurs() -> None:
+    prompt = Template("Sentence Sentence: {source} Sentence").render("Sentence", "x", "y")
+    assert prompt.source_span == (19, 27)
+
+
+def test_braces_are_doubled_and_escapes_are_for_options() -> None:
+    assert Template("{{{source}}} {{x}}").render("a", "", "").text == "{a} {x}"
+    assert Template.from_option(r"{source}\nA\tB\\n").text == "{source}\nA\tB\\n"
+    assert Template(r"{source}\n").text == r"{source}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Translate this", "{source} 0 times"),
+        ("", "{source} 0 times"),
+        ("{source} {source}", "{source} 2 times"),
+        ("{source} {language}", "{language}"),
+        ("{source} {}", "{}"),
+        ("{source} {target}", "{target}"),
+        ("{source:>9}", "{source:>9}"),
+        ("{source!r}", "{source!r}"),
+        ("{source", "malformed"),
+        ("source}", "malformed"),
+        ("{{source}}", "{source} 0 times"),
+    ],
+)
+def test_bad_templates(text: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Template(text)
+    assert said in str(caught.value)

@@ -1,0 +1,49 @@
+"""Finding and verifying on different sentences."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.data.pairs import SentencePair
+from headscope.data.split import halves, leakage, sentence_digest, source_digests
+from headscope.errors import InputError
+
+pairs = [SentencePair(str(n), f"sentence {n}", f"Satz {n}") for n in range(400)]
+
+
+def test_halves_are_disjoint_complete_and_about_equal() -> None:
+    find, verify = halves(pairs)
+    assert sorted([*find, *verify], key=lambda one: int(one.id)) == pairs
+    assert leakage(source_digests(find), verify) == 0
+    assert 140 < len(find) < 260
+
+
+@settings(deadline=None)
+@given(st.permutations(pairs[:40]))
+def test_the_half_of_a_sentence_does_not_depend_on_its_place(order: list[SentencePair]) -> None:
+    assert {one.id for one in halves(order)[0]} == {one.id for one in halves(pairs[:40])[0]}
+
+
+def test_one_sentence_with_two_translations_stays_in_one_half() -> None:
+    twice = [*pairs[:20], *(SentencePair("x", one.source, "anders") for one in pairs[:20])]
+    find, verify = halves(twice)
+    assert not {one.source for one in find} & {one.source for one in verify}
+
+
+def test_the_digest_is_stable_across_machines_and_spelling() -> None:
+    assert sentence_digest("a").startswith("ca978112ca1bbdca")  # SHA-256 of the letter a
+    assert sentence_digest(" caf\u00e9  now ") == sentence_digest("cafe\u0301 now")
+    assert sentence_digest("Now") != sentence_digest("now")
+
+
+def test_leakage_counts_test_pairs() -> None:
+    known = source_digests(pairs[:3])
+    assert leakage(known, [pairs[0], pairs[0], pairs[2], pairs[9]]) == 3
+    assert leakage(sorted(known), pairs[5:]) == 0
+
+
+def test_too_few_pairs_are_refused() -> None:
+    with pytest.raises(InputError, match="1 sentence pair"):
+        halves(pairs[:1])

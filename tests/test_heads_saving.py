@@ -1,0 +1,342 @@
+"""Saved artifacts: round trips, damage, cards, tables and `--heads`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.heads import (
+    Gate,
+    Geometry,
+    Head,
+    HeadScores,
+    HeadSet,
+    Origin,
+    read_scores,
+    resolve_heads,
+    save_scores,
+)
+from headscope.heads.card import model_card
+
+GEOMETRY = Geometry((3, 0, 2))
+ORIGIN = Origin("m", "headscope-0|find m|abc", {"decode": "greedy"}, {"model": "ab/cd", "seed": 7})
+
+
+def make_scores(start: float = 0.0) -> HeadScores:
+    values = np.arange(9, dtype=float).reshape(3, 3) + start
+    return HeadScores(
+        GEOMETRY,
+        values,
+        "m",
+        low=values - 1,
+        high=values + 1,
+        extra={"chance": np.where(values > 1, values / 3, np.nan)},
+        statistics={
+            "hits": np.arange(36, dtype=np.uint16).reshape(4, 3, 3),
+            "totals": np.array([1, 2, 3, 4]),
+            "kept": np.array([True, False]),
+        },
+        config=ORIGIN.config,
+        provenance=ORIGIN.provenance,
+        signature=ORIGIN.signature,
+    )
+
+
+def make(kind: str) -> HeadScores | HeadSet | Gate:
+    heads = HeadSet.parse("2.1,0.2", GEOMETRY)
+    made = {
+        "scores": make_scores(),
+        "heads": HeadSet(GEOMETRY, heads.heads, ORIGIN),
+        "gate": Gate(GEOMETRY, heads.scaled(0.5).values, ORIGIN),
+    }
+    return made[kind]  # type: ignore[return-value]  # the values share no base but object
+
+
+KINDS = ["scores", "heads", "gate"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip(kind: str, tmp_path: Path) -> None:
+    artifact = make(kind)
+    artifact.save_pretrained(tmp_path / "a")
+    again = type(artifact).from_pretrained(tmp_path / "a")
+    assert again == artifact
+    assert again.origin == ORIGIN
+    names = {"README.md", "config.json", f"{kind}.safetensors"}
+    assert {p.name for p in (tmp_path / "a").iterdir()} == names
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saving_twice_writes_the_same_bytes(kind: str, tmp_path: Path) -> None:
+    for name in ("a", "b", "b"):
+        make(kind).save_pretrained(tmp_path / name)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+@given(st.lists(st.sampled_from(list(GEOMETRY.heads())), unique=True))
+def test_sets_keep_their_order_when_saved(heads: list[Head]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        HeadSet(GEOMETRY, tuple(heads)).save_pretrained(folder)
+        assert list(HeadSet.from_pretrained(folder)) == heads
+
+
+def test_statistics_keep_dtype_and_shape(tmp_path: Path) -> None:
+    make_scores().save_pretrained(tmp_path)
+    statistics = HeadScores.from_pretrained(tmp_path).statistics
+    assert statistics["hits"].dtype == np.uint16
+    assert statistics["hits"].shape == (4, 3, 3)
+    assert statistics["kept"].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_cut_and_every_changed_byte_is_noticed(kind: str, tmp_path: Path) -> None:
+    artifact = make(kind)
+    artifact.save_pretrained(tmp_path)
+    file = tmp_path / f"{kind}.safetensors"
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:5], whole[:-1], whole + b"x", whole[:-1] + b"\x55"):
+        file.write_bytes(damaged)
+        with pytest.raises(InputError, match=f"{kind}.safetensors.*save"):
+            type(artifact).from_pretrained(tmp_path)
+    file.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        type(artifact).from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "gate"}, "holds 'gate', but 'heads' is needed"),
+        ({"format": 99}, "format 99"),
+        ({"library": "other"}, "not written by headscope"),
+        ({"geometry": {}}, "counts"),
+        ({"geometry": {"counts": [1, 0, 1]}}, r"no head 2\.1"),
+    ],
+)
+def test_config_that_does_not_fit_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    make("heads").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError, match=message):
+        HeadSet.from_pretrained(tmp_path)
+
+
+def test_config_that_is_no_json_names_the_line(tmp_path: Path) -> None:
+    make("heads").save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{\n"kind": oops}')
+    with pytest.raises(InputError, match=r"config\.json, line 2"):
+        HeadSet.from_pretrained(tmp_path)
+
+
+def test_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
+    make("gate").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text()) | {"geometry": {"counts": [3, 0, 2, 1]}}
+    path.write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"\(3, 3\).*\(4, 3\)"):
+        Gate.from_pretrained(tmp_path)
+
+
+def test_missing_folder_and_occupied_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no config\.json"):
+        Gate.from_pretrained(tmp_path / "nothing")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(InputError, match="a model"):
+        make("gate").save_pretrained(model)
+    assert [p.name for p in model.iterdir()] == ["config.json"]
+    make("heads").save_pretrained(tmp_path / "set")
+    with pytest.raises(InputError, match="something else"):
+        make("gate").save_pretrained(tmp_path / "set")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        make("gate").save_pretrained(tmp_path / "file")
+
+
+def test_card_front_matter_is_yaml_and_names_the_base_model() -> None:
+    front = model_card("scores", GEOMETRY, ORIGIN).split("---\n")[1]
+    data = yaml.safe_load(front)
+    assert data["library_name"] == "headscope"
+    assert data["base_model"] == "ab/cd"
+    assert "scores" in data["tags"]
+
+
+@pytest.mark.parametrize("model", ["/home/x/model", "pocket", "a/b: c\n- d", "../m", ""])
+def test_card_names_no_base_model_that_is_no_hub_id(model: str) -> None:
+    card = model_card("gate", GEOMETRY, Origin(provenance={"model": model}))
+    assert "base_model" not in yaml.safe_load(card.split("---\n")[1])
+
+
+def test_card_survives_markdown_in_values() -> None:
+    origin = Origin("m", config={"template": "a|b\n`c`", "k": [1, 2]})
+    rows = [
+        line for line in model_card("heads", GEOMETRY, origin).splitlines() if "template" in line
+    ]
+    assert rows == ["| template | `a\\|b 'c'` |"]
+
+
+def test_push_to_hub_uploads_the_saved_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    seen: dict[str, Any] = {}
+
+    class Api:
+        def __init__(self, **_: Any) -> None: ...
+
+        def create_repo(self, repo_id: str, **options: Any) -> None:
+            seen["created"] = (repo_id, options)
+
+        def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> Any:
+            seen["gate"] = Gate.from_pretrained(folder_path)
+            return type("Commit", (), {"commit_url": f"https://hub/{repo_id}/commit/1"})
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    gate = make("gate")
+    assert gate.push_to_hub("me/gate", private=True) == "https://hub/me/gate/commit/1"
+    assert seen["gate"] == gate
+    assert seen["created"] == ("me/gate", {"private": True, "exist_ok": True})
+
+
+# Tables and JSON that people write
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("h.csv", "layer,head\n2,1\n0,2\n"),
+        ("h.csv", "\ufeffscore,head,layer\r\n0.5, 1, 2\r\n\r\n0.4,2,0"),
+        ("h.tsv", "layer\thead\n2\t1\n0\t2\n"),
+        ("h.json", '[{"layer": 2, "head": 1}, {"layer": 0, "head": 2}]'),
+        ("h.json", "[[2, 1], [0, 2]]"),
+        ("h.json", '["2.1",\n"0.2"]'),
+        (
+            "h.json",
+            '{"s": [1, {"heads": 3}], "heads": [{"layer": 2, "head": 1}, {"layer": 0, "head": 2}]}',
+        ),
+        (
+            "h.json",
+            '[{"layer": 2, "head": 1}, {"layer": 0, "head": 0, "selected": false}, "0.2"]',
+        ),
+    ],
+)
+def test_tables_keep_the_order_of_the_file(name: str, content: str, tmp_path: Path) -> None:
+    heads = resolve_heads(str(write(tmp_path / name, content)), None, GEOMETRY)
+    assert heads.heads == (Head(2, 1), Head(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("h.csv", "", r"h\.csv, line 1: there is no column 'layer'"),
+        ("h.csv", "2,1\n", r"line 1: there is no column 'layer'"),
+        ("h.csv", "layer\n2\n", r"line 1: there is no column 'head'"),
+        ("h.csv", "layer,head\n", "lists no heads; add"),
+        ("h.csv", "layer,head\n0,0\n2\n", "line 3: has 1 cells"),
+        ("h.csv", "layer,head\n0,x\n", "line 2: head must be a whole number.*correct"),
+        ("h.csv", "layer,head\n0,0\n\n0,7\n", r"line 4: there is no head 0\.7.*heads 0 to 2"),
+        ("h.csv", "layer,head\n0,0\n2,1\n0,0\n", "line 4: head 0.0 is already on line 2; delete"),
+        ("h.csv", b"layer,head\n0,0\n0,\xff\n", "line 3: is not valid UTF-8; save"),
+        ("h.json", "[{]", "line 1: is not valid JSON.*write"),
+        ("h.json", '[\n{"layer": 0, "head": 0},\n\n{"layer": 0}]', "line 4: .* is not a head"),
+        ("h.json", '[\n{"layer": 0, "head": 0},\n[0, 0]]', "line 3: head 0.0 is already on line 2"),
+        ("h.json", '["0"]', "line 1: head must be a whole number"),
+        ("h.json", '{"scores": []}', "neither a list of heads nor"),
+        ("h.json", "3", "neither a list of heads nor"),
+        ("h.json", "[]", "lists no heads"),
+        ("h.txt", "0.0", r"files named \.csv"),
+    ],
+)
+def test_bad_tables_name_file_line_and_fix(
+    name: str, content: str | bytes, message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(InputError, match=message) as error:
+        resolve_heads(str(path), None, GEOMETRY)
+    assert str(error.value).startswith(str(path))
+
+
+# What --heads takes
+
+
+def finished_run(path: Path) -> Path:
+    path.mkdir()
+    (path / "run.json").write_text("{}")
+    (path / "DONE.json").write_text("{}")
+    return path
+
+
+def test_resolve_explicit_list() -> None:
+    assert resolve_heads("2.1, 0.2", None, GEOMETRY).heads == (Head(2, 1), Head(0, 2))
+    assert resolve_heads("2.1,0.2", 1, GEOMETRY).heads == (Head(2, 1),)
+    with pytest.raises(InputError, match="has only 2"):
+        resolve_heads("2.1,0.2", 3, GEOMETRY)
+    with pytest.raises(InputError, match="neither a folder nor a file"):
+        resolve_heads("no/such/thing", None, GEOMETRY)
+
+
+def test_resolve_scores_folder_and_run_folder(tmp_path: Path) -> None:
+    make_scores().save_pretrained(tmp_path / "scores-only")
+    run = finished_run(tmp_path / "run")
+    save_scores(run, make_scores())
+    for folder in (tmp_path / "scores-only", run, run / "scores"):
+        assert resolve_heads(str(folder), 3, GEOMETRY) == make_scores().top(3)
+        assert resolve_heads(folder, None, GEOMETRY) == make_scores().top("15%")
+        assert resolve_heads(folder, None, GEOMETRY, default=4) == make_scores().top(4)
+        assert resolve_heads(folder, "40%", GEOMETRY, default=4) == make_scores().top(2)
+
+
+def test_resolve_run_of_several_directions_uses_their_mean(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    parts = {"en-de": make_scores(), "de-en": make_scores(4)}
+    save_scores(run, parts)
+    assert resolve_heads(run, 2, GEOMETRY) == HeadScores.mean(parts).top(2)
+    assert resolve_heads(run / "scores", 2, GEOMETRY) == HeadScores.mean(parts).top(2)
+    assert resolve_heads(run / "scores" / "en-de", 2, GEOMETRY) == make_scores().top(2)
+    assert read_scores(run) == {**parts, "mean": HeadScores.mean(parts)}
+    assert read_scores(run / "scores") == read_scores(run)
+
+
+def test_resolve_saved_sets_and_gates_whole(tmp_path: Path) -> None:
+    for kind in ("heads", "gate"):
+        make(kind).save_pretrained(tmp_path / kind)
+    assert resolve_heads(tmp_path / "heads", None, GEOMETRY).heads == (Head(2, 1), Head(0, 2))
+    assert resolve_heads(tmp_path / "heads", 1, GEOMETRY).heads == (Head(2, 1),)
+    assert resolve_heads(tmp_path / "gate", None, GEOMETRY).heads == (Head(0, 2), Head(2, 1))
+
+
+def test_run_with_set_and_scores_gives_the_set_unless_k_is_given(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    save_scores(run, make_scores())
+    make("heads").save_pretrained(run / "heads")
+    assert resolve_heads(run, None, GEOMETRY).heads == (Head(2, 1), Head(0, 2))
+    assert resolve_heads(run, 3, GEOMETRY) == make_scores().top(3)
+
+
+def test_resolve_refuses_what_does_not_fit(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    with pytest.raises(InputError, match="no scores, no heads and no gate"):
+        resolve_heads(run, None, GEOMETRY)
+    save_scores(run, make_scores())
+    with pytest.raises(InputError, match=r"run was made for .*3/0/2.*2 layers × 2 heads"):
+        resolve_heads(run, None, Geometry.uniform(2, 2))
+    (run / "DONE.json").unlink()
+    with pytest.raises(InputError, match="not finished; run the same command again"):
+        resolve_heads(run, None, GEOMETRY)

@@ -1,0 +1,212 @@
+"""Laws of heads, geometries, head sets and gates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.heads import Gate, Geometry, Head, HeadSet, check_geometry, count_of
+
+GEOMETRY = Geometry((3, 0, 5, 2))
+HEADS = list(GEOMETRY.heads())
+
+geometries = (
+    st.lists(st.integers(0, 6), min_size=1, max_size=6)
+    .filter(any)
+    .map(lambda counts: Geometry(tuple(counts)))
+)
+sets = st.lists(st.sampled_from(HEADS), unique=True).map(lambda h: HeadSet(GEOMETRY, tuple(h)))
+# Powers of two multiply without rounding, so that composition is associative to the bit.
+gates = st.dictionaries(st.sampled_from(HEADS), st.sampled_from([0.0, 0.5, 1.0, 2.0, -4.0])).map(
+    lambda values: Gate.of(GEOMETRY, values)
+)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000))
+def test_head_prints_as_it_is_read(layer: int, head: int) -> None:
+    assert Head.parse(str(Head(layer, head))) == Head(layer, head)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5.", "5.3.1", "-1.2", "5,3", "a.b", "5.٣"])
+def test_malformed_head_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(InputError, match=r"LAYER\.HEAD.*5\.3"):
+        Head.parse(text)
+
+
+@pytest.mark.parametrize("layer", [-1, 1.0, "1", None, True])
+def test_head_takes_whole_numbers_only(layer: object) -> None:
+    with pytest.raises(InputError, match="layer must be a whole number"):
+        Head(layer, 0)  # type: ignore[arg-type]  # what is tested
+
+
+def test_head_takes_numpy_integers_and_equals_plain_ones() -> None:
+    assert Head(np.int64(2), np.int32(1)) == Head(2, 1)
+    assert type(Head(np.int64(2), 0).layer) is int
+
+
+@given(geometries)
+def test_geometry_agrees_with_itself(geometry: Geometry) -> None:
+    heads = list(geometry.heads())
+    assert heads == sorted(heads)
+    assert len(heads) == geometry.total == geometry.mask().sum()
+    assert all(head in geometry and geometry.mask()[head.layer, head.head] for head in heads)
+    assert geometry.mask().shape == (geometry.layers, geometry.width)
+    assert Geometry.from_dict(geometry.as_dict()) == geometry
+    assert Head(geometry.layers, 0) not in geometry
+    assert all(Head(i, count) not in geometry for i, count in enumerate(geometry.counts))
+
+
+@pytest.mark.parametrize("counts", [(), (0, 0), (2, -1), (1.5,), ("4",)])
+def test_geometry_without_heads_or_with_odd_counts_is_refused(counts: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="not a head geometry"):
+        Geometry(counts)
+
+
+def test_uniform_geometry() -> None:
+    assert Geometry.uniform(3, 4).counts == (4, 4, 4)
+    assert str(Geometry.uniform(3, 4)) == "3 layers × 4 heads"
+
+
+@given(sets, sets, sets)
+def test_set_algebra_is_that_of_sets(a: HeadSet, b: HeadSet, c: HeadSet) -> None:
+    x, y = set(a), set(b)
+    assert set(a | b) == x | y
+    assert set(a & b) == x & y
+    assert set(a - b) == x - y
+    assert set(a ^ b) == x ^ y
+    assert set(a.complement()) == set(HEADS) - x
+    assert (a | b).complement() == a.complement() & b.complement()
+    assert a & (b | c) == (a & b) | (a & c)
+    assert (a == b) == (x == y)
+    assert a != b or hash(a) == hash(b)
+
+
+@given(sets, sets)
+def test_sets_keep_the_order_of_the_left_side(a: HeadSet, b: HeadSet) -> None:
+    assert (a | b).heads[: len(a)] == a.heads
+    for result in (a & b, a - b):
+        assert list(result) == [head for head in a if head in result]
+
+
+@given(sets, sets)
+def test_jaccard(a: HeadSet, b: HeadSet) -> None:
+    union = set(a) | set(b)
+    assert a.jaccard(b) == (len(set(a) & set(b)) / len(union) if union else 1.0)
+    assert a.jaccard(a) == 1
+
+
+@given(sets)
+def test_mask_parse_and_print_round_trip(a: HeadSet) -> None:
+    assert HeadSet.from_mask(GEOMETRY, a.mask()) == a
+    if len(a):
+        assert HeadSet.parse(str(a), GEOMETRY).heads == a.heads
+
+
+def test_set_refuses_duplicates_strangers_and_other_geometries() -> None:
+    with pytest.raises(InputError, match=r"2\.1 is listed twice"):
+        HeadSet.parse("2.1,2.1", GEOMETRY)
+    with pytest.raises(InputError, match="layer 2 has heads 0 to 4"):
+        HeadSet.parse("2.5", GEOMETRY)
+    with pytest.raises(InputError, match="layer 1 has no attention heads"):
+        HeadSet.parse("1.0", GEOMETRY)
+    with pytest.raises(InputError, match="layers are numbered 0 to 3"):
+        HeadSet.parse("4.0", GEOMETRY)
+    one, other = HeadSet(GEOMETRY, ()), HeadSet(Geometry.uniform(4, 5), ())
+    assert one != other
+    with pytest.raises(InputError, match=r"4 layers × 5 heads.*3/0/5/2"):
+        one | other
+
+
+def test_check_geometry_names_artifact_and_both_geometries() -> None:
+    with pytest.raises(InputError, match=r"^my/set was made for .*3/0/5/2.*2 layers × 2 heads"):
+        check_geometry(HeadSet(GEOMETRY, ()), Geometry.uniform(2, 2), "my/set")
+    check_geometry(HeadSet(GEOMETRY, ()), Geometry((3, 0, 5, 2)))
+
+
+@given(gates, gates, gates)
+def test_gates_compose(a: Gate, b: Gate, c: Gate) -> None:
+    identity = Gate.identity(GEOMETRY)
+    assert a * identity == a == identity * a
+    assert a * b == b * a
+    assert (a * b) * c == a * (b * c)
+    assert hash(a * b) == hash(b * a)
+    assert a.is_identity == (a == identity)
+    for head in HEADS:
+        assert (a * b)[head] == a[head] * b[head]
+
+
+@given(sets, sets)
+def test_removal_of_a_union_is_the_product_of_removals(a: HeadSet, b: HeadSet) -> None:
+    assert (a | b).removed() == a.removed() * b.removed()
+    assert a.removed().removed_heads() == a
+    assert a.removed().is_identity == (len(a) == 0)
+    assert a.scaled(1).is_identity
+    assert a.scaled(3).removed_heads() == HeadSet(GEOMETRY, ())
+    assert a.scaled(3).changed_heads() == a
+
+
+def test_gate_is_read_only_and_its_own_copy() -> None:
+    values = np.ones(GEOMETRY.shape, dtype=np.float32)
+    gate = Gate(GEOMETRY, values)
+    values[0, 0] = 7
+    assert gate.is_identity
+    with pytest.raises(ValueError, match="read-only"):
+        gate.values[0, 0] = 7
+
+
+def test_gate_refuses_what_is_no_gate() -> None:
+    with pytest.raises(InputError, match="shape"):
+        Gate(GEOMETRY, np.ones((2, 2), dtype=np.float32))
+    with pytest.raises(InputError, match="must be 1 where the model has no head"):
+        Gate(GEOMETRY, np.zeros(GEOMETRY.shape, dtype=np.float32))
+    with pytest.raises(InputError, match="finite"):
+        Gate.of(GEOMETRY, {Head(0, 0): float("nan")})
+    with pytest.raises(InputError, match=r"no head 1\.0"):
+        Gate.of(GEOMETRY, {Head(1, 0): 0.0})
+
+
+def test_minus_zero_is_zero_in_hashes_too() -> None:
+    one, other = (Gate.of(GEOMETRY, {HEADS[0]: value}) for value in (0.0, -0.0))
+    assert one == other
+    assert hash(one) == hash(other)
+
+
+@pytest.mark.parametrize(
+    ("k", "total", "count"),
+    [
+        (20, 96, 20),
+        ("20", 96, 20),
+        (0.15, 96, 14),
+        ("0.15", 96, 14),
+        ("15%", 96, 14),
+        (" 15 % ", 96, 14),
+        (".5", 9, 4),
+        ("1e-1", 100, 10),
+        (0.001, 96, 1),
+        ("100%", 96, 96),
+        (1, 96, 1),
+        ("1%", 300, 3),
+        (np.int64(3), 96, 3),
+    ],
+)
+def test_amounts(k: float | str, total: int, count: int) -> None:
+    assert count_of(k, total) == count
+
+
+@pytest.mark.parametrize(
+    "k", [0, -1, "0", "-0.5", 0.0, 1.0, 1.5, "101%", "0%", "", "many", True, "1/2", "nan", "inf"]
+)
+def test_amounts_that_mean_nothing_are_refused(k: float | str) -> None:
+    with pytest.raises(InputError, match="whole number from 1"):
+        count_of(k, 96)
+
+
+def test_more_heads_than_there_are() -> None:
+    with pytest.raises(InputError, match="more heads than the 96"):
+        count_of(97, 96)
+    with pytest.raises(InputError, match="has only 2"):
+        HeadSet.parse("0.0,0.1", GEOMETRY).top(3)
+    assert HeadSet.parse("2.4,0.1", GEOMETRY).top(1).heads == (Head(2, 4),)

@@ -1,0 +1,58 @@
+"""Buckets and padding."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.lm.batching import collate, length_buckets
+
+lengths = st.lists(st.integers(0, 40), max_size=40)
+
+
+@given(lengths, st.integers(1, 100))
+def test_buckets_hold_every_row_once_within_the_bound(rows: list[int], bound: int) -> None:
+    buckets = length_buckets(rows, bound)
+    assert sorted(i for bucket in buckets for i in bucket) == list(range(len(rows)))
+    for bucket in buckets:
+        assert len(bucket) == 1 or len(bucket) * max(rows[i] for i in bucket) <= bound
+    tops = [max(rows[i] for i in bucket) for bucket in buckets]
+    assert tops == sorted(tops, reverse=True)
+
+
+@given(lengths.filter(bool), st.integers(1, 100))
+def test_no_bucket_could_take_the_next_row(rows: list[int], bound: int) -> None:
+    buckets = length_buckets(rows, bound)
+    for bucket, following in itertools.pairwise(buckets):
+        longest = max(1, *(rows[i] for i in bucket))
+        assert (len(bucket) + 1) * longest > bound
+        assert longest >= rows[following[0]]
+
+
+@given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=6), min_size=1, max_size=5))
+def test_padding_stands_on_the_left_and_is_masked(rows: list[list[int]]) -> None:
+    batch = collate(rows, pad_id=0)
+    for row, ids, mask, positions, padding in zip(
+        rows,
+        batch.input_ids.tolist(),
+        batch.attention_mask.tolist(),
+        batch.position_ids.tolist(),
+        batch.padding,
+        strict=True,
+    ):
+        assert ids == [0] * padding + row
+        assert mask == [0] * padding + [1] * len(row)
+        assert positions == [0] * padding + list(range(len(row)))
+
+
+def test_impossible_batches_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 1"):
+        length_buckets([3], 0)
+    with pytest.raises(InputError, match="at least one row"):
+        collate([], 0)
+    with pytest.raises(InputError, match="Row 1 of a batch holds no token"):
+        collate([[1], []], 0)

@@ -1,0 +1,218 @@
+"""Generation: every prompt as if it were alone, stopped where it should."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.heads import Head, HeadSet
+from headscope.lm import generation
+from headscope.lm.batching import collate
+from headscope.lm.generation import GenerateConfig, generate
+from headscope.lm.model import LanguageModel
+from headscope.lm.stopping import RowStop
+from lm_helpers import VARIED, build, logits, tokenizer, wrapped
+
+PROMPTS = ["Translate: a", "b", "a much longer prompt, with more to read", "short", "cde fgh", "b"]
+PLAIN = GenerateConfig(max_new_tokens=12, stop_at_newline=False)
+
+
+def naive(lm: LanguageModel, prompt: str, new: int) -> tuple[int, ...]:
+    """One prompt, no cache, no padding: arg max of the last logits, over and over."""
+    ids = lm.encode(prompt)
+    start = len(ids)
+    while len(ids) < start + new:
+        ids.append(int(logits(lm.model, collate([ids], 0))[0, -1].argmax()))
+        if ids[-1] in lm.eos_token_ids:
+            return tuple(ids[start:-1])
+    return tuple(ids[start:])
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_each_prompt_is_continued_as_if_alone(name: str) -> None:
+    lm = wrapped(name)
+    expected = [naive(lm, prompt, 12) for prompt in PROMPTS]
+    for batch_tokens in (8192, 120, 1):
+        config = GenerateConfig(12, batch_tokens, stop_at_newline=False)
+        done = generate(lm, PROMPTS, config)
+        assert [one.output_ids for one in done] == expected
+        assert [one.prompt_ids for one in done] == [tuple(lm.encode(p)) for p in PROMPTS]
+        assert [one.text for one in done] == [
+            lm.tokenizer.decode(ids, skip_special_tokens=True).lstrip() for ids in expected
+        ]
+
+
+def test_gates_act_on_generation() -> None:
+    lm = wrapped("llama")
+    plain = generate(lm, PROMPTS, PLAIN)
+    removed = HeadSet(lm.geometry, tuple(Head(0, head) for head in range(4))).removed()
+    with lm.gated(removed):
+        gated = generate(lm, PROMPTS, PLAIN)
+        assert [one.output_ids for one in gated] == [naive(lm, p, 12) for p in PROMPTS]
+    assert gated != plain
+    assert generate(lm, PROMPTS, PLAIN) == plain
+
+
+def test_settings_of_the_model_do_not_leak_in_and_are_kept() -> None:
+    lm = wrapped("llama")
+    plain = generate(lm, PROMPTS, PLAIN)
+    own = lm.model.generation_config
+    own.update(
+        do_sample=True,
+        temperature=5.0,
+        top_k=3,
+        repetition_penalty=9.0,
+        no_repeat_ngram_size=1,
+        min_new_tokens=12,
+        suppress_tokens=[plain[0].output_ids[0]],
+        num_beams=3,
+        num_return_sequences=2,
+        max_length=7,
+        return_dict_in_generate=True,
+    )
+    before = own.to_dict()
+    assert generate(lm, PROMPTS, PLAIN) == plain
+    assert lm.model.generation_config is own
+    assert own.to_dict() == before
+
+
+def test_end_of_text_ids_come_from_the_models_settings_too() -> None:
+    lm = wrapped("llama")
+    (free,) = generate(lm, PROMPTS[:1], PLAIN)
+    assert free.stop == "length"
+    assert len(free.output_ids) == 12
+    end = free.output_ids[5]
+    lm.model.generation_config.eos_token_id = [2, end]
+    again = LanguageModel.wrap(lm.model, lm.tokenizer, check=False)
+    assert again.eos_token_ids == tuple(sorted({2, end}))
+    (ended, other) = generate(again, [PROMPTS[0], PROMPTS[2]], PLAIN)
+    assert ended.output_ids == free.output_ids[: free.output_ids.index(end)]
+    assert ended.stop == "eos"
+    assert other.output_ids == naive(again, PROMPTS[2], 12)
+
+
+def test_stops_at_the_first_newline_after_text() -> None:
+    model = build("llama")
+    lm = LanguageModel.wrap(model, tokenizer(), check=False)
+    (free,) = generate(lm, PROMPTS[:1], PLAIN)
+    ids = free.output_ids
+    line, text = ids[0], next(index for index in ids if index != ids[0])
+    # The same ids now mean a newline, and a token that holds text, a newline and text.
+    names = {line: "\r\n", text: "x\ny"}
+    lm = LanguageModel.wrap(model, tokenizer(names), check=False)
+    assert not set(lm.encode(PROMPTS[0])) & {line, text}
+    (cut,) = generate(lm, PROMPTS[:1], GenerateConfig(12))
+    assert cut.stop == "newline"
+    assert cut.output_ids == ids[: ids.index(text) + 1]
+    assert cut.text == "x"
+    (whole,) = generate(lm, PROMPTS[:1], PLAIN)
+    assert whole.output_ids == ids
+    assert whole.text.startswith("x\ny")
+
+
+def test_limits_of_single_prompts() -> None:
+    lm = wrapped("gpt2")
+    limits = [3, 1, 9, 4, 2, 7]
+    done = generate(lm, PROMPTS, GenerateConfig(stop_at_newline=False), limits)
+    assert [one.output_ids for one in done] == [
+        naive(lm, prompt, limit) for prompt, limit in zip(PROMPTS, limits, strict=True)
+    ]
+    (default,) = generate(lm, ["ab"], GenerateConfig(stop_at_newline=False))
+    assert len(default.output_ids) == 2 * 2 + 32 or default.stop == "eos"
+    long = "x" * (lm.context_length - 3)
+    (bounded,) = generate(lm, [long], PLAIN)
+    assert len(bounded.output_ids) == 3 or bounded.stop == "eos"
+
+
+def ending(row: list[int], lm: LanguageModel, limit: int) -> int:
+    """Tokens until the end by decoding everything at every step."""
+    for length in range(1, limit + 1):
+        if row[length - 1] in lm.eos_token_ids:
+            return length
+        text = lm.tokenizer.decode(row[:length], skip_special_tokens=True)
+        if "\n" in text.lstrip():
+            return length
+    return limit
+
+
+LINES = LanguageModel.wrap(
+    build("llama"), tokenizer({5: "\n\n", 6: "a\n", 7: "\nb", 8: " \n", 9: "b\n "}), check=False
+)
+ids = st.lists(st.sampled_from([0, 1, 2, 3, 5, 6, 7, 8, 9, 40, 94]), min_size=8, max_size=8)
+
+
+@settings(deadline=None)
+@given(st.lists(ids, min_size=1, max_size=4), st.data())
+def test_rows_stop_where_decoding_every_prefix_would(rows: list[list[int]], data) -> None:
+    limits = data.draw(st.lists(st.integers(1, 8), min_size=len(rows), max_size=len(rows)))
+    stop = RowStop(LINES.stop_table, True, limits, 2, torch.device("cpu"))
+    tokens = torch.tensor([[4, 4, *row] for row in rows])
+    ended = [None] * len(rows)
+    for length in range(1, 9):
+        for index, done in enumerate(stop(tokens[:, : 2 + length], None).tolist()):
+            if done and ended[index] is None:
+                ended[index] = length
+    assert ended == [ending(row, LINES, n) for row, n in zip(rows, limits, strict=True)]
+    for row, limit, length in zip(rows, limits, ended, strict=True):
+        kept, why = LINES.stop_table.cut(row[:limit], at_newline=True)
+        assert kept == length - (why == "eos")
+
+
+def test_batches_are_halved_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = wrapped("llama")
+    expected = generate(lm, PROMPTS, PLAIN)
+    real, sizes = generation.generate_batch, []
+
+    def scarce(lm, batch, limits, stop):
+        sizes.append(len(limits))
+        if len(limits) > 2:
+            raise torch.OutOfMemoryError("on purpose")
+        return real(lm, batch, limits, stop)
+
+    monkeypatch.setattr(generation, "generate_batch", scarce)
+    seen: list[list[int]] = []
+
+    @contextlib.contextmanager
+    def observe(rows, batch):
+        assert batch.input_ids.shape[0] == len(rows)
+        yield
+        seen.append(rows)
+
+    assert generate(lm, PROMPTS, PLAIN, observe=observe) == expected
+    assert sizes == [6, 3, 1, 2, 3, 1, 2]
+    assert sorted(row for rows in seen for row in rows) == list(range(6))
+
+    def none_at_all(*_):
+        raise torch.OutOfMemoryError("on purpose")
+
+    monkeypatch.setattr(generation, "generate_batch", none_at_all)
+    with pytest.raises(torch.OutOfMemoryError):
+        generate(lm, PROMPTS, PLAIN)
+
+
+def test_training_mode_is_put_aside_and_given_back() -> None:
+    lm = wrapped("gpt2", overrides={"resid_pdrop": 0.5})
+    expected = generate(lm, PROMPTS, PLAIN)
+    lm.model.train()
+    assert generate(lm, PROMPTS, PLAIN) == expected
+    assert lm.model.training
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    lm = wrapped("gpt2")
+    with pytest.raises(InputError, match="Prompt 1 has 0 tokens"):
+        generate(lm, ["a", ""])
+    with pytest.raises(InputError, match="fewer than the model's context of 256"):
+        generate(lm, ["a" * 256])
+    with pytest.raises(InputError, match="2 limits were given for 1 prompts"):
+        generate(lm, ["a"], limits=[1, 2])
+    with pytest.raises(InputError, match="limit of prompt 0 is 0"):
+        generate(lm, ["a"], limits=[0])
+    with pytest.raises(InputError, match="batch_tokens is 0"):
+        GenerateConfig(batch_tokens=0)
+    assert generate(lm, []) == []

@@ -1,0 +1,190 @@
+"""Decoded masks against the definition of each kernel, one query and one key at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from headscope.errors import InputError
+from headscope.lm.masks import additive, decode, is_additive_bias, kernel_of, outline
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+MIN = torch.finfo(torch.float32).min
+
+
+@st.composite
+def calls(draw):
+    """Sizes of a call and some of its rows and columns: (batch, T, S, rows, (start, end))."""
+    batch = draw(st.integers(1, 3))
+    queries = draw(st.integers(1, 6))
+    keys = queries + draw(st.integers(0, 5))
+    count = draw(st.integers(1, queries))
+    rows = [
+        sorted(draw(st.sets(st.integers(0, queries - 1), min_size=count, max_size=count)))
+        for _ in range(batch)
+    ]
+    start = draw(st.integers(0, keys - 1))
+    end = draw(st.integers(start + 1, keys))
+    return batch, queries, keys, rows, (start, end)
+
+
+def brute(batch, rows, columns, may_see):
+    """bool (B, R, C) from a function of one batch row, one query and one key."""
+    return torch.tensor(
+        [[[bool(may_see(b, q, k)) for k in range(*columns)] for q in rows[b]] for b in range(batch)]
+    )
+
+
+def decoded(mask, rows, columns, **options):
+    result = decode(mask, torch.tensor(rows), columns, **options)
+    return result.allowed.expand(len(rows), -1, -1, -1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(calls(), st.randoms(use_true_random=False))
+def test_boolean_and_float_matrices_say_the_same(call, random):
+    batch, queries, keys, rows, columns = call
+    table = torch.tensor(
+        [[[random.random() < 0.6 for _ in range(keys)] for _ in range(queries)] for _ in rows]
+    )[:, None]
+    expected = brute(batch, rows, columns, lambda b, q, k: table[b, 0, q, k])
+    floats = torch.where(table, 0.0, MIN)
+    for kernel in ("sdpa", "eager", "flash", "flex", "unknown"):
+        for mask in (table, floats, floats * 2):  # twice the smallest number is minus infinity
+            got = decoded(mask, rows, columns, kernel=kernel, queries=queries, keys=keys, window=1)
+            assert torch.equal(got[:, 0], expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(calls(), st.booleans())
+def test_no_mask_under_sdpa_is_upper_left_unless_one_query(call, causal):
+    batch, queries, keys, rows, columns = call
+    expected = brute(batch, rows, columns, lambda b, q, k: queries == 1 or not causal or k <= q)
+    got = decoded(None, rows, columns, kernel="sdpa", queries=queries, keys=keys, causal=causal)
+    assert torch.equal(got[:, 0], expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(calls(), st.one_of(st.none(), st.integers(1, 7)), st.booleans(), st.randoms())
+def test_flash_is_lower_right_with_window_and_padding(call, window, padded, random):
+    batch, queries, keys, rows, columns = call
+    padding = torch.tensor([[random.random() < 0.7 for _ in range(keys)] for _ in rows])
+
+    def may_see(b, q, k):
+        place = q + keys - queries
+        inside = window is None or k > place - window
+        return k <= place and inside and (not padded or padding[b, k])
+
+    got = decoded(
+        padding.long() if padded else None,
+        rows,
+        columns,
+        kernel="flash",
+        queries=queries,
+        keys=keys,
+        window=window,
+    )
+    assert torch.equal(got[:, 0], brute(batch, rows, columns, may_see))
+
+
+def test_flash_mask_narrower_than_a_static_cache_cuts_the_keys():
+    padding = torch.tensor([[0, 1, 1, 1]])
+    got = decoded(padding, [[0, 1]], (0, 7), kernel="flash", queries=2, keys=7)
+    assert got[0, 0].long().tolist() == [[0, 1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0, 0]]
+
+
+@settings(deadline=None, max_examples=25)
+@given(calls(), st.integers(1, 4))
+def test_block_masks_are_asked_by_index(call, window):
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    batch, queries, keys, rows, columns = call
+    padding = torch.arange(keys)[None] >= torch.arange(batch)[:, None]
+
+    def rule(b, h, q, k):
+        place = q + keys - queries
+        return (k <= place) & (k > place - window - h) & padding[b, k]
+
+    for heads in (None, 2):
+        mask = create_block_mask(rule, B=batch, H=heads, Q_LEN=queries, KV_LEN=keys, device="cpu")
+        got = decoded(mask, rows, columns, kernel="flex", queries=queries, keys=keys, heads=2)
+        assert got.shape[1] == (heads or 1)
+        for head in range(heads or 1):
+            expected = brute(
+                batch,
+                rows,
+                columns,
+                lambda b, q, k, h=head: rule(b, h, torch.tensor(q), torch.tensor(k)),
+            )
+            assert torch.equal(got[:, head], expected)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    calls(),
+    st.sampled_from(["sdpa", "flash", "eager", "flex"]),
+    st.booleans(),
+    st.one_of(st.none(), st.integers(1, 4)),
+)
+def test_outline_bounds_what_is_decoded(call, kernel, causal, window):
+    _, queries, keys, rows, _ = call
+    window = window if kernel == "flash" and causal else None
+    options = {"kernel": kernel, "queries": queries, "keys": keys, "causal": causal}
+    chosen = torch.tensor(rows)
+    bounds = outline(None, int(chosen.min()), int(chosen.max()), window=window, **options)
+    allowed = decoded(None, rows, (0, keys), window=window, **options)[:, 0]
+    assert not allowed[..., : bounds.start].any()
+    assert not allowed[..., bounds.end :].any()
+    assert allowed[..., bounds.start : bounds.clear].all()
+
+
+def test_masks_differing_by_head_and_shared_by_rows():
+    table = torch.rand(1, 3, 4, 5, generator=torch.Generator().manual_seed(0)) < 0.5
+    got = decode(table, torch.tensor([[0, 3], [1, 2]]), (1, 4), kernel="sdpa", queries=4, keys=5)
+    assert torch.equal(got.allowed[0], table[0, :, [0, 3], 1:4])
+    assert torch.equal(got.allowed[1], table[0, :, [1, 2], 1:4])
+
+
+def test_keys_beyond_a_matrix_are_not_seen():
+    got = decoded(
+        torch.ones(1, 1, 2, 3, dtype=torch.bool), [[1]], (1, 5), kernel="sdpa", queries=2, keys=5
+    )
+    assert got[0, 0].tolist() == [[True, True, False, False]]
+
+
+def test_additive_keeps_a_bias_only_where_asked():
+    mask = torch.tensor([[[[0.5, -1.0, MIN]]]])
+    part = decode(mask, torch.tensor([[0]]), (0, 3), kernel="eager", queries=1, keys=3)
+    infinity = float("-inf")
+    assert additive(part, keep_bias=True).flatten().tolist() == [0.5, -1.0, infinity]
+    assert additive(part, keep_bias=False).flatten().tolist() == [0.0, 0.0, infinity]
+
+
+def test_what_counts_as_a_bias():
+    assert is_additive_bias(torch.tensor([0.0, -0.1]))
+    assert not is_additive_bias(torch.tensor([0.0, MIN, 2 * MIN, float("-inf")]))
+    assert not is_additive_bias(torch.tensor([True, False]))
+    assert not is_additive_bias(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("sdpa", "sdpa"),
+        ("eager", "eager"),
+        ("flash_attention_2", "flash"),
+        ("kernels-community/flash-attn3", "flash"),
+        ("flex_attention", "flex"),
+        ("something_else", "unknown"),
+    ],
+)
+def test_families_of_kernels(name, family):
+    assert kernel_of(name) == family
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mask"), [("unknown", None), ("sdpa", torch.ones(1, 3)), ("flex", torch.ones(3, 3))]
+)
+def test_masks_of_unknown_meaning_are_refused(kernel, mask):
+    with pytest.raises(InputError, match='attn_implementation="sdpa" or "eager"'):
+        decode(mask, torch.tensor([[0]]), (0, 3), kernel=kernel, queries=3, keys=3)

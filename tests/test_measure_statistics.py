@@ -1,0 +1,288 @@
+"""Intervals, overlaps and tests against enumeration and closed forms."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.measure import (
+    bootstrap_interval,
+    bootstrap_score,
+    chrf,
+    chrf_from_statistics,
+    overlap,
+    p_draws,
+    p_sentences,
+    statistics,
+)
+
+# Overlap
+
+
+@given(st.integers(1, 8), st.data())
+def test_overlap_by_enumeration(total: int, data: st.DataObject) -> None:
+    heads = st.sets(st.integers(0, total - 1))
+    a, b = data.draw(heads), data.draw(heads)
+    found = overlap(a, b, total)
+    every = [set(c) for c in combinations(range(total), len(b))]
+
+    def jaccard(x: set[int], y: set[int]) -> float:
+        return len(x & y) / len(x | y) if x | y else 1.0
+
+    assert found.jaccard == jaccard(a, b)
+    assert found.intersection == len(a & b)
+    assert found.expected_exact == pytest.approx(sum(jaccard(a, c) for c in every) / len(every))
+    as_large = sum(len(a & c) >= len(a & b) for c in every)
+    assert found.p_value == pytest.approx(as_large / len(every))
+
+
+@given(st.integers(1, 40), st.data())
+def test_overlap_laws(total: int, data: st.DataObject) -> None:
+    heads = st.sets(st.integers(0, total - 1))
+    a, b = data.draw(heads), data.draw(heads)
+    one, other = overlap(a, b, total), overlap(b, a, total)
+    assert one.jaccard == other.jaccard
+    assert one.expected == other.expected
+    assert one.expected_exact == pytest.approx(other.expected_exact, abs=1e-14)
+    assert one.p_value == pytest.approx(other.p_value, abs=1e-14)
+    assert 0 <= one.p_value <= 1
+    assert 0 <= one.expected_exact <= 1 + 1e-12
+    # The ratio is convex in the intersection, so its mean is at least that at the mean.
+    assert one.expected_exact >= one.expected - 1e-12
+
+
+def test_overlap_of_the_papers_sizes() -> None:
+    # 20 heads each of 1,024, 10 in common: e = 0.390625 by hand.
+    found = overlap(range(20), range(10, 30), 1024)
+    assert found.jaccard == pytest.approx(10 / 30)
+    assert found.expected == pytest.approx(0.390625 / (40 - 0.390625))
+    tail = sum(comb(20, i) * comb(1004, 20 - i) for i in range(10, 21)) / comb(1024, 20)
+    assert found.p_value == pytest.approx(tail, rel=1e-12)
+    assert found.p_value < 1e-10
+
+
+def test_overlap_of_equal_whole_and_empty_sets() -> None:
+    assert overlap({1}, {1}, 1).p_value == 1
+    assert overlap(set(), set(), 5).jaccard == 1
+    assert overlap(set(), set(), 5).expected == 1
+    assert overlap(set(), {1}, 5).jaccard == 0
+    assert overlap(range(5000), range(5000), 10_000).p_value == pytest.approx(0, abs=1e-300)
+    with pytest.raises(InputError, match="more than the 3"):
+        overlap({1, 2}, {3, 4}, 3)
+
+
+# Bootstrap
+
+
+def naive_interval(
+    hits: np.ndarray, totals: np.ndarray, average: str, draws: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    hits, totals = hits[totals > 0], totals[totals > 0]
+    n = len(totals)
+    random = np.random.default_rng(seed)
+    estimates = []
+    for _ in range(draws):
+        weights = random.multinomial(n, np.full(n, 1 / n))
+        rows = np.repeat(np.arange(n), weights)
+        if average == "macro":
+            shaped = totals[rows].reshape(-1, *[1] * (hits.ndim - 1))
+            estimates.append((hits[rows] / shaped).mean(axis=0))
+        else:
+            estimates.append(hits[rows].sum(axis=0) / totals[rows].sum())
+    low, high = np.quantile(estimates, [0.025, 0.975], axis=0)
+    return low, high
+
+
+def example(sentences: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(3)
+    totals = random.integers(0, 9, sentences)
+    hits = random.binomial(totals[:, None, None], 0.4, (sentences, 2, 3)).astype(np.uint16)
+    return hits, totals
+
+
+@pytest.mark.parametrize("average", ["macro", "micro"])
+@pytest.mark.parametrize("block", [1, 7, 30, 8_000_000])
+def test_bootstrap_equals_the_naive_one_whatever_the_block_size(
+    average: str, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "BLOCK", block)
+    hits, totals = example()
+    found = bootstrap_interval(hits, totals, average, draws=50, seed=5)  # type: ignore[arg-type]
+    low, high = naive_interval(hits, totals, average, 50, 5)
+    assert found.low.shape == (2, 3)
+    np.testing.assert_allclose(found.low, low, atol=1e-12)
+    np.testing.assert_allclose(found.high, high, atol=1e-12)
+
+
+def test_bootstrap_of_many_draws_is_that_of_all_resamples() -> None:
+    hits, totals = np.array([[0], [1], [3]]), np.array([2, 2, 4])
+    ratios = hits[:, 0] / totals
+    means = sorted(np.mean([ratios[i] for i in draw]) for draw in product(range(3), repeat=3))
+    found = bootstrap_interval(hits, totals, draws=20_000, level=0.8)
+    assert found.low[0] == pytest.approx(np.quantile(means, 0.1))
+    assert found.high[0] == pytest.approx(np.quantile(means, 0.9))
+
+
+def test_bootstrap_contains_the_score_and_narrows_with_level() -> None:
+    hits, totals = example(60)
+    kept = totals > 0
+    score = (hits[kept] / totals[kept][:, None, None]).mean(axis=0)
+    wide = bootstrap_interval(hits, totals)
+    narrow = bootstrap_interval(hits, totals, level=0.5)
+    assert (wide.low < score).all() and (score < wide.high).all()
+    assert (wide.low < narrow.low).all() and (narrow.high < wide.high).all()
+
+
+def test_bootstrap_is_exact_where_nothing_varies_and_follows_its_seed() -> None:
+    found = bootstrap_interval(np.full((5, 2), 2), np.full(5, 8))
+    assert found.low.tolist() == found.high.tolist() == [0.25, 0.25]
+    hits, totals = example()
+    one, same, other = (bootstrap_interval(hits, totals, draws=9, seed=s) for s in (1, 1, 2))
+    assert np.array_equal(one.low, same.low)
+    assert not np.array_equal(one.low, other.low)
+
+
+def test_bootstrap_refuses_what_it_cannot_do() -> None:
+    hits, totals = example()
+    with pytest.raises(InputError, match="do not belong together"):
+        bootstrap_interval(hits, totals[1:])
+    with pytest.raises(InputError, match="no sentence"):
+        bootstrap_interval(hits, np.zeros_like(totals))
+    with pytest.raises(InputError, match="macro"):
+        bootstrap_interval(hits, totals, "mean")  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(InputError, match="between 0 and 1"):
+        bootstrap_interval(hits, totals, level=95)
+    with pytest.raises(InputError, match="no sentences"):
+        bootstrap_score(np.zeros((0, 24)), chrf_from_statistics)
+
+
+def test_bootstrap_of_a_corpus_score() -> None:
+    outputs = ["the cat sleeps", "a dog", "two birds fly", "no"]
+    references = ["the cat sleeps", "the dog", "three birds", "yes"]
+    score = chrf(outputs, references)
+    found = bootstrap_score(score.statistics, chrf_from_statistics, draws=40, seed=2)
+    random = np.random.default_rng(2)
+    values = []
+    for _ in range(40):
+        rows = np.repeat(np.arange(4), random.multinomial(4, [0.25] * 4))
+        values.append(chrf([outputs[i] for i in rows], [references[i] for i in rows]).value)
+    assert float(found.low) == pytest.approx(np.quantile(values, 0.025))
+    assert float(found.high) == pytest.approx(np.quantile(values, 0.975))
+
+
+# Approximate randomisation
+
+
+def mean_score(sums: np.ndarray) -> np.ndarray:
+    """A score whose statistics are (value, 1): the mean of the values."""
+    return np.asarray(sums[..., 0] / sums[..., 1])
+
+
+def stats(*values: float) -> np.ndarray:
+    return np.stack([np.array(values, dtype=float), np.ones(len(values))], axis=1)
+
+
+def exact_p(condition: np.ndarray, control: np.ndarray, two_sided: bool) -> float:
+    differences = []
+    for swap in product([False, True], repeat=len(condition)):
+        mask = np.array(swap)[:, None]
+        upper, lower = np.where(mask, condition, control), np.where(mask, control, condition)
+        differences.append(float(mean_score(upper.sum(axis=0)) - mean_score(lower.sum(axis=0))))
+    observed = differences[0]
+    if two_sided:
+        observed, differences = abs(observed), [abs(d) for d in differences]
+    return float(np.mean([d >= observed - 1e-12 for d in differences]))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=8))
+@settings(max_examples=25)
+def test_randomisation_approaches_the_exact_test(values: list[tuple[int, int]]) -> None:
+    condition, control = (stats(*column) for column in zip(*values, strict=True))
+    for alternative in ("lower", "two-sided"):
+        exact = exact_p(condition, control, alternative == "two-sided")
+        found = p_sentences(
+            condition,
+            control,
+            mean_score,
+            trials=4999,
+            alternative=alternative,  # type: ignore[arg-type]
+        )
+        # Five standard deviations of 4,999 trials are 0.035 at most.
+        assert found == pytest.approx(exact, abs=0.036)
+
+
+def test_randomisation_sees_harm_and_its_direction() -> None:
+    low, high = stats(*range(40)), stats(*range(10, 50))
+    assert p_sentences(low, high, mean_score, trials=999) == 1 / 1000
+    assert p_sentences(high, low, mean_score, trials=999) == 1
+    assert p_sentences(high, low, mean_score, trials=999, alternative="two-sided") == 1 / 1000
+    assert p_sentences(low, low, mean_score, trials=99) == 1
+
+
+def test_randomisation_does_not_depend_on_block_size_in_law(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    condition, control = stats(1, 5, 2, 8, 3, 1), stats(2, 4, 6, 9, 3, 4)
+    exact = exact_p(condition, control, two_sided=False)
+    for block in (1, 100):
+        monkeypatch.setattr(statistics, "BLOCK", block)
+        assert p_sentences(condition, control, mean_score, trials=2000) == pytest.approx(
+            exact, abs=0.056
+        )
+
+
+def test_randomisation_within_pairs_takes_the_mean_over_pairs() -> None:
+    # Sentences of the second pair count ten times as much, for it has one and the first has ten.
+    many, one = stats(*[5.0] * 10), stats(0.0)
+    control_many, control_one = stats(*[5.0] * 10), stats(9.0)
+    found = p_sentences([many, one], [control_many, control_one], mean_score, trials=4999)
+    # Only the swap of the one differing sentence matters.
+    assert found == pytest.approx(0.5, abs=0.036)
+
+
+def test_randomisation_against_several_draws() -> None:
+    condition = stats(*range(30))
+    draws = np.stack([stats(*range(10, 40)), stats(*range(12, 42))])
+    assert p_sentences(condition, draws, mean_score, trials=999) == 1 / 1000
+    same = np.stack([condition, condition])
+    assert p_sentences(condition, same, mean_score, trials=99) == 1
+    single = p_sentences(condition, draws[:1], mean_score, trials=99, seed=1)
+    assert single == p_sentences(condition, draws[0], mean_score, trials=99, seed=1)
+
+
+def test_randomisation_with_chrf() -> None:
+    references = [f"the {w} sleeps in the house" for w in ("cat", "dog", "bird", "fish", "cow")] * 4
+    good = chrf(references, references)
+    bad = chrf(["nothing"] * 20, references)
+    assert p_sentences(bad.statistics, good.statistics, chrf_from_statistics, trials=499) == 1 / 500
+    assert p_sentences(good.statistics, bad.statistics, chrf_from_statistics, trials=499) == 1
+
+
+def test_randomisation_refuses_what_does_not_belong_together() -> None:
+    with pytest.raises(InputError, match="same sentences"):
+        p_sentences(stats(1, 2), stats(1), mean_score)
+    with pytest.raises(InputError, match="same pairs"):
+        p_sentences([stats(1)], [stats(1), stats(1)], mean_score)
+    with pytest.raises(InputError, match="same pairs and draws"):
+        p_sentences([stats(1)] * 2, [stats(1)[None], np.stack([stats(1)] * 2)], mean_score)
+    with pytest.raises(InputError, match="sentences, features"):
+        p_sentences(np.zeros(3), np.zeros(3), mean_score)
+    with pytest.raises(InputError, match="two-sided"):
+        p_sentences(stats(1), stats(1), mean_score, alternative="x")  # type: ignore[arg-type]
+
+
+# Draws
+
+
+def test_p_draws() -> None:
+    assert p_draws(10, [50, 60, 70]) == 0.25
+    assert p_draws(60, [50, 60, 70]) == 0.75
+    assert p_draws(90, [50, 60, 70]) == 1
+    with pytest.raises(InputError, match="at least one draw"):
+        p_draws(10, [])
