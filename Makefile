@@ -39,6 +39,7 @@ $(VENV)/.torch: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
 	  "headscope needs Python 3.11 or newer; name one: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
+	@echo "installing $(TORCH), the largest part; this takes a while"
 	$(PIP) $(TORCH)
 	@touch $@
 

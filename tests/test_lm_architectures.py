@@ -1,4 +1,4 @@
-"""Every supported architecture: gates and peaks against references that share none of their code."""
+"""Every supported architecture: gates and peaks against references that share no code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 import torch
+
 from headscope.errors import InputError
 from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.matrix import ArchitectureReport, as_markdown, matrix

@@ -89,7 +89,7 @@ def test_device_map_needs_no_device(folder: Path) -> None:
 
 def test_device_map_without_accelerate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match="pip install accelerate"):
+    with pytest.raises(MissingExtra, match=r"pip install 'headscope\[device-map\]'"):
         load(folder, device_map="auto")
 
 
@@ -360,3 +360,13 @@ def test_configurations_of_other_models(tmp_path: Path, content: str, words: str
     (tmp_path / "configuration.py").write_text("raise SystemExit('ran')", encoding="utf-8")
     with pytest.raises(InputError, match=words):
         load(tmp_path, device="cpu")
+
+
+def test_pocket_is_the_bundled_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headscope.pocket import weights
+
+    monkeypatch.setattr(weights, "path", lambda: folder)
+    lm = load("pocket", device="cpu")
+    assert (lm.name, lm.folder, lm.geometry.counts) == ("pocket", folder, (4, 4))
+    with pytest.raises(InputError, match="no revisions"):
+        load("pocket", revision="main")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from headscope.errors import InputError
-from headscope.lm.masks import additive, decode, is_additive_bias, kernel_of, outline
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.lm.masks import additive, decode, is_additive_bias, kernel_of, outline
 
 MIN = torch.finfo(torch.float32).min
 

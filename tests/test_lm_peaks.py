@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.lm import argmax, plans
@@ -13,8 +16,6 @@ from headscope.lm.argmax import Block, Rows, largest
 from headscope.lm.interpose import observing
 from headscope.lm.model import LanguageModel
 from headscope.lm.peaks import PeakRequest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 VARIED = ["llama", "mistral", "gemma2", "gemma3", "gpt2", "qwen3_next", "gpt_oss", "bloom"]
 
@@ -281,6 +282,16 @@ def test_rows_of_a_mask_are_its_true_places(batch, width, seed):
         assert own == [row * width + place for place in mask[row].nonzero()[:, 0].tolist()]
 
 
+def interrupted(lm, inputs):
+    """Peaks of a context that is left by an exception after one forward pass."""
+    try:
+        with lm.attention_peaks() as peaks:
+            forward(lm, inputs)
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        return peaks
+
+
 def test_contexts_nest_restore_and_leave_others_alone():
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as table
 
@@ -289,10 +300,7 @@ def test_contexts_nest_restore_and_leave_others_alone():
     before = dict(table.__dict__), dict(table._global_mapping), dict(table._local_mapping)
     hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in lm.model.modules()]
     with lm.attention_peaks(PeakRequest("last")) as outer:
-        with pytest.raises(ZeroDivisionError):
-            with lm.attention_peaks() as inner:
-                forward(lm, inputs)
-                raise ZeroDivisionError
+        inner = interrupted(lm, inputs)
         with other.attention_peaks() as elsewhere:
             forward(lm, inputs)
         forward(other, inputs)
@@ -388,9 +396,8 @@ def test_no_rows_is_an_empty_step():
 )
 def test_requests_that_do_not_fit_are_refused(request_, message):
     lm = wrap("llama")
-    with lm.attention_peaks(request_) as peaks:
-        with pytest.raises(InputError, match=message):
-            forward(lm, tokens([7, 7]))
+    with lm.attention_peaks(request_) as peaks, pytest.raises(InputError, match=message):
+        forward(lm, tokens([7, 7]))
     assert peaks.steps == []
 
 

@@ -13,17 +13,27 @@ from typer.main import get_command
 from headscope.cli import (
     align,
     architectures,
+    atlas,
     check,
     find_translation_score,
     output,
     pocket_sample,
     pocket_train,
+    report,
 )
 from headscope.errors import InputError
 
 __all__ = ["main"]
 
 INTERRUPTED = 130
+#: What a path that cannot be used raises, where nothing more exact could be said before.
+_PLACES = (
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
 
 app = typer.Typer(
     name="headscope",
@@ -33,11 +43,13 @@ app = typer.Typer(
 find = typer.Typer(help="Score heads: one method a command.")
 pocket = typer.Typer(help="The bundled model and its world.")
 
+app.command("atlas")(atlas.atlas)
 app.command("align")(align.align)
-app.command("check")(check.check)
-app.command("architectures")(architectures.architectures)
 app.add_typer(find, name="find")
 find.command("translation-score")(find_translation_score.translation_score)
+app.command("report")(report.report)
+app.command("check")(check.check)
+app.command("architectures")(architectures.architectures)
 app.add_typer(pocket, name="pocket")
 pocket.command("sample")(pocket_sample.sample)
 pocket.command("train")(pocket_train.train)
@@ -82,10 +94,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "headscope"
-        message = error.format_message().rstrip(".")
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
         output.fail(f"{message}; `{path} --help` tells what there is")
         return error.exit_code
-    except (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+    except _PLACES as error:
         if error.filename is None:
             raise
         output.fail(f"{error.filename}: {error.strerror}; check the path and its permissions")

@@ -20,9 +20,9 @@ def architectures(out: options.OutFile = None, as_json: options.AsJson = False) 
     from headscope.runs import Signature, collect_provenance
 
     reports = matrix()
-    text = as_markdown(reports)
+    text = as_markdown(reports).rstrip("\n")
     if out is not None:
-        write_text_atomically(out, text.rstrip("\n") + "\n")
+        write_text_atomically(out, f"{text}\n")
     versions = collect_provenance()
     key = Signature.of("architectures", {}, {"transformers": str(versions["transformers"])})
     failed = [report.name for report in reports if not report.passed]

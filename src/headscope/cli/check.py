@@ -46,7 +46,7 @@ def check(
     emit(
         result,
         as_json,
-        f"{as_markdown([report])}\n\n{model}: {lm.geometry.total} query heads in "
+        f"{as_markdown([report]).rstrip()}\n\n{model}: {lm.geometry.total} query heads in "
         f"{lm.geometry.layers} layers; {verdict}",
     )
     if not report.passed:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.geometry import evaluating, forward_inputs
@@ -68,8 +67,8 @@ class Settings(Protocol):
 class Captured:
     """The peaks of one sentence: int32 (n, L, W), indices into its unpadded tokens, -1 for none.
 
-    `output_ids` are the generated tokens (empty for a given translation). With `query="read"` the
-    last generated token has no row of its own unless another step followed, so n can be smaller.
+    `output_ids` are the generated tokens (empty for a given translation). With `query="read"` an
+    output that no end of text closes has no row for its last token, which was never read.
     """
 
     peaks: NDArray[np.int32]
@@ -93,12 +92,6 @@ def capture_reference(
         keys: for each text the tokens that may be a peak, or None for all.
         part: where finished batches are kept and read from.
     """
-    for index, one in enumerate(ids):
-        if len(one) > lm.context_length:
-            raise InputError(
-                f"sentence pair {index + 1} has {len(one)} tokens with its prompt, more than the "
-                f"model's context of {lm.context_length}; leave it out or shorten it"
-            )
     found = _stored(part, "peaks")
     waiting = _unfinished([len(one) for one in ids], config.batch_tokens, found)
     while waiting:
@@ -178,9 +171,10 @@ def _stack(peaks: Peaks) -> NDArray[np.int32]:
 
 
 def _of_output(made: Generation, steps: NDArray[np.int32], query: str) -> Captured:
-    # Step s predicts output token s and reads output token s - 1.
-    count = len(made.output_ids)
-    chosen = steps[:count] if query == "predict" else steps[1 : count + 1]
+    # Step s predicts output token s and reads output token s - 1. Steps that follow the output's
+    # end are due to other rows of the batch and must not count.
+    predicted = len(made.output_ids) + (made.stop == "eos")
+    chosen = steps[: len(made.output_ids)] if query == "predict" else steps[1:predicted]
     return Captured(chosen, made.output_ids)
 
 

@@ -15,9 +15,10 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Prompt
 from headscope.data.words import Word
+from headscope.errors import InputError
 from headscope.find.capture import Captured, Part, Progress, capture_greedy, capture_reference
 from headscope.find.hits import Sentence, identical_links
-from headscope.find.tokens import encode, encode_output, membership, within
+from headscope.find.tokens import Encoded, encode, encode_output, membership, within
 
 if TYPE_CHECKING:
     from headscope.find.translation import TranslationScore
@@ -47,6 +48,7 @@ def given_translations(
         for prompt, pair in zip(prompts_of(pairs, config), pairs.pairs, strict=True)
     ]
     texts = [encode(lm.tokenizer, full.text) for full in fulls]
+    _check_lengths(texts, lm.context_length, pairs)
     rows, keys, sentences = [], [], []
     for text, full, words in zip(texts, fulls, _words(alignment), strict=True):
         row = np.flatnonzero(within(text.spans, *full.target_span))
@@ -71,6 +73,8 @@ def own_translations(
     """The model's greedy outputs, captured while they are generated, then aligned."""
     prompts = prompts_of(pairs, config)
     texts = [encode(lm.tokenizer, prompt.text) for prompt in prompts]
+    # At least one token must fit behind the prompt.
+    _check_lengths(texts, lm.context_length - 1, pairs)
     keys = [
         within(text.spans, *prompt.source_span) for text, prompt in zip(texts, prompts, strict=True)
     ]
@@ -97,6 +101,16 @@ def prompts_of(pairs: PairFile, config: TranslationScore) -> list[Prompt]:
     """The prompt of every pair, up to where the target begins."""
     names = language_name(pairs.source_language), language_name(pairs.target_language)
     return [config.template.render(pair.source, *names) for pair in pairs.pairs]
+
+
+def _check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None:
+    for number, (text, pair) in enumerate(zip(texts, pairs.pairs, strict=True), 1):
+        if len(text.ids) > most:
+            place = f"pair {number}" if pair.line is None else f"line {pair.line}"
+            raise InputError(
+                f"{pairs.path}, {place}: has {len(text.ids)} tokens with its prompt and the "
+                f"model's context holds {most}; shorten the sentence or leave it out"
+            )
 
 
 def _alignment(

@@ -91,19 +91,18 @@ def count_hits(
             index into the whole sequence, -1 for none.
         others: links of other sentences, for chance.
         average: "macro" or "micro"; decides how chance is summed.
-        skip_identical: leave out target tokens with a linked word of the same surface form.
+        skip_identical: leave out target tokens with a linked word of the same surface form, also
+            for chance.
     """
     own = allowed_keys(sentence, sentence.links)
     linked = np.asarray(own.any(axis=1))
     same = np.asarray(allowed_keys(sentence, sentence.identical).any(axis=1)) & linked
-    if skip_identical:
-        own = own & ~same[:, None]
-        linked = linked & ~same
-        same = np.zeros_like(same)
+    scored = ~same if skip_identical else np.ones_like(same)
+    own, linked, same = own & scored[:, None], linked & scored, same & scored
     expected = np.zeros(own.shape, dtype=np.float64)
     weight = 0.0
     for links in others:
-        allowed = allowed_keys(sentence, links)
+        allowed = allowed_keys(sentence, links) & scored[:, None]
         size = int(allowed.any(axis=1).sum())
         if size:
             expected += allowed if average == "micro" else allowed / size

@@ -5,6 +5,7 @@ A token belongs to a word if its characters, leading white space aside, intersec
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from headscope.data.words import Word
 from headscope.errors import InputError
 
 Spans = NDArray[np.int64]
+
+#: How SentencePiece writes a space.
+_SPACE = "▁"
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,20 @@ def encode(tokenizer: Any, text: str) -> Encoded:
         )
     encoding = tokenizer(text, return_offsets_mapping=True)
     spans = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+    pieces = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
     for row, (start, end) in enumerate(spans):
+        if pieces[row].strip(_SPACE) == "":
+            # The space that SentencePiece puts before a text is given the first character's place.
+            start = end
         while start < end and text[start].isspace():
             start += 1
         spans[row, 0] = start
     covered = np.zeros(len(text) + 1, dtype=bool)
     for start, end in spans:
         covered[start:end] = True
-    lost = [at for at, char in enumerate(text) if not covered[at] and not char.isspace()]
-    # A few signs (a byte order mark, control characters) are dropped by some tokenizers' own
-    # normalisation; more than that means that the spans are wrong.
+    # Accents and a few signs (a byte order mark, control characters) are dropped by some
+    # tokenizers' own normalisation; more than that means that the spans are wrong.
+    lost = [at for at, char in enumerate(text) if not covered[at] and _counts(char)]
     if len(lost) > max(2, len(text) // 10):
         at = lost[0]
         raise InputError(
@@ -66,21 +74,35 @@ def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
     """The text of generated tokens, and the characters each of them adds to it, (n, 2).
 
     Decoding grows token by token, so the spans hold for any tokenizer; a character spread over
-    several tokens belongs to the one that completes it.
+    several tokens belongs to each of them, as in `encode`.
     """
-    text, spans = "", []
-    for count in range(1, len(ids) + 1):
-        grown = tokenizer.decode(
+    grown = [
+        tokenizer.decode(
             list(ids[:count]), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        # U+FFFD at the end is a character whose last byte has not come yet.
-        grown = grown.rstrip("�") if count < len(ids) else grown
-        start, end = len(text), max(len(text), len(grown))
-        while start < end and grown[start].isspace():
+        for count in range(1, len(ids) + 1)
+    ]
+    text = grown[-1] if grown else ""
+    spans, settled = [], 0  # characters of the text that are there for good
+    for part in grown:
+        start = settled
+        settled = max(settled, _agreement(part, text))
+        # What else the part ends with stands for a character whose last byte has not come yet.
+        end = settled + (len(part) > settled and settled < len(text))
+        while start < end and text[start].isspace():
             start += 1
         spans.append((start, end))
-        text = grown if len(grown) >= len(text) else text
     return text, np.array(spans, dtype=np.int64).reshape(-1, 2)
+
+
+def _counts(char: str) -> bool:
+    return not char.isspace() and not unicodedata.category(char).startswith("M")
+
+
+def _agreement(a: str, b: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    unlike = (at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other)
+    return next(unlike, min(len(a), len(b)))
 
 
 def membership(spans: Spans, words: Sequence[Word], offset: int = 0) -> NDArray[np.bool_]:

@@ -8,9 +8,7 @@ tokens; a head's score is the mean over sentences.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +25,7 @@ from headscope.find.decoding import given_translations, own_translations
 from headscope.find.hits import Counts, Sentence, count_hits, similar_sentences
 from headscope.heads import HeadScores
 from headscope.measure.statistics import bootstrap_interval
+from headscope.runs.plain import plain
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -82,6 +81,10 @@ class TranslationScore:
                 )
         if self.chance_draws < 0 or self.bootstrap_draws < 1:
             raise InputError("chance_draws must be 0 or more and bootstrap_draws 1 or more")
+        if self.batch_tokens < 1 or (self.max_new_tokens is not None and self.max_new_tokens < 1):
+            raise InputError("batch_tokens and max_new_tokens must be 1 or more")
+        if not 0 < self.level < 1:
+            raise InputError(f"level is {self.level}; it must lie between 0 and 1, such as 0.95")
 
 
 def translation_score(
@@ -114,7 +117,7 @@ def translation_score(
     """
     if not pairs.pairs:
         raise InputError(f"{pairs.path} holds no sentence pairs")
-    _check_aligner(pairs, config)
+    check_aligner(pairs, config)
     part = Part(run, f"{pairs.source_language}-{pairs.target_language}")
     decode = given_translations if config.decode == "reference" else own_translations
     decoded = decode(lm, pairs, config, part, progress)
@@ -122,7 +125,11 @@ def translation_score(
     return _scores(lm, pairs, config, decoded.alignment, counts, run)
 
 
-def _check_aligner(pairs: PairFile, config: TranslationScore) -> None:
+def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
+    """Raise `InputError` if these pairs cannot be aligned as the configuration asks.
+
+    `MissingExtra` if it asks for an aligner that is not installed.
+    """
     if config.decode == "greedy":
         if config.aligner == "links":
             raise InputError(
@@ -193,7 +200,7 @@ def _scores(
         },
         statistics=statistics,
         config={
-            **json.loads(json.dumps(dataclasses.asdict(config))),
+            **plain(config),
             "pair": f"{pairs.source_language}-{pairs.target_language}",
             "examples": int((totals > 0).sum()),
             "left_out": int((totals == 0).sum()),

@@ -216,10 +216,7 @@ def _device(
         if device is not None:
             raise InputError("device and device_map were both given; give only one of them.")
         if importlib.util.find_spec("accelerate") is None:
-            raise MissingExtra(
-                "device_map needs the package accelerate, which is not installed; install it with: "
-                "pip install accelerate"
-            )
+            raise MissingExtra.needed("device_map", "accelerate", "device-map")
     if device is None:
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     try:

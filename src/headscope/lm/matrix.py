@@ -204,7 +204,7 @@ def _compare(
 def _forward(
     lm: LanguageModel, eager: Any, batch: Batch, chosen: torch.Tensor
 ) -> tuple[int, int, bool]:
-    """Peaks of the chosen rows of one pass: compared, wrong, and whether the logits are the same."""
+    """Peaks of the chosen rows of one pass: compared, wrong, and whether logits stay the same."""
     inputs = forward_inputs(lm.model, batch)
     plain = lm.model(**inputs).logits
     with lm.attention_peaks(PeakRequest(chosen)) as peaks:

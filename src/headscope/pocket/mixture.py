@@ -170,6 +170,8 @@ def _question(rng: random.Random, split: Split) -> Document:
     relation = rng.choice(("origin", "colour"))
     names = rng.sample([name.id for name in of_kind("name")], 2)
     values = _values(rng, relation, split, names)
+    if values is None:
+        return _question(rng, split)
     told = [code, rng.choice(CODES)]
     rng.shuffle(told)
     asked_about = rng.randrange(2)
@@ -187,13 +189,17 @@ def _question(rng: random.Random, split: Split) -> Document:
     return Document("question", context + "\n" + QUESTION.format(question=asked), answer)
 
 
-def _values(rng: random.Random, relation: str, split: Split, names: list[str]) -> list[str]:
+def _values(
+    rng: random.Random, relation: str, split: Split, names: list[str]
+) -> list[str] | None:
+    """Two values that put the facts into the split, or None if these names have none."""
     pool = list(CAPITALS) if relation == "origin" else list(COLOURS)
-    while True:
+    for _ in range(100):
         values = rng.sample(pool, 2)
         splits = {item_split(f"{relation} {n} {v}") for n, v in zip(names, values, strict=True)}
         if (splits == {"train"}) if split == "train" else (split in splits):
             return values
+    return None
 
 
 def _name(name: str, code: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from functools import cache
 
 from headscope.data.languages import parse_direction
 from headscope.data.links import format_links
@@ -66,7 +67,7 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
     wanted = (task, code, to)
     return tuple(
         item
-        for item in word_items()
+        for item in _items()
         if (item.task, item.language, item.to) == wanted and item.split == chosen
     )
 
@@ -74,6 +75,11 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
 def contents() -> dict[str, tuple[str, ...]]:
     """What the world holds: languages, directions, splits and word tasks by name."""
     return {"languages": CODES, "directions": DIRECTIONS, "splits": SPLITS, "tasks": TASKS}
+
+
+@cache
+def _items() -> tuple[Item, ...]:
+    return tuple(word_items())
 
 
 def _languages(direction: str) -> tuple[str, str]:
@@ -92,7 +98,7 @@ def _split(name: str) -> Split:
 
 
 def _unknown(what: str, name: str, known: tuple[str, ...] | list[str]) -> InputError:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.81)
     hint = f"did you mean {close[0]}? " if close else ""
     return InputError(
         f"the world of the model pocket has no {what} {name!r}; {hint}known: {', '.join(known)}"

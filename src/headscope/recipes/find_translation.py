@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.split import source_digests
-from headscope.find.translation import TranslationScore, translation_score
+from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import HeadScores, read_scores, save_scores
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -39,6 +39,8 @@ def find_translation(
     """Score every direction and return the command's result; what is done already is kept."""
     began = time.monotonic()
     directions = read_directions(config.pairs, config.model.model, "dev", seed=config.score.seed)
+    for pairs in directions.values():
+        check_aligner(pairs, config.score)
     lm = config.model.load()
     dtype = {"computed_in": str(lm.dtype).removeprefix("torch.")}
     settings = {"settings": config, **dtype}

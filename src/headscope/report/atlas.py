@@ -9,7 +9,7 @@ from headscope.report.sections.classes import classes_section
 from headscope.report.sections.examples import examples_section
 from headscope.report.sections.heads import head_values, heads_section, scale_of
 from headscope.report.sections.overlap import overlap_section
-from headscope.report.sections.provenance import provenance_section
+from headscope.report.sections.provenance import origin_section, provenance_section
 from headscope.report.sections.ranking import ranking_section
 from headscope.report.sections.removal import removal_section
 from headscope.report.sections.summary import masthead, summary_section
@@ -22,6 +22,7 @@ def atlas_page(record: AtlasRecord) -> Page:
     """All parts of the report; those the run holds nothing for are left out."""
     parts = [
         ("summary", "", summary_section(record)),
+        ("origin", "", origin_section(record)),
         ("heads", "Heads", heads_section(record)),
         ("classes", "Classes", classes_section(record)),
         ("scores", "Scores", ranking_section(record)),

@@ -22,7 +22,7 @@ class Html(str):
     __slots__ = ()
 
 
-Child: TypeAlias = "str | int | None | Iterable[Child]"
+Child: TypeAlias = "str | int | Iterable[Child] | None"
 """What an element may hold: HTML, text to be escaped, a whole number, nothing, or several."""
 
 
@@ -38,7 +38,7 @@ def join(*children: Child) -> Html:
     return Html("".join(_flat(children)))
 
 
-def tag(name: str, *children: Child, **attributes: object) -> Html:
+def tag(name: str, /, *children: Child, **attributes: object) -> Html:
     """An element. `class_` becomes `class`, `data_x` becomes `data-x`.
 
     An attribute that is None or False is left out; True writes its bare name.

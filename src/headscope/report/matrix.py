@@ -13,6 +13,9 @@ __all__ = ["Axis", "Cell", "matrix", "ramp_bar"]
 CHARACTER = 6.6
 """Width in pixels of a character of a tick label, generously."""
 
+SMALLEST = 0.72
+"""How far a matrix may shrink on a narrow screen."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -48,7 +51,7 @@ def matrix(
 ) -> Html:
     """An SVG of cells `pitch` pixels apart, with labels to the left and on top.
 
-    It shrinks to the width it is given, down to 80 %; below that its box scrolls.
+    It shrinks to the width it is given, as long as labels stay legible; then its box scrolls.
     """
     left = round(max((len(label) for label in rows.labels), default=0) * CHARACTER) + 10
     left += 18 if rows.title else 0
@@ -94,23 +97,19 @@ def matrix(
             place = f"translate({x(column) + middle} {top - 6}) rotate(-90)"
             labels.append(tag("text", label, transform=place, dy="0.35em"))
         elif label:
-            labels.append(
-                tag("text", label, x=x(column) + middle, y=top - 7, text_anchor="middle")
-            )
+            labels.append(tag("text", label, x=x(column) + middle, y=top - 7, text_anchor="middle"))
     if columns.title:
         labels.append(tag("text", columns.title, x=left, y=11, class_="axis"))
     if rows.title:
         place = f"translate(11 {y(0)}) rotate(-90)"
-        labels.append(
-            tag("text", rows.title, transform=place, text_anchor="end", class_="axis")
-        )
+        labels.append(tag("text", rows.title, transform=place, text_anchor="end", class_="axis"))
     return tag(
         "svg",
         tag("g", labels, class_="ticks", aria_hidden="true"),
         tag("g", shapes),
         viewBox=f"0 0 {width} {height}",
         class_="matrix",
-        style=f"max-width:{width}px;min-width:{round(width * 0.8)}px",
+        style=f"max-width:{width}px;min-width:{round(width * SMALLEST)}px",
         role="img",
         tabindex=0,
         aria_label=description,

@@ -69,7 +69,9 @@ def _bar(page: Page) -> Html:
         tag("a", title, href=f"#{identifier}") for identifier, title, _ in page.sections if title
     ]
     options = [tag("option", words, value=value) for value, words in page.choices]
-    choice = tag("label", "Direction", tag("select", options, id="direction"), class_="script")
+    choice = tag(
+        "label", tag("span", "Direction"), tag("select", options, id="direction"), class_="script"
+    )
     return tag(
         "div",
         choice if len(options) > 1 else None,

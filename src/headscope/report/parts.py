@@ -12,12 +12,11 @@ RAMP = 16
 """The colour ramp has the steps 0 to RAMP, the classes `s0` to `s16` of the style sheet."""
 
 
-def section(identifier: str, title: str, *children: Child) -> Html:
+def section(identifier: str, title: str, *children: Child, class_: str | None = None) -> Html:
     """A part of the page with its heading; `identifier` is what links point to."""
     heading = tag("h2", title, id=f"{identifier}-title")
-    return tag(
-        "section", heading, *children, id=identifier, aria_labelledby=f"{identifier}-title"
-    )
+    labelled = {"id": identifier, "aria_labelledby": f"{identifier}-title"}
+    return tag("section", heading, *children, class_=class_, **labelled)
 
 
 def figure(identifier: str, caption: Child, *children: Child, class_: str | None = None) -> Html:
@@ -70,4 +69,3 @@ def var_style(**variables: float | None) -> str:
         for name, value in variables.items()
         if value is not None
     )
-

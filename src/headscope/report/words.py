@@ -10,6 +10,7 @@ from headscope.report.html import Html, tag
 __all__ = [
     "MEAN",
     "arrow",
+    "between",
     "count",
     "direction_label",
     "enumeration",
@@ -32,6 +33,13 @@ def fixed(number: float | None, digits: int) -> str:
         return "\u2013"
     text = f"{number:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text.replace("-", MINUS)
+
+
+def between(low: float | None, high: float | None, digits: int) -> str:
+    """An interval, or an en dash where there is none."""
+    if low is None or high is None:
+        return "\u2013"
+    return f"{fixed(low, digits)}\u2009\u2013\u2009{fixed(high, digits)}"
 
 
 def percent(share: float) -> str:
@@ -82,5 +90,4 @@ def arrow(direction: str) -> str:
 
 def direction_label(name: str, directions: int) -> Html:
     """The name of a row or an option: a direction, or the mean over so many of them."""
-    text = f"mean of {directions} directions" if name == MEAN else arrow(name)
-    return tag("bdi", text)
+    return tag("bdi", f"mean of {directions}" if name == MEAN else arrow(name))

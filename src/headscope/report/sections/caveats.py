@@ -33,8 +33,8 @@ def caveats_section(record: AtlasRecord) -> Html:
         (
             "Ranks are found in the same sentences as the scores.",
             "The highest of many noisy scores is on average a little too high. Intervals are per "
-            "head and do not correct for having picked the best. The removal was measured on "
-            "sentences that played no part in finding the heads.",
+            "head and do not correct for having picked the best. The removal is measured on the "
+            "half of the sentences that played no part in finding the heads.",
         ),
         (
             "Looking is not causing.",

@@ -16,7 +16,8 @@ from headscope.report.words import count, fixed
 
 __all__ = ["head_values", "heads_section", "scale_of"]
 
-DIGITS = 4
+DIGITS = 6
+"""Decimals of the numbers that the page holds; the run folder holds them in full."""
 SHADES = {
     "score": "Translation Score",
     "above": "Translation Score \u2212 chance",
@@ -42,7 +43,7 @@ def scale_of(record: AtlasRecord) -> float:
 
 
 def head_values(scores: HeadScores) -> dict[str, list[float | None]]:
-    """Every array over heads, in the order of the heads, rounded to what a figure can show.
+    """Every array over heads, in the order of the heads, rounded to `DIGITS` decimals.
 
     `above` is the score minus chance.
     """
@@ -76,7 +77,7 @@ def _heat_map(record: AtlasRecord) -> Html:
         )
         for index, head in enumerate(geometry.heads())
     ]
-    pitch = max(9, min(26, 720 // geometry.width))
+    pitch = max(9, min(28, 720 // geometry.width))
     picture = matrix(
         cells,
         Axis(_ticks(geometry.layers, pitch), "layer"),
@@ -85,21 +86,20 @@ def _heat_map(record: AtlasRecord) -> Html:
         _described(scores, record.threshold),
         id="heatmap-picture",
     )
-    shades = [
-        tag("option", words, value=name)
-        for name, words in SHADES.items()
-        if name in values
-    ]
+    shades = [tag("option", words, value=name) for name, words in SHADES.items() if name in values]
     shade = tag("select", shades, id="shade")
     control = tag("label", "Colour shows", shade, class_="control script")
     caption = join(
         tag("strong", "Every attention head of the model, one cell each. "),
         "The Translation Score (TS) of a head is the share of target tokens for which the key the "
         "head weighs most, at the step that predicts the token, belongs to the source word that "
-        "is aligned with it. Darker is a higher score; the ramp is the same for all directions. ",
+        "is aligned with it. The further along the ramp, the higher the score; the ramp is the "
+        "same for all directions. ",
         f"A dot marks heads that stay above {fixed(record.threshold, 2)} after chance, the score "
         "of the same peaks against the word links of other sentences of similar length, is taken "
-        "off. " if above else "",
+        "off. "
+        if above
+        else "",
         _sureness(scores),
     )
     return figure(
@@ -147,7 +147,7 @@ def _profile(record: AtlasRecord) -> Html:
         tag("caption", "Translation Scores by layer", class_="unseen"),
         tag("thead", tag("tr", header)),
         tag("tbody", rows),
-        class_="profile",
+        class_="profile dense" if scores.geometry.layers > 12 else "profile",
         id="profile-table",
     )
     caption = join(

@@ -8,7 +8,7 @@ from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.parts import figure, ramp_class, scroll, section, table
 from headscope.report.record import AtlasRecord, Overlap
-from headscope.report.words import arrow, count, fixed, languages_of, p_value
+from headscope.report.words import arrow, between, count, fixed, languages_of, p_value
 
 __all__ = ["overlap_section"]
 
@@ -112,8 +112,7 @@ def _groups(record: AtlasRecord) -> Html:
             tag("bdi", name),
             len(pairs),
             fixed(_mean([pair.jaccard for pair in pairs]), 2),
-            f"{fixed(min(p.jaccard for p in pairs), 2)}\u2009\u2013\u2009"
-            f"{fixed(max(p.jaccard for p in pairs), 2)}",
+            between(min(p.jaccard for p in pairs), max(p.jaccard for p in pairs), 2),
             fixed(_mean([pair.expected for pair in pairs]), 2),
             fixed(_mean([pair.expected_exact for pair in pairs]), 2),
             p_value(max(pair.p_value for pair in pairs)),

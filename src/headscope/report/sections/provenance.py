@@ -12,7 +12,7 @@ from headscope.report.parts import scroll, section, table
 from headscope.report.record import AtlasRecord
 from headscope.report.words import arrow
 
-__all__ = ["provenance_section"]
+__all__ = ["origin_section", "provenance_section"]
 
 PACKAGES = (
     "headscope",
@@ -26,8 +26,8 @@ PACKAGES = (
 )
 
 
-def provenance_section(record: AtlasRecord) -> Html:
-    """Model, versions, data, configuration, as stored in the run."""
+def origin_section(record: AtlasRecord) -> Html:
+    """The box beside the summary: which model, which run."""
     command = record.provenance.get("command_line") or []
     line = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
     started = record.provenance.get("started") or []
@@ -35,26 +35,36 @@ def provenance_section(record: AtlasRecord) -> Html:
         "signature": record.result.get("signature"),
         "command": line,
         "run folder": record.result.get("run"),
-        "started": started[0] if isinstance(started, list) and started else started,
-        "ended": record.provenance.get("ended"),
+        "started": _time(started[0] if isinstance(started, list) and started else started),
+        "ended": _time(record.provenance.get("ended")),
         "seconds": record.result.get("seconds"),
     }
+    return section(
+        "origin",
+        "Model and run",
+        _facts("Model", _model(record.model)),
+        _facts("Run", run),
+        tag("p", tag("a", "Data, software and configuration", href="#provenance")),
+        class_="box",
+    )
+
+
+def provenance_section(record: AtlasRecord) -> Html:
+    """The data of every direction, versions and the configuration, as stored in the run."""
     software = {name: record.provenance.get(name) for name in (*PACKAGES, "platform")}
     return section(
         "provenance",
         "Where the numbers come from",
-        tag(
-            "div",
-            _facts("Model", _model(record.model)),
-            _facts("Run", run),
-            _facts("Software", software),
-            class_="facts-grid",
-        ),
         _data(record),
         tag(
-            "details",
-            tag("summary", "Configuration"),
-            tag("pre", _json(record.result.get("config")), tabindex=0),
+            "div",
+            _facts("Software", software),
+            tag(
+                "div",
+                tag("h3", "Configuration"),
+                tag("pre", _json(record.result.get("config")), tabindex=0),
+            ),
+            class_="facts-grid",
         ),
     )
 
@@ -64,9 +74,9 @@ def _model(model: Mapping[str, Any]) -> dict[str, Any]:
     geometry = facts.get("geometry")
     counts = geometry.get("counts") if isinstance(geometry, Mapping) else None
     if isinstance(counts, list) and counts:
-        even = len(set(counts)) == 1
-        shape = f"{counts[0]} heads" if even else f"{'/'.join(map(str, counts))} heads"
-        facts["geometry"] = f"{len(counts)} layers \u00d7 {shape}"
+        low, high = min(counts), max(counts)
+        uneven = f"{len(counts)} layers, {low} to {high} heads each, {sum(counts)} in all"
+        facts["geometry"] = f"{len(counts)} layers \u00d7 {low} heads" if low == high else uneven
     if isinstance(facts.get("parameters"), int):
         facts["parameters"] = f"{facts['parameters']:,}".replace(",", "\u202f")
     return facts
@@ -95,7 +105,11 @@ def _data(record: AtlasRecord) -> Html | None:
         for name, part in data.items()
         if isinstance(part, Mapping)
     ]
-    return scroll("Data", table("Data", header, rows, class_="data"))
+    return scroll("Data", table("Data of every direction", header, rows, class_="data"))
+
+
+def _time(stamp: Any) -> str:
+    return str(stamp or "").replace("T", " ").replace("+00:00", " UTC")
 
 
 def _cell(value: Any) -> Html:

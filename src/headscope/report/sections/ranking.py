@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headscope.heads import HeadScores
+from headscope.heads import Head, HeadScores
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, var_style
 from headscope.report.record import AtlasRecord
-from headscope.report.sections.heads import scale_of
-from headscope.report.words import fixed
+from headscope.report.sections.heads import head_values, scale_of
+from headscope.report.words import between, fixed
 
 __all__ = ["SHOWN", "class_of", "ranking_section"]
 
@@ -32,10 +32,17 @@ COLUMNS = (
 def ranking_section(record: AtlasRecord) -> Html:
     """The table of the highest heads, which the script sorts and extends to all."""
     scores, scale = record.scores[record.main], scale_of(record)
-    ranked = scores.records()
+    values = head_values(scores)  # as the script has them, so that it writes the same digits
+    place = {head: index for index, head in enumerate(scores.geometry.heads())}
     rows = [
-        _row(rank, entry, scale, record.threshold)
-        for rank, entry in enumerate(ranked[:SHOWN], 1)
+        _row(
+            rank,
+            head,
+            {name: numbers[place[head]] for name, numbers in values.items()},
+            scale,
+            record.threshold,
+        )
+        for rank, (head, _) in enumerate(scores.ranked()[:SHOWN], 1)
     ]
     picture = tag(
         "table",
@@ -53,7 +60,7 @@ def ranking_section(record: AtlasRecord) -> Html:
         type="button",
         class_="script",
         aria_expanded="false",
-        hidden=len(ranked) <= SHOWN,
+        hidden=scores.geometry.total <= SHOWN,
     )
     return section(
         "scores",
@@ -83,9 +90,11 @@ def _heading(name: str, words: str, sortable: bool, title: str) -> Html:
     )
 
 
-def _row(rank: int, entry: dict[str, float | None], scale: float, threshold: float) -> Html:
+def _row(
+    rank: int, head: Head, entry: dict[str, float | None], scale: float, threshold: float
+) -> Html:
     score, chance = entry["score"] or 0.0, entry.get("chance")
-    low, high = entry["low"], entry["high"]
+    low, high = entry.get("low"), entry.get("high")
 
     def share(value: float | None) -> float | None:
         return None if value is None else value / scale
@@ -99,12 +108,12 @@ def _row(rank: int, entry: dict[str, float | None], scale: float, threshold: flo
     )
     cells: dict[str, Html | str | int] = {
         "rank": rank,
-        "head": f"{entry['layer']}.{entry['head']}",
+        "head": str(head),
         "range": picture,
         "score": fixed(score, 3),
-        "interval": "\u2013" if low is None else f"{fixed(low, 3)}\u2009\u2013\u2009{fixed(high, 3)}",
+        "interval": between(low, high, 3),
         "chance": fixed(chance, 3),
-        "above": fixed(None if chance is None else score - chance, 3),
+        "above": fixed(entry.get("above"), 3),
         "identical": fixed(entry.get("identical"), 3),
         "different": fixed(entry.get("different"), 3),
         "class": class_of(score, threshold),
@@ -122,7 +131,7 @@ def _row(rank: int, entry: dict[str, float | None], scale: float, threshold: flo
 
 def _caption(scores: HeadScores, record: AtlasRecord) -> Html:
     interval = (
-        "The line is the 95 % interval from resampling sentences: it tells how far the score "
+        "The band is the 95 % interval from resampling sentences: it tells how far the score "
         "depends on these sentences, not on this choice of language, data or aligner. "
         if scores.low is not None
         else "The mean over directions carries no interval here; the single directions do. "

@@ -31,8 +31,13 @@ def removal_section(record: AtlasRecord) -> Html | None:
                 _caption(removal, effects[main]),
                 _bars(effects[main], removal.k, end),
                 _key(),
-                tag("div", _axis(end), [_row(n, e, end, label) for n, e in effects.items()],
-                    class_="dots", aria_hidden="true"),
+                tag(
+                    "div",
+                    _axis(end),
+                    [_row(n, e, end, label) for n, e in effects.items()],
+                    class_="dots",
+                    aria_hidden="true",
+                ),
             ),
             tag(
                 "details",
@@ -70,8 +75,7 @@ def _caption(removal: Removal, effect: Effect) -> Html:
     least = 1 / (1 + draws)
     many = len(removal.directions)
     across = (
-        f"In {beaten} of {many} directions the highest heads did more harm than every random "
-        "draw. "
+        f"In {beaten} of {many} directions the highest heads did more harm than every random draw. "
         if many > 1
         else ""
     )
@@ -96,13 +100,17 @@ def _bars(effect: Effect, k: int, end: float) -> Html:
     items = []
     for mark, words, value, draws in rows:
         points = [tag("u", style=var_style(v=draw / end)) for draw in draws]
-        bar = tag("span", tag("b", class_=mark), points, class_="bar", style=var_style(v=value / end))
+        bar = tag(
+            "span", tag("b", class_=mark), points, class_="bar", style=var_style(v=value / end)
+        )
         items.append(tag("div", tag("dt", words), tag("dd", bar, tag("span", fixed(value, 1)))))
     return tag("dl", items, class_="bars")
 
 
 def _row(name: str, effect: Effect, end: float, directions: int) -> Html:
-    span = var_style(a=min(effect.top, effect.baseline) / end, z=max(effect.top, effect.baseline) / end)
+    span = var_style(
+        a=min(effect.top, effect.baseline) / end, z=max(effect.top, effect.baseline) / end
+    )
     marks = [
         tag("b", style=span),
         [tag("u", style=var_style(v=draw / end)) for draw in effect.random],
@@ -123,8 +131,13 @@ def _axis(end: float) -> Html:
     ticks = [
         tag("span", tick, style=var_style(v=tick / end)) for tick in range(0, int(end) + 1, step)
     ]
-    return tag("div", tag("span", "chrF++", class_="name"), tag("span", ticks, class_="track"),
-               tag("span", "change", class_="change"), class_="row axis")
+    return tag(
+        "div",
+        tag("span", "chrF++", class_="name"),
+        tag("span", ticks, class_="track"),
+        tag("span", "change", class_="change"),
+        class_="row axis",
+    )
 
 
 def _key() -> Html:
@@ -148,7 +161,7 @@ def _numbers(removal: Removal, effects: dict[str, Effect], directions: int) -> H
     rows = [
         (
             direction_label(name, directions),
-            removal.sentences.get(name) or sum(removal.sentences.values()),
+            str(removal.sentences.get(name) or sum(removal.sentences.values())),
             fixed(effect.baseline, 2),
             fixed(effect.top, 2),
             fixed(effect.random_mean, 2),
@@ -164,8 +177,13 @@ def _heads(removal: Removal) -> Html:
     return tag(
         "details",
         tag("summary", f"The {count(removal.k, 'head')} that were removed"),
-        tag("p", "Highest, ready to be given to ", tag("code", "--heads"), ": ",
-            tag("code", ",".join(removal.heads), class_="heads")),
+        tag(
+            "p",
+            "Highest, ready to be given to ",
+            tag("code", "--heads"),
+            ": ",
+            tag("code", ",".join(removal.heads), class_="heads"),
+        ),
         tag("p", "Random draws:"),
         tag("ol", draws, start=0),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headscope.report.html import Html, join, tag
@@ -84,10 +84,12 @@ def _found(record: AtlasRecord) -> Html:
     where = ""
     if len(aligned):
         layers = [one.layer for one in aligned]
-        most = max(sorted(set(layers)), key=layers.count)
-        only = len(set(layers)) == 1
-        where = f" They lie in {'layer' if only else 'layers'} {ranges(layers)}" + (
-            "." if only else f", most of them ({layers.count(most)}) in layer {most}."
+        most = max(map(layers.count, layers))
+        fullest = {layer for layer in layers if layers.count(layer) == most}
+        where = f" They lie in {_layers(layers)}" + (
+            f", most of them in {_layers(fullest)} ({most}{' each' if len(fullest) > 1 else ''})."
+            if fullest != set(layers)
+            else "."
         )
     above = record.counts_above_chance.get(record.main)
     beyond = (
@@ -101,7 +103,9 @@ def _found(record: AtlasRecord) -> Html:
         if entry["low"] is None
         else f" (95 % interval {fixed(entry['low'], 2)} to {fixed(entry['high'], 2)})"
     )
-    chance = "" if entry.get("chance") is None else f", against {fixed(entry['chance'], 2)} by chance"
+    chance = (
+        "" if entry.get("chance") is None else f", against {fixed(entry['chance'], 2)} by chance"
+    )
     return join(
         tag(
             "strong",
@@ -113,6 +117,11 @@ def _found(record: AtlasRecord) -> Html:
         f"{percent(record.threshold)} of the tokens, the source word that the token translates."
         f"{where}{beyond} The strongest is head {head}: {fixed(score, 2)}{interval}{chance}.",
     )
+
+
+def _layers(numbers: Iterable[int]) -> str:
+    known = set(numbers)
+    return f"{'layer' if len(known) == 1 else 'layers'}\u00a0{ranges(known)}"
 
 
 def _removed(record: AtlasRecord) -> Html | None:
@@ -137,11 +146,12 @@ def _shared(record: AtlasRecord) -> Html | None:
     chance = sum(pair.expected_exact for pair in pairs) / len(pairs)
     lowest = min(pairs, key=lambda pair: pair.jaccard)
     verb = "share" if mean > 2 * chance else "hardly share"
+    average = f", mean of {len(pairs)} pairs" if len(pairs) > 1 else ""
+    least = f", at the least by {fixed(lowest.jaccard, 2)}" if len(pairs) > 1 else ""
     return join(
         f"The directions {verb} their heads: two top-{record.top_k} sets overlap by "
-        f"{fixed(mean, 2)} (Jaccard, mean of {count(len(pairs), 'pair')}; {fixed(chance, 2)} "
-        f"would be chance), at the least by {fixed(lowest.jaccard, 2)} "
-        f"(p {p_value(lowest.p_value)}).",
+        f"{fixed(mean, 2)} (Jaccard{average}; {fixed(chance, 2)} would be chance){least} "
+        f"(p\u00a0{p_value(lowest.p_value)}).",
     )
 
 

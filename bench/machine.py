@@ -1,0 +1,57 @@
+"""What a benchmark ran on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headscope.heads.store import installed_version
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the figures were measured on; ``load_before`` tells who else was busy."""
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in _text(Path("/proc/cpuinfo")).splitlines()
+        if line.startswith("model name")
+    ]
+    gpu = None
+    if device.startswith("cuda"):
+        found = torch.cuda.get_device_properties(torch.device(device))
+        gpu = {"name": found.name, "bytes": found.total_memory, "cuda": torch.version.cuda}
+    usable = getattr(os, "sched_getaffinity", None)
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(usable(0)) if usable else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load_before": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "gpu": gpu,
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "headscope": installed_version(),
+        "commit": _git("rev-parse", "HEAD"),
+        "changed_since_commit": bool(_git("status", "--porcelain", "--", ":/src")),
+    }
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _git(*words: str) -> str | None:
+    """What git says of this checkout; None where there is none."""
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

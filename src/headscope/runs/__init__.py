@@ -1,0 +1,23 @@
+"""Run folders: configuration and its hash, provenance, partial and final results.
+
+A run is keyed by what it computes: the command, every field of its configuration, the content of
+its inputs and the version of headscope. Its completion marker is written last.
+"""
+
+from headscope.runs.digests import file_digest, folder_digest
+from headscope.runs.folder import Run, open_run
+from headscope.runs.plain import dump_json, plain
+from headscope.runs.provenance import collect_provenance
+from headscope.runs.signature import Signature, configuration
+
+__all__ = [
+    "Run",
+    "Signature",
+    "collect_provenance",
+    "configuration",
+    "dump_json",
+    "file_digest",
+    "folder_digest",
+    "open_run",
+    "plain",
+]

@@ -1,0 +1,262 @@
+"""A run folder: opened by configuration, resumed where it stopped, finished once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.heads.store import write_bytes
+from headscope.runs import parts
+from headscope.runs.digests import file_digest
+from headscope.runs.plain import dump_json, dump_jsonl
+from headscope.runs.provenance import collect_provenance, now
+from headscope.runs.signature import Signature
+
+__all__ = ["Run", "open_run"]
+
+RUN, DONE, RESULT, PROVENANCE, LOCK = (
+    "run.json",
+    "DONE.json",
+    "result.json",
+    "provenance.json",
+    ".lock",
+)
+FORMAT = 1
+
+
+@dataclass(eq=False)
+class Run:
+    """One run folder, held by this process until `finish` or `close` (or the end of `with`)."""
+
+    path: Path
+    key: Signature
+    provenance: dict[str, Any]
+    _lock: int | None = field(default=None, repr=False)
+
+    @property
+    def hash(self) -> str:
+        """12 hexadecimal digits that stand for command, configuration, inputs and version."""
+        return self.key.hash
+
+    @property
+    def signature(self) -> str:
+        """Such as `headscope-0.1.0|find translation-score|0f3a…`."""
+        return str(self.key)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its completion marker."""
+        return (self.path / DONE).exists()
+
+    def result(self) -> dict[str, Any]:
+        """The stored result of a finished run; InputError if it does not match the marker."""
+        file = self.path / RESULT
+        if not self.finished:
+            raise RuntimeError(f"{self.path}: this run is not finished and has no result yet")
+        done = _read_object(self.path / DONE)
+        if done.get("hash") != self.hash or done.get("result") != file_digest(file):
+            raise InputError(
+                f"{file}: is not the result that {DONE} stands for; "
+                f"delete {DONE} and run the same command again"
+            )
+        return _read_object(file)
+
+    def part(self, name: str) -> Path:
+        """A path under `parts/` for partial results of the caller's own making."""
+        path = self._inside(f"parts/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def append_part(self, name: str, key: str, record: Any) -> None:
+        """Add the JSON record of one finished batch to the part `name`."""
+        self._writable()
+        parts.append_record(self.part(f"{name}.jsonl"), key, record)
+
+    def read_part(self, name: str) -> dict[str, Any]:
+        """The records of the part `name` by key, in the order added; empty if there are none."""
+        return parts.read_records(self.part(f"{name}.jsonl"))
+
+    def append_tensors(self, name: str, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Add the arrays of one finished batch to the part `name`."""
+        self._writable()
+        parts.write_shard(self.part(name), key, tensors)
+
+    def read_tensors(self, name: str) -> dict[str, dict[str, NDArray[Any]]]:
+        """The arrays of the part `name` by key, sorted by key; empty if there are none."""
+        return parts.read_shards(self.part(name))
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write a JSON file into the run, whole or not at all."""
+        return self._write(name, f"{dump_json(value, indent=2)}\n".encode())
+
+    def write_jsonl(self, name: str, rows: Iterable[Any]) -> Path:
+        """Write one JSON text a line into a file of the run, whole or not at all."""
+        return self._write(name, dump_jsonl(rows).encode())
+
+    def write_tensors(self, name: str, tensors: Mapping[str, NDArray[Any]]) -> Path:
+        """Write arrays as a safetensors file of the run, whole or not at all."""
+        from safetensors.numpy import save
+
+        arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
+        return self._write(name, save(arrays))
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write the result, the end of the provenance and, last of all, the completion marker."""
+        self._writable()
+        self.provenance["ended"] = now()
+        self.write_json(PROVENANCE, self.provenance)
+        file = self.write_json(RESULT, result)
+        self.write_json(DONE, {"hash": self.hash, "result": file_digest(file), "ended": now()})
+        self.close()
+
+    def close(self) -> None:
+        """Let other processes have the folder; the run can be opened again and continued."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _write(self, name: str, data: bytes) -> Path:
+        self._writable()
+        path = self._inside(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data)
+        return path
+
+    def _inside(self, name: str) -> Path:
+        path = self.path / name
+        if not path.resolve().is_relative_to(self.path.resolve()):
+            raise ValueError(f"{name!r} is not inside the run folder {self.path}")
+        return path
+
+    def _writable(self) -> None:
+        if self._lock is None:
+            raise RuntimeError(f"{self.path}: this run is finished or closed and is not written to")
+
+
+def open_run(
+    out: str | PathLike[str] | None,
+    command: str,
+    config: Any,
+    inputs: Mapping[str, str],
+    *,
+    provenance: Mapping[str, Any] | None = None,
+) -> Run:
+    """Open the run folder of `command` under `config`, a dataclass or a mapping.
+
+    `inputs` maps names (`data`, `model`) to content hashes; `provenance` adds to what
+    `collect_provenance` finds. `out` defaults to `runs/<command>-<hash>`. An empty or missing
+    folder begins a run; an unfinished run of the same configuration continues, a finished one
+    comes back as `finished`. InputError, with the folder untouched, if it holds a run of another
+    configuration or other files, or if another process is working in it.
+    """
+    key = Signature.of(command, config, inputs)
+    folder = Path(out) if out is not None else Path("runs") / f"{_slug(command)}-{key.hash}"
+    _check_folder(folder, key)
+    known = collect_provenance(**{"inputs": key.inputs, **(provenance or {})})
+    if (folder / DONE).exists():
+        return Run(folder, key, _read_object(folder / PROVENANCE))
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(folder, key, known, _lock_folder(folder))
+    try:
+        _check_folder(folder, key)  # another process may have begun or finished a run meanwhile
+        if run.finished:
+            run.close()
+            return Run(folder, key, _read_object(folder / PROVENANCE))
+        for left in folder.rglob(".tmp-*"):  # by a process killed while it wrote
+            left.unlink()
+        earlier = _read_object(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
+        run.provenance = {**known, "started": [*earlier.get("started", []), now()]}
+        run.write_json(PROVENANCE, run.provenance)
+        stored = {"format": FORMAT, "hash": key.hash, "signature": str(key), **key.as_dict()}
+        run.write_json(RUN, stored)
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+def _check_folder(folder: Path, key: Signature) -> None:
+    """InputError unless a run with this key may be begun or continued in the folder."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is a file; name a folder for the run")
+    if (folder / RUN).exists():
+        stored = _read_object(folder / RUN)
+        if stored.get("hash") == key.hash:
+            return
+        fields = {name: stored.get(name) for name in key.as_dict()}
+        why = ", ".join(key.differences(fields)) or "it was written in another format"
+        raise InputError(
+            f"{folder}: holds a run of another configuration, which is left untouched: {why}; "
+            "name another folder, or repeat the run that is there"
+        )
+    others = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name not in (LOCK, PROVENANCE) and not path.name.startswith(".tmp-")
+    )
+    if others:
+        raise InputError(
+            f"{folder}: holds other files ({', '.join(others[:3])}) and no run; "
+            "name an empty or new folder"
+        )
+
+
+def _lock_folder(folder: Path) -> int:
+    """Hold the folder's lock; the system releases it when this process ends, however it ends."""
+    import fcntl
+
+    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise InputError(
+            f"{folder}: another process is working on this run; wait for it or name another folder"
+        ) from error
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); delete the run") from error
+    except ValueError as error:
+        raise InputError(f"{path}: is damaged; delete the run and start it again") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: is damaged; delete the run and start it again")
+    return value
+
+
+def _slug(command: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", command).strip("-")

@@ -1,0 +1,65 @@
+"""Strict JSON from the values that a run holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+__all__ = ["dump_json", "plain"]
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON knows it: object, array, string, number, true, false or null.
+
+    Dataclasses and mappings become objects, sequences arrays, sets sorted arrays, numpy numbers
+    and arrays their Python values, paths and enumerations strings; NaN and infinity, which JSON
+    lacks, become null. TypeError for anything else: nothing is written by its `repr`.
+    """
+    match value:
+        case Enum():
+            return plain(value.value)
+        case None | bool() | str():
+            return value
+        case np.generic() | np.ndarray():
+            return plain(value.tolist())
+        case int():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case PurePath():
+            return str(value)
+        case Mapping():
+            return {_key(key): plain(item) for key, item in value.items()}
+        case AbstractSet():
+            return sorted((plain(item) for item in value), key=dump_json)
+        case list() | tuple():
+            return [plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r}")
+
+
+def dump_json(value: Any, indent: int | None = None) -> str:
+    """`plain(value)` as JSON text, numbers unrounded, without a line end."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def dump_jsonl(rows: Iterable[Any]) -> str:
+    """One JSON text a line."""
+    return "".join(f"{dump_json(row)}\n" for row in rows)
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str) and not isinstance(key, Enum):
+        return key
+    if isinstance(key, (int, float, Enum, PurePath)) and not isinstance(key, bool):
+        return str(plain(key))
+    raise TypeError(f"{type(key).__name__} cannot be a name in JSON: {key!r}")

@@ -1,0 +1,97 @@
+"""What a run computes, as a hash and a readable signature."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from headscope.heads.store import installed_version
+from headscope.runs.plain import plain
+
+__all__ = ["Signature", "configuration"]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The command, configuration, inputs and version that together say what a run computes.
+
+    `config` is what `configuration` made; `inputs` maps names to content hashes.
+    """
+
+    command: str
+    config: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    version: str
+
+    @classmethod
+    def of(cls, command: str, config: Any, inputs: Mapping[str, str]) -> Signature:
+        """The signature of `command` under a configuration (a dataclass or a mapping)."""
+        return cls(
+            command, configuration(config), dict(sorted(inputs.items())), installed_version()
+        )
+
+    @property
+    def hash(self) -> str:
+        """12 hexadecimal digits of the SHA-256 over all four fields."""
+        everything = {f.name: getattr(self, f.name) for f in fields(self)}
+        text = json.dumps(everything, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def __str__(self) -> str:
+        return f"headscope-{self.version}|{self.command}|{self.hash}"
+
+    def differences(self, other: Mapping[str, Any]) -> list[str]:
+        """Where `other`, a stored `as_dict`, differs: `decode ('greedy' there, 'reference' here)`."""
+        mine, theirs = _flat(self.as_dict()), _flat(other)
+        return [
+            f"{name} ({theirs.get(name)!r} there, {mine.get(name)!r} here)"
+            for name in sorted(mine.keys() | theirs.keys())
+            if theirs.get(name) != mine.get(name)
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The four fields as a JSON object."""
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def configuration(config: Any) -> dict[str, Any]:
+    """The fields of a configuration that decide what is computed, as a JSON object.
+
+    Every field of a dataclass counts, nested ones included, unless it opts out by
+    `field(metadata={"signature": False})`, as a device, a batch size or an output folder does: it
+    changes where and how fast a result is computed, not which. All entries of a mapping count.
+    """
+    kept = _kept(config)
+    if not isinstance(kept, dict):
+        raise TypeError(f"a configuration is a dataclass or a mapping, not {type(config).__name__}")
+    return kept
+
+
+def _kept(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: _kept(getattr(value, f.name))
+            for f in fields(value)
+            if f.metadata.get("signature", True)
+        }
+    if isinstance(value, Mapping):
+        return {str(plain(key)): _kept(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_kept(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON would write every one of them as null
+    return plain(value)
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        name = str(key) if prefix in ("", "config") else f"{prefix}.{key}"
+        flat |= _flat(item, name)
+    return flat

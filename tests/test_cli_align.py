@@ -1,0 +1,154 @@
+"""`headscope align`: files in, files out, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headscope.data.pairs import PairSource, read_pairs, write_pairs
+from headscope.pocket.sample import sample_pairs
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Ten sentence pairs with links."""
+    file = tmp_path / "pairs.tsv"
+    write_pairs(file, sample_pairs("en-de", "dev", 10, 0).pairs)
+    return file
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """The same sentences without links, under other names of columns."""
+    file = tmp_path / "plain.tsv"
+    rows = [f"{p.source}\t{p.target}" for p in sample_pairs("en-de", "dev", 10, 0).pairs]
+    file.write_text("\n".join(["english\tgerman", *rows]) + "\n")
+    return file
+
+
+def test_links_of_the_data_are_taken_over(command: Command, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "links.tsv"
+    arguments = ("--data", data, "--pair", "en-de", "--out", out, "--json")
+    code, said, err = command("align", *arguments)
+    assert (code, err) == (0, "")
+    told = json.loads(said)
+    links = [pair.links or frozenset() for pair in read_pairs(PairSource(str(data), "en-de")).pairs]
+    assert told["aligner"] == "links"
+    assert (told["pairs"], told["skipped"]) == (10, 0)
+    assert told["links"] == sum(map(len, links))
+    assert told["run"] == str(out)
+    assert out.read_bytes() == data.read_bytes()
+
+
+def test_columns_and_languages_may_be_named(command: Command, plain: Path, tmp_path: Path) -> None:
+    pytest.importorskip("eflomal")
+    out = tmp_path / "links.tsv"
+    code, said, _ = command(
+        "align", "--data", plain, "--extra", plain, "--source-language", "en",
+        "--target-language", "de", "--source-column", "english", "--target-column", "german",
+        "--limit", 6, "--out", out, "--json",
+    )  # fmt: skip
+    assert code == 0
+    told = json.loads(said)
+    assert told["aligner"] == "eflomal"
+    assert told["pairs"] == 6
+    assert told["fitted_on"] == 16
+    assert len(read_pairs(PairSource(str(out), "en-de")).pairs) == 6
+
+
+def test_the_same_command_again_computes_nothing(
+    command: Command, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "links.tsv"
+    arguments = ("align", "--data", data, "--pair", "en-de", "--out", out, "--json")
+    first = json.loads(command(*arguments).out)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("links were computed again")
+
+    monkeypatch.setattr("headscope.data.align.align_words", fail)
+    second = json.loads(command(*arguments).out)
+    del first["seconds"], second["seconds"]
+    assert first == second
+
+
+def test_another_result_is_not_overwritten_unasked(
+    command: Command, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "links.tsv"
+    out.write_text("mine\n")
+    arguments = ("align", "--data", data, "--pair", "en-de", "--out", out)
+    code, said, err = command(*arguments)
+    assert (code, said) == (2, "")
+    assert str(out) in err
+    assert "--overwrite" in err
+    assert out.read_text() == "mine\n"
+    assert command(*arguments, "--overwrite").code == 0
+    assert out.read_bytes() == data.read_bytes()
+    # A result changed by hand is no longer the command's own.
+    out.write_text("mine again\n")
+    assert command(*arguments).code == 2
+    assert out.read_text() == "mine again\n"
+
+
+def test_the_signature_tells_options_and_data_apart(
+    command: Command, data: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.tsv"
+    copy.write_bytes(data.read_bytes())
+
+    def signature(*arguments: object) -> str:
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}.tsv"
+        said = command("align", "--pair", "en-de", *arguments, "--out", out, "--json").out
+        return str(json.loads(said)["signature"])
+
+    assert signature("--data", data) == signature("--data", copy)
+    assert signature("--data", data) != signature("--data", data, "--limit", 5)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"source\ttext\na\tb\n", "line 1 has no column 'target'"),
+        (b"source\ttarget\tlinks\na b\tc\t0-0 1-1\n", "line 2: the link 1-1 lies outside"),
+        (b"source\ttarget\na\tb\nc\t\xff\n", "line 3: byte 3 of the line is not valid UTF-8"),
+        (b"source\ttarget\na\tb\tc\n", "line 2 has 3 cells"),
+    ],
+)
+def test_bad_files_are_named_with_their_line(
+    content: bytes, said: str, command: Command, tmp_path: Path
+) -> None:
+    file, out = tmp_path / "bad.tsv", tmp_path / "links.tsv"
+    file.write_bytes(content)
+    code, printed, err = command("align", "--data", file, "--pair", "en-de", "--out", out)
+    assert (code, printed) == (2, "")
+    assert err.startswith(f"error: {file}")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--pair", "en-german"), "'german'"),
+        ((), "add --pair en-de"),
+        (("--pair", "en-de", "--aligner", "llm"), "add --llm-model NAME"),
+    ],
+)
+def test_bad_options_leave_an_earlier_result(
+    arguments: tuple[str, ...], said: str, command: Command, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "links.tsv"
+    out.write_text("earlier\n")
+    code, _, err = command("align", "--data", data, "--out", out, *arguments)
+    assert code == 2
+    assert said in err
+    assert out.read_text() == "earlier\n"

@@ -1,0 +1,212 @@
+"""The tree of commands, exit codes, and errors as one line on stderr."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import headscope
+from headscope.cli import app as cli
+from headscope.cli import options
+
+COMMON = {"--json"}
+MODEL = {"--revision", "--device", "--dtype", "--device-map"}
+PAIRS = {
+    "--data",
+    "--pair",
+    "--source-language",
+    "--target-language",
+    "--source-column",
+    "--target-column",
+    "--links-column",
+    "--split",
+    "--limit",
+}
+SCORE = {
+    "--decode",
+    "--scope",
+    "--query",
+    "--average",
+    "--aligner",
+    "--threshold",
+    "--template",
+    "--max-new-tokens",
+    "--batch-tokens",
+    "--seed",
+}
+FLAGS = {
+    "atlas": COMMON | MODEL | PAIRS | SCORE | {"--out", "--k", "--draws"},
+    "find translation-score": COMMON | MODEL | PAIRS | SCORE | {"--out", "--model"},
+    "align": COMMON | PAIRS | {"--out", "--aligner", "--llm-model", "--base-url", "--extra"},
+    "report": COMMON | {"--out"},
+    "check": COMMON | MODEL,
+    "architectures": COMMON | {"--out"},
+    "pocket sample": COMMON | {"--pair", "--split", "--n", "--seed", "--out", "--list"},
+    "pocket train": COMMON | {"--out", "--steps", "--device", "--seed", "--stop-after"},
+}
+
+
+def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its path, such as "pocket sample"."""
+    group = group or get_command(cli.app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+@pytest.mark.parametrize("path", sorted(FLAGS))
+def test_a_command_has_its_agreed_flags(path: str) -> None:
+    command = dict(commands())[path]
+    there = {flag for parameter in command.params for flag in parameter.opts}
+    assert FLAGS[path] <= there
+
+
+def test_every_command_is_agreed_on() -> None:
+    assert set(dict(commands())) == set(FLAGS)
+
+
+def test_where_values_are_listed_the_first_is_the_default() -> None:
+    # A check compares kernels, which round alike in float32 alone.
+    others = {("check", "--dtype"), ("pocket sample", "--split")}
+    for path, command in commands():
+        for parameter in command.params:
+            choices = parameter.type_descriptor.choices
+            if choices and (path, parameter.opts[0]) not in others:
+                assert parameter.default in (None, choices[0]), (path, parameter.opts)
+
+
+def test_a_flag_means_the_same_in_every_command() -> None:
+    """Commands take the shared types of `options`; those with a type of their own are few."""
+    own = {"--split", "--out", "--device", "--k", "--n", "--list", "--steps", "--stop-after"}
+    own |= {"--extra", "--cache", "--overwrite", "--check", "--pair", "--data", "RUN...", "--help"}
+    shared = {id(value) for value in vars(options).values()}
+    assert shared
+    helps: dict[str, set[str]] = {}
+    for _, command in commands():
+        for parameter in command.params:
+            helps.setdefault(parameter.opts[0], set()).add(getattr(parameter, "help", ""))
+    assert {flag for flag, texts in helps.items() if len(texts) > 1} <= own
+
+
+@pytest.mark.parametrize("path", ["", *sorted(FLAGS), "find", "pocket"])
+def test_help_is_there(path: str, command: Callable[..., Any]) -> None:
+    said = command(*path.split(), "--help")
+    assert said.code == 0
+    assert "Usage: headscope" in said.out
+    assert said.err == ""
+
+
+def test_the_command_alone_shows_its_help(command: Callable[..., Any]) -> None:
+    assert command() == command("--help")
+
+
+def test_the_version_is_told(command: Callable[..., Any]) -> None:
+    assert command("--version") == (0, f"headscope {headscope.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["algn"], "No such command 'algn'. Did you mean 'align'?"),
+        (["find"], "Missing command"),
+        (["align"], "Missing option '--data'"),
+        (["align", "--dta", "x"], "No such option: --dta"),
+        (["align", "--data"], "Option '--data' requires an argument"),
+        (["align", "--data", "x", "--aligner", "best"], "'best' is not one of 'links', 'eflomal'"),
+        (["pocket", "sample", "--n", "0"], "'--n'"),
+        (["pocket", "sample", "--n", "many"], "'--n'"),
+        (["pocket", "sample", "--pair", "en-fr"], "no direction 'en-fr'"),
+        (["pocket", "sample", "--pair", "en-xx9"], "unknown language code 'xx9'"),
+        (["pocket", "sample"], "add --pair en-de"),
+        (["report", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_code_2_and_one_line(
+    arguments: list[str], said: str, command: Callable[..., Any]
+) -> None:
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert "Value error" not in err
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let every sample of the pocket world raise an error."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("headscope.pocket.sample.sample_pairs", fail)
+
+
+def test_an_interrupted_command_says_how_to_go_on(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced(monkeypatch, KeyboardInterrupt())
+    code, out, err = command("pocket", "sample", "--pair", "en-de")
+    assert (code, out) == (130, "")
+    assert err == (
+        "error: interrupted; run the same command again and it goes on where it stopped\n"
+    )
+
+
+def test_a_place_that_cannot_be_written_is_bad_input(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "sample.tsv"
+    code, _, err = command("pocket", "sample", "--pair", "en-de", "--n", 1, "--out", out)
+    assert code == 2
+    assert str(tmp_path / "file") in err
+    assert err.count("\n") == 1
+
+
+def test_an_error_of_its_own_is_not_hidden(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        command("pocket", "sample", "--pair", "en-de")
+
+
+def headscope_process(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headscope", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+
+
+def test_as_a_process_an_error_is_code_2_and_one_unwrapped_line(tmp_path: Path) -> None:
+    name = "a-long-name-" * 15 + ".tsv"
+    done = headscope_process("align", "--data", name, "--pair", "en-de", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {name} does not exist; check the path\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_as_a_process_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
+    arguments = ("pocket", "sample", "--pair", "tr-ru", "--n", "2", "--out", "s.tsv", "--json")
+    done = headscope_process(*arguments, folder=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["run"] == "s.tsv"
+    assert done.stderr == ""
+
+
+def test_commands_are_documented() -> None:
+    for path, command in commands():
+        assert inspect.getdoc(command.callback), path

@@ -1,0 +1,75 @@
+"""What commands print, and where."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.cli import output
+
+
+@given(st.text())
+def test_a_message_is_one_line_that_cannot_steer_a_terminal(text: str) -> None:
+    line = output.one_line(text)
+    assert len(line.splitlines()) <= 1
+    assert line.isprintable()
+
+
+@given(st.text(alphabet=st.characters(categories=("L", "N", "P"))))
+def test_a_printable_line_stays_as_it_is(text: str) -> None:
+    assert output.one_line(text) == text
+
+
+def test_json_is_one_object_with_unrounded_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    output.emit({"score": 0.1 + 0.2, "name": "Größe", "low": float("nan")}, True, "not this")
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"score": 0.30000000000000004, "name": "Größe", "low": None}
+    assert out.count("\n") == 1
+
+
+def test_text_is_printed_unless_json_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    output.emit({"score": 1}, False, "a long line " * 40)
+    assert capsys.readouterr().out == "a long line " * 40 + "\n"
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    with output.progress() as update:
+        for done in range(51):
+            update("scoring [1/2]", done, 200)
+            now[0] += 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    # After 30 seconds 30 of 200 are done, one a second.
+    assert said.err == "scoring [1/2]: 30 of 200 (1.0/s, 170 s left)\n"
+
+
+def test_work_of_an_earlier_run_does_not_count_for_the_rate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    with output.progress() as update:
+        update("scoring", 900, 1000)
+        now[0] += 40
+        update("scoring", 910, 1000)
+    assert capsys.readouterr().err == "scoring: 910 of 1000 (0.2/s, 360 s left)\n"
+
+
+def test_on_a_terminal_progress_writes_to_stderr_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with output.progress() as update:
+        update("scoring [1/2]", 1, 2)
+        update("removing", 1, 4)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "scoring [1/2]" in said.err
+    assert "removing" in said.err

@@ -1,0 +1,286 @@
+"""Greedy decoding: peaks recorded while the model writes, without a second pass."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import find_helpers
+from headscope.data.pairs import PairFile
+from headscope.errors import InputError, MissingExtra
+from headscope.find import TranslationScore, translation_score
+from headscope.find.capture import capture_greedy
+from headscope.find.decoding import prompts_of
+from headscope.find.hits import similar_sentences
+from headscope.find.tokens import encode, within
+from headscope.lm.generation import GenerateConfig, generate
+from headscope.lm.model import LanguageModel
+from headscope.lm.peaks import PeakRequest, capture_way
+from naive_translation_score import naive_translation_score, write
+
+OPTIONS = list(itertools.product(("all", "source"), ("predict", "read")))
+
+
+@pytest.fixture(autouse=True)
+def aligner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that follow from the words, in place of a statistical aligner's, which has no seed."""
+    monkeypatch.setattr(
+        "headscope.data.align.align_eflomal",
+        lambda texts, extra, options: tuple(find_helpers.links_by_rule(*one) for one in texts),
+    )
+    monkeypatch.setattr("headscope.data.align.check_eflomal", lambda: None)
+
+
+@functools.cache
+def _models(name: str) -> tuple[LanguageModel, Any]:
+    """A model and its eager likeness, which end some outputs by an end mark and some by length."""
+    # This seed's models do not say one word over and over.
+    made = [find_helpers.model(name, kind, seed=2) for kind in (None, "eager")]
+    lm = LanguageModel.wrap(made[0], find_helpers.tokenizer("metaspace"), name=name, check=False)
+    prompts, source = masks(lm, sentences())
+    limits = [2 * int(one.sum()) + 32 for one in source]
+    outputs = [one.output_ids for one in generate(lm, prompts, None, limits)]
+    # A token that comes late in the first output, and not in every one, becomes an end mark.
+    latest = sorted(set(outputs[0][:40]), key=outputs[0].index, reverse=True)
+    mark = next(one for one in latest if not all(one in other for other in outputs[1:]))
+    for one in made:
+        one.generation_config.eos_token_id = [2, mark]
+    return LanguageModel.wrap(made[0], lm.tokenizer, name=name, check=False), made[1]
+
+
+def sentences() -> PairFile:
+    return find_helpers.pairs("en-de", 3, seed=3)
+
+
+def masks(lm: LanguageModel, pairs: PairFile) -> tuple[list[str], list[Any]]:
+    prompts = prompts_of(pairs, TranslationScore())
+    found = [within(encode(lm.tokenizer, one.text).spans, *one.source_span) for one in prompts]
+    return [one.text for one in prompts], found
+
+
+@pytest.mark.parametrize("name", find_helpers.MODELS)
+@pytest.mark.parametrize(("scope", "query"), OPTIONS)
+@pytest.mark.parametrize("average", ["macro", "micro"])
+def test_equals_the_naive_twin(
+    name: str, scope: Any, query: Any, average: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin writes token by token without a cache, one sentence at a time."""
+    lm, _ = _models(name)
+    pairs = sentences()
+    config = TranslationScore(
+        decode="greedy", scope=scope, query=query, average=average, batch_tokens=400
+    )
+    ours = translation_score(lm, pairs, config)
+    theirs = _naive(name, scope, query, average, monkeypatch)
+    np.testing.assert_array_equal(ours.statistics["totals"], theirs.totals)
+    np.testing.assert_array_equal(ours.statistics["hits"], theirs.hits)
+    np.testing.assert_allclose(ours.values, theirs.score, rtol=0, atol=1e-6)
+    for part in ("identical", "different", "chance"):
+        np.testing.assert_allclose(ours.extra[part], getattr(theirs, part), rtol=0, atol=1e-6)
+    assert ours.config["units"] == "words" and ours.config["tokens"] > 20
+
+
+def _naive(name: str, scope: Any, query: Any, average: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    lm, eager = _models(name)
+    monkeypatch.setattr("naive_translation_score.write", functools.partial(_written, name))
+    pairs = sentences().pairs
+    options = {"decode": "greedy", "scope": scope, "query": query, "average": average}
+
+    def score(others: Any) -> Any:
+        return naive_translation_score(
+            eager,
+            lm.tokenizer,
+            pairs,
+            "English",
+            "German",
+            aligner=find_helpers.links_by_rule,
+            others=others,
+            **options,
+        )
+
+    said = score(None).sentences
+    drawn = similar_sentences([(len(s.source_words), len(s.target_words)) for s in said], 20, 0)
+    return score([[said[other].links for other in others] for others in drawn])
+
+
+_WRITTEN: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+
+def _written(name: str, eager: Any, tokenizer: Any, ids: list[int], limit: int) -> Any:
+    """What the twin writes, which is slow and the same under all options, is kept."""
+    key = name, tuple(ids)
+    if key not in _WRITTEN:
+        _WRITTEN[key] = write(eager, tokenizer, ids, limit)
+    return _WRITTEN[key]
+
+
+def test_the_outputs_end_in_several_ways() -> None:
+    """What the twin is compared on holds ends of text as well as ends by length."""
+    for name in find_helpers.MODELS:
+        lm, _ = _models(name)
+        prompts, source = masks(lm, sentences())
+        limits = [2 * int(one.sum()) + 32 for one in source]
+        outputs = generate(lm, prompts, None, limits)
+        assert {one.stop for one in outputs} == {"eos", "length"}
+        assert len(outputs[0].output_ids) > 10
+
+
+@contextmanager
+def counted(model: Any) -> Iterator[list[int]]:
+    """The lengths of the inputs of a model's forward calls."""
+    calls: list[int] = []
+    handle = model.register_forward_pre_hook(
+        lambda module, args, kwargs: calls.append((kwargs.get("input_ids", *args)).shape[1]),
+        with_kwargs=True,
+    )
+    try:
+        yield calls
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("name", find_helpers.MODELS)
+@pytest.mark.parametrize("batch_tokens", [1, 100_000])
+def test_capture_takes_no_pass_of_its_own(name: str, batch_tokens: int) -> None:
+    """As many forward calls, of the same lengths, and the same outputs as plain generation."""
+    lm, _ = _models(name)
+    prompts, source = masks(lm, sentences())
+    limits = [2 * int(one.sum()) + 32 for one in source]
+    with counted(lm.model) as plain:
+        outputs = generate(lm, prompts, GenerateConfig(batch_tokens=batch_tokens), limits)
+    config = TranslationScore(decode="greedy", batch_tokens=batch_tokens)
+    with counted(lm.model) as watched:
+        captured = capture_greedy(lm, prompts, source, None, config)
+    assert watched == plain and len(plain) > 30
+    assert [one.output_ids for one in captured] == [one.output_ids for one in outputs]
+    for one in captured:
+        assert one.peaks.shape == (len(one.output_ids), *lm.geometry.shape)
+
+
+@pytest.mark.parametrize("name", find_helpers.MODELS)
+@pytest.mark.parametrize("query", ["predict", "read"])
+def test_peaks_are_those_of_one_pass_over_prompt_and_output(name: str, query: Any) -> None:
+    lm, _ = _models(name)
+    prompts, source = masks(lm, sentences())
+    config = TranslationScore(decode="greedy", query=query)
+    captured = capture_greedy(lm, prompts, source, None, config)
+    for prompt, one in zip(prompts, captured, strict=True):
+        ids = [*lm.encode(prompt), *one.output_ids]
+        with torch.no_grad(), lm.attention_peaks(PeakRequest("all")) as peaks:
+            lm.model(input_ids=torch.tensor([ids]))
+        first = len(ids) - len(one.output_ids) - (query == "predict")
+        whole = peaks.keys.numpy()[first : first + len(one.peaks)]
+        np.testing.assert_array_equal(one.peaks, whole)
+
+
+@pytest.mark.parametrize("query", ["predict", "read"])
+@pytest.mark.parametrize("name", find_helpers.MODELS)
+def test_batches_change_nothing(name: str, query: Any) -> None:
+    """A row that has ended goes on being fed while others of its batch do; that must not show."""
+    lm, _ = _models(name)
+    pairs = sentences()
+    config = {"decode": "greedy", "query": query}
+    alone, together = (
+        translation_score(lm, pairs, TranslationScore(**config, batch_tokens=tokens))
+        for tokens in (1, 100_000)
+    )
+    for statistic, array in alone.statistics.items():
+        np.testing.assert_array_equal(array, together.statistics[statistic])
+
+
+def test_the_limit_is_kept() -> None:
+    lm, _ = _models("qwen3")
+    pairs = find_helpers.pairs("en-de", 3)
+    prompts, source = masks(lm, pairs)
+    for limit in (None, 5):
+        config = TranslationScore(decode="greedy", max_new_tokens=limit)
+        captured = capture_greedy(lm, prompts, source, None, config)
+        most = [limit or 2 * int(one.sum()) + 32 for one in source]
+        assert all(len(one.output_ids) <= m for one, m in zip(captured, most, strict=True))
+        assert any(len(one.output_ids) == m for one, m in zip(captured, most, strict=True))
+
+
+def test_empty_outputs_are_left_out() -> None:
+    """A model that ends every text at once, but for one sentence's."""
+    lm, _ = _models("qwen3")
+    pairs = find_helpers.pairs("en-de", 3)
+    wanted = lm.encode(prompts_of(pairs, TranslationScore())[0].text)
+    end = lm.eos_token_ids[0]
+
+    def silence(module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        ids = kwargs["input_ids"]
+        if ids.shape[1] > 1:
+            for row, one in enumerate(ids.tolist()):
+                output.logits[row, -1, end] = -1e9 if one[-len(wanted) :] == wanted else 1e9
+        return output
+
+    handle = lm.model.register_forward_hook(silence, with_kwargs=True)
+    try:
+        scores = translation_score(lm, pairs, TranslationScore(decode="greedy"))
+    finally:
+        handle.remove()
+    assert (scores.config["left_out"], scores.config["examples"]) == (2, 1)
+
+
+def test_links_of_the_data_do_not_cover_the_models_own_output() -> None:
+    lm, _ = _models("qwen3")
+    config = TranslationScore(decode="greedy", aligner="links")
+    with pytest.raises(InputError, match="use --aligner eflomal or llm, or --decode reference"):
+        translation_score(lm, sentences(), config)
+
+
+def test_a_missing_aligner_is_told_before_anything_is_generated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing() -> None:
+        raise MissingExtra("statistical word alignment needs eflomal")
+
+    monkeypatch.setattr("headscope.data.align.check_eflomal", missing)
+    lm, _ = _models("qwen3")
+    with counted(lm.model) as calls, pytest.raises(MissingExtra, match="eflomal"):
+        translation_score(lm, find_helpers.pairs("en-de", 2), TranslationScore(decode="greedy"))
+    assert calls == []
+
+
+@pytest.mark.parametrize("query", ["predict", "read"])
+@pytest.mark.parametrize("text", ["Der müde Hund, 17.\nUnd mehr", "\n\nDie Frau", " Ö\n\n"])
+def test_an_output_ends_at_the_first_newline_after_text(text: str, query: Any) -> None:
+    """Both models are made to say the same text, token by token."""
+    pairs = find_helpers.pairs("de-en", 1)
+    tokenizer = find_helpers.tokenizer("bytes")
+    prompt = prompts_of(pairs, TranslationScore())[0].text
+    start = len(tokenizer(prompt)["input_ids"])
+    said = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+
+    def speak(module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        places = kwargs.get("position_ids")
+        length = args[0].shape[1] if places is None else int(places.max()) + 1
+        output.logits[:, -1, said[length - start]] = 1e9
+        return output
+
+    models = [find_helpers.model("qwen3", kind) for kind in (None, "eager")]
+    lm = LanguageModel.wrap(models[0], tokenizer, check=False)
+    capture_way(lm)  # found out once, by a forward pass that has nothing to say
+    for one in models:
+        one.register_forward_hook(speak, with_kwargs=True)
+    ours = translation_score(lm, pairs, TranslationScore(decode="greedy", query=query))
+    theirs = naive_translation_score(
+        models[1],
+        tokenizer,
+        pairs.pairs,
+        "German",
+        "English",
+        decode="greedy",
+        query=query,
+        aligner=find_helpers.links_by_rule,
+    )
+    assert theirs.sentences[0].output.strip() == text.strip().split("\n")[0]
+    np.testing.assert_array_equal(ours.statistics["totals"], theirs.totals)
+    np.testing.assert_array_equal(ours.statistics["hits"], theirs.hits)

@@ -1,0 +1,306 @@
+"""Translation Score: equal to a naive twin on several architectures, and the laws it obeys."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import find_helpers
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.prompts import Template
+from headscope.errors import InputError
+from headscope.find import TranslationScore, translation_score
+from headscope.find.hits import similar_sentences
+from headscope.heads import HeadScores
+from headscope.lm.model import LanguageModel
+from naive_translation_score import Naive, naive_translation_score
+
+ENGLISH = {"en": "English", "de": "German", "ru": "Russian", "tr": "Turkish", "es": "Spanish"}
+OPTIONS = list(
+    itertools.product(("all", "source"), ("predict", "read"), ("macro", "micro"), (False, True))
+)
+
+
+def borrowed(pairs: PairFile, config: TranslationScore) -> list[list[Any]]:
+    """The links each sentence borrows: which ones is free, so the choice is taken from the code."""
+    lengths = [(len(p.source.split()), len(p.target.split())) for p in pairs.pairs]
+    drawn = similar_sentences(lengths, config.chance_draws, config.seed)
+    return [[pairs.pairs[other].links for other in others] for others in drawn]
+
+
+def naive(eager: Any, tokenizer: Any, pairs: PairFile, config: TranslationScore) -> Naive:
+    return naive_translation_score(
+        eager,
+        tokenizer,
+        pairs.pairs,
+        ENGLISH[pairs.source_language],
+        ENGLISH[pairs.target_language],
+        template=config.template.text,
+        scope=config.scope,
+        query=config.query,
+        average=config.average,
+        skip_identical=config.skip_identical,
+        others=borrowed(pairs, config),
+    )
+
+
+def assert_same(ours: HeadScores, theirs: Naive) -> None:
+    np.testing.assert_array_equal(ours.statistics["totals"], theirs.totals)
+    np.testing.assert_array_equal(ours.statistics["hits"], theirs.hits)
+    np.testing.assert_array_equal(ours.statistics["identical_totals"], theirs.identical_totals)
+    np.testing.assert_array_equal(ours.statistics["identical_hits"], theirs.identical_hits)
+    for mine, other in (
+        (ours.values, theirs.score),
+        (ours.extra["identical"], theirs.identical),
+        (ours.extra["different"], theirs.different),
+        (ours.extra["chance"], theirs.chance),
+    ):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-6)
+    assert ours.config["left_out"] == theirs.left_out
+    assert ours.config["examples"] == len(theirs.totals) - theirs.left_out
+    assert ours.config["tokens"] == theirs.totals.sum()
+
+
+def with_copies(pairs: PairFile) -> PairFile:
+    """The same with a name copied in one sentence, and one sentence without links."""
+    first, second, *rest = pairs.pairs
+    size = len(first.source.split()), len(first.target.split())
+    copied = SentencePair(
+        first.id,
+        f"{first.source} Qaro 17",
+        f"{first.target} Qaro 17",
+        (first.links or frozenset()) | {size, (size[0] + 1, size[1] + 1)},
+        first.line,
+    )
+    bare = dataclasses.replace(second, links=frozenset())
+    return dataclasses.replace(pairs, pairs=(copied, bare, *rest))
+
+
+@functools.cache
+def sentences(direction: str) -> PairFile:
+    return with_copies(find_helpers.pairs(direction, 5, seed=len(direction)))
+
+
+@pytest.mark.parametrize("name", find_helpers.MODELS)
+@pytest.mark.parametrize(("scope", "query", "average", "skip"), OPTIONS)
+def test_equals_the_naive_twin(name: str, scope: Any, query: Any, average: Any, skip: bool) -> None:
+    """Every combination of options, on four architectures, a direction for each."""
+    lm, eager = _models(name)
+    directions = ("en-de", "de-tr", "ru-en", "tr-ru")
+    pairs = sentences(directions[list(find_helpers.MODELS).index(name)])
+    config = TranslationScore(
+        scope=scope, query=query, average=average, skip_identical=skip, batch_tokens=300
+    )
+    assert_same(translation_score(lm, pairs, config), naive(eager, lm.tokenizer, pairs, config))
+
+
+@functools.cache
+def _models(name: str, kind: str = "bytes") -> tuple[LanguageModel, Any]:
+    return find_helpers.wrapped(name, kind), find_helpers.model(name, "eager")
+
+
+@pytest.mark.parametrize("kind", ["metaspace", "wordpiece"])
+def test_equals_the_naive_twin_under_other_tokenizers_and_templates(kind: str) -> None:
+    lm, eager = _models("pocket-like", kind)
+    template = Template("{target_language} for «{source}» ({source_language}):")
+    config = TranslationScore(template=template)
+    pairs = sentences("ru-en")
+    assert_same(translation_score(lm, pairs, config), naive(eager, lm.tokenizer, pairs, config))
+
+
+def test_the_bundled_model_equals_the_naive_twin() -> None:
+    from transformers import AutoModelForCausalLM
+
+    from headscope.lm import load
+    from headscope.pocket import weights
+
+    try:
+        folder = weights.path()
+    except InputError:
+        pytest.skip("the weights of the bundled model are not in this copy")
+    lm = load(folder)
+    eager = AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", dtype="float32"
+    ).eval()
+    for direction, scope in (("en-de", "all"), ("ru-en", "source")):
+        pairs = find_helpers.pairs(direction, 6, seed=1)
+        config = TranslationScore(scope=scope)
+        assert_same(translation_score(lm, pairs, config), naive(eager, lm.tokenizer, pairs, config))
+
+
+@pytest.mark.parametrize("name", find_helpers.MODELS)
+def test_batches_and_left_padding_change_nothing(name: str) -> None:
+    """Alone (no padding), a few together, all in one batch."""
+    lm, _ = _models(name)
+    pairs = find_helpers.pairs("en-de", 9, seed=2)
+    results = [
+        translation_score(lm, pairs, TranslationScore(batch_tokens=tokens))
+        for tokens in (1, 200, 100_000)
+    ]
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0].values, other.values)
+        for statistic, array in results[0].statistics.items():
+            np.testing.assert_array_equal(array, other.statistics[statistic])
+
+
+def everything_linked(pairs: PairFile) -> PairFile:
+    return dataclasses.replace(
+        pairs,
+        pairs=tuple(
+            dataclasses.replace(
+                pair,
+                links=frozenset(
+                    itertools.product(
+                        range(len(pair.source.split())), range(len(pair.target.split()))
+                    )
+                ),
+            )
+            for pair in pairs.pairs
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", ["pocket-like", "gpt2"])
+def test_with_every_word_linked_a_source_peak_always_hits(name: str) -> None:
+    """Models without a window, whose heads always see the source."""
+    lm, _ = _models(name)
+    pairs = everything_linked(find_helpers.pairs("en-de", 5))
+    scores = translation_score(lm, pairs, TranslationScore(scope="source"))
+    assert np.all(scores.values == 1)
+    assert np.all(scores.low == 1) and np.all(scores.high == 1)
+    assert scores.classes() == {
+        "token_alignment": lm.geometry.total,
+        "low_activity": 0,
+        "inactive": 0,
+    }
+
+
+def test_scores_are_shares_of_hits() -> None:
+    lm, _ = _models("qwen3")
+    pairs = sentences("en-de")
+    scores = translation_score(lm, pairs)
+    stats = scores.statistics
+    assert np.all((scores.values >= 0) & (scores.values <= 1))
+    assert scores.values.max() > 0  # some head hits something, so the bounds say something
+    assert np.all(stats["hits"] <= stats["totals"][:, None, None])
+    assert np.all(stats["identical_hits"] <= stats["hits"])
+    assert 0 < stats["identical_totals"].sum() < stats["totals"].sum()
+    assert np.all(scores.low <= scores.values) and np.all(scores.values <= scores.high)
+    chance = scores.extra["chance"]
+    assert np.all((chance >= 0) & (chance <= 1))
+    np.testing.assert_array_equal(scores.above_chance().values, scores.values - chance)
+
+
+def test_identical_and_different_tokens_are_the_two_halves() -> None:
+    """Skipping identical ones leaves exactly what `different` counts."""
+    lm, _ = _models("pocket-like")
+    pairs = sentences("en-de")
+    for average in ("macro", "micro"):
+        whole = translation_score(lm, pairs, TranslationScore(average=average))
+        rest = translation_score(lm, pairs, TranslationScore(average=average, skip_identical=True))
+        np.testing.assert_array_equal(rest.values, whole.extra["different"])
+        stats = whole.statistics
+        np.testing.assert_array_equal(
+            stats["identical_hits"] + rest.statistics["hits"], stats["hits"]
+        )
+        np.testing.assert_array_equal(
+            stats["identical_totals"] + rest.statistics["totals"], stats["totals"]
+        )
+        assert rest.statistics["identical_totals"].sum() == 0
+
+
+def test_macro_is_micro_where_sentences_count_alike() -> None:
+    lm, _ = _models("qwen3")
+    pair = find_helpers.pairs("en-de", 1).pairs[0]
+    # The same target tokens after different words: as many tokens that count, other hits.
+    others = find_helpers.pairs("en-de", 4, seed=3).pairs
+    same = tuple(
+        SentencePair(str(n), one.source, pair.target, frozenset({(0, 0), (1, 1)}), n)
+        for n, one in enumerate(others, 2)
+    )
+    pairs = PairFile(same, "en", "de", "memory", "0")
+    macro, micro = (
+        translation_score(lm, pairs, TranslationScore(average=a)) for a in ("macro", "micro")
+    )
+    totals = macro.statistics["totals"]
+    assert len(set(totals.tolist())) == 1 and len({p.source for p in same}) == 4
+    np.testing.assert_allclose(macro.values, micro.values, rtol=0, atol=1e-15)
+
+
+def test_sentences_without_linked_tokens_are_left_out_and_counted() -> None:
+    lm, _ = _models("pocket-like")
+    pairs = find_helpers.pairs("en-de", 4)
+    bare = tuple(dataclasses.replace(pair, links=frozenset()) for pair in pairs.pairs)
+    config = TranslationScore(chance_draws=0)
+    alone = translation_score(lm, pairs, config)
+    mixed = dataclasses.replace(pairs, pairs=(bare[1], *pairs.pairs, bare[0]))
+    scores = translation_score(lm, mixed, config)
+    np.testing.assert_array_equal(scores.values, alone.values)
+    assert (scores.config["left_out"], scores.config["examples"]) == (2, 4)
+    with pytest.raises(InputError, match="no target token of"):
+        translation_score(lm, dataclasses.replace(pairs, pairs=bare), config)
+
+
+def test_the_interval_holds_the_score_and_narrows_with_more_sentences() -> None:
+    lm, _ = _models("gpt2")
+    few, many = (translation_score(lm, find_helpers.pairs("en-de", n, seed=5)) for n in (6, 60))
+    for scores in (few, many):
+        assert np.all(scores.low <= scores.values) and np.all(scores.values <= scores.high)
+    assert (many.high - many.low).mean() < (few.high - few.low).mean()
+
+
+def test_the_same_seed_gives_the_same_numbers() -> None:
+    lm, _ = _models("pocket-like")
+    pairs = find_helpers.pairs("en-de", 12)
+    config = TranslationScore(chance_draws=3)
+    one, two = (translation_score(lm, pairs, config) for _ in range(2))
+    assert one == two
+    other = translation_score(lm, pairs, dataclasses.replace(config, seed=1))
+    np.testing.assert_array_equal(one.values, other.values)
+    assert not np.array_equal(one.extra["chance"], other.extra["chance"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"decode": "beam"}, "decode is 'beam'; it must be reference or greedy"),
+        ({"scope": "target"}, "scope is 'target'"),
+        ({"query": "next"}, "query is 'next'"),
+        ({"average": "median"}, "average is 'median'"),
+        ({"chance_draws": -1}, "chance_draws must be 0 or more"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be 1 or more"),
+        ({"batch_tokens": 0}, "must be 1 or more"),
+        ({"level": 1.0}, "level is 1.0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        TranslationScore(**change)
+
+
+@pytest.mark.parametrize("decode", ["reference", "greedy"])
+def test_a_sentence_longer_than_the_context_is_named(
+    decode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headscope.find.translation.choose_aligner", lambda *a: "eflomal")
+    lm = find_helpers.wrapped("gpt2", n_positions=40)
+    pairs = find_helpers.pairs("en-de", 3)
+    with pytest.raises(InputError, match=r"line \d+: has \d+ tokens .* context holds (40|39)"):
+        translation_score(lm, pairs, TranslationScore(decode=decode))
+
+
+def test_settings_with_an_annotator_are_kept_with_the_scores(tmp_path: Any) -> None:
+    """Its cache is a path, which JSON does not know."""
+    from headscope.data.align import LlmAligner
+
+    lm, _ = _models("pocket-like")
+    config = TranslationScore(llm=LlmAligner("some-model", cache=tmp_path))
+    scores = translation_score(lm, find_helpers.pairs("en-de", 2), config)
+    scores.save_pretrained(tmp_path / "scores")
+    assert HeadScores.from_pretrained(tmp_path / "scores") == scores
+    assert scores.config["llm"]["cache"] == str(tmp_path)

@@ -1,0 +1,111 @@
+"""Importing headscope loads nothing heavy and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import headscope
+
+HEAVY = (
+    "accelerate",
+    "datasets",
+    "eflomal",
+    "huggingface_hub",
+    "langcodes",
+    "numpy",
+    "openai",
+    "pyarrow",
+    "rich",
+    "sacrebleu",
+    "safetensors",
+    "sklearn",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "typer",
+)
+
+PROBE = """
+import json, logging, os, random, signal, sys, warnings
+
+def state():
+    return {
+        "environment": dict(os.environ),
+        "handlers": [str(h) for h in logging.getLogger().handlers],
+        "level": logging.getLogger().level,
+        "disabled": logging.root.manager.disable,
+        "filters": [str(f) for f in warnings.filters],
+        "random": str(random.getstate()),
+        "interrupt": str(signal.getsignal(signal.SIGINT)),
+        "hooks": [str(sys.excepthook), str(sys.displayhook)],
+        "folder": os.getcwd(),
+        "path": sys.path,
+    }
+
+before = state()
+IMPORTS
+print(json.dumps({"before": before, "after": state(), "modules": sorted(sys.modules)}))
+"""
+
+
+def after(imports: str) -> dict[str, Any]:
+    """The state of a fresh interpreter before and after some imports, and what it loaded."""
+    code = PROBE.replace("IMPORTS", imports)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return dict(json.loads(done.stdout))
+
+
+def loaded(found: dict[str, Any], packages: tuple[str, ...]) -> list[str]:
+    tops = {name.partition(".")[0] for name in found["modules"]}
+    return [package for package in packages if package in tops]
+
+
+def test_importing_the_package_loads_nothing_heavy_and_changes_nothing() -> None:
+    found = after("import headscope")
+    assert loaded(found, HEAVY) == []
+    assert found["after"] == found["before"]
+    assert [one for one in found["modules"] if one.startswith("headscope.")] == []
+
+
+def test_rooms_without_a_model_load_no_model_library() -> None:
+    found = after(
+        "import headscope.heads, headscope.runs, headscope.data, headscope.data.align, "
+        "headscope.measure, headscope.report, headscope.pocket.sample, headscope.pocket.weights"
+    )
+    assert loaded(found, tuple(one for one in HEAVY if one != "numpy")) == []
+    for state in (found["before"], found["after"]):
+        del state["filters"]  # numpy adds two of its own
+    assert found["after"] == found["before"]
+
+
+def test_the_command_line_loads_its_libraries_only_when_a_command_runs() -> None:
+    found = after("import headscope.cli")
+    assert loaded(found, tuple(one for one in HEAVY if one != "typer")) == []
+    assert found["after"] == found["before"]
+
+
+@pytest.mark.parametrize("name", headscope.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(headscope, name) is not None
+    assert name in dir(headscope)
+
+
+def test_public_names_are_those_of_the_rooms() -> None:
+    from headscope import errors, find, heads, lm
+
+    assert headscope.Head is heads.Head
+    assert headscope.HeadScores is heads.HeadScores
+    assert headscope.InputError is errors.InputError
+    assert headscope.load is lm.load
+    assert headscope.find is find
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'heds'"):
+        _ = headscope.heds

@@ -1,0 +1,253 @@
+"""The report of an atlas: what it says agrees with the run, and bad runs are named."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.heads import Geometry, read_scores
+from headscope.report import write_report
+from headscope.report.record import Effect, Sentence, read_atlas
+from headscope.report.sections.examples import bigram_similarity, chosen
+from headscope.report.sections.removal import verdict
+from report_helpers import DIRECTIONS, write_atlas
+
+PAIR = ("en-de", "de-en")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_atlas(tmp_path_factory.mktemp("atlas") / "run")
+
+
+@pytest.fixture(scope="module")
+def text(run: Path) -> str:
+    """The words of the page, without elements, scripts and styles."""
+    return words_of(write_report(run))
+
+
+def words_of(file: Path) -> str:
+    html = re.sub(r"(?s)<(script|style)\b.*?</\1>", " ", file.read_text(encoding="utf-8"))
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", "", html)))
+
+
+def test_the_report_lies_in_the_run_or_where_it_is_asked_for(run: Path, tmp_path: Path) -> None:
+    assert write_report(run) == run / "report.html"
+    out = tmp_path / "new" / "page.html"
+    assert write_report(run, out) == out
+    assert out.read_bytes() == (run / "report.html").read_bytes()
+
+
+def test_nothing_is_loaded_from_anywhere(run: Path) -> None:
+    html = write_report(run).read_text(encoding="utf-8")
+    assert not re.search(r'(?:src|href)=(?!"#)|url\(|@import|https?://', html)
+    assert "default-src 'none'" in unescape(html)
+
+
+def test_the_summary_says_what_the_run_found(run: Path, text: str) -> None:
+    result = json.loads((run / "result.json").read_bytes())
+    counts, best, removal = result["counts"], result["heads"][0], result["removal"]
+    assert f"{counts['token_alignment']} of the 96 attention heads" in text
+    assert f"{result['counts_above_chance']['token_alignment']} stay above 0.10" in text
+    assert f"strongest is head {best['layer']}.{best['head']}: {best['score']:.2f}" in text
+    baseline, top = removal["baseline"]["chrf"], removal["top"]["chrf"]
+    assert f"goes from {baseline:.1f} to {top:.1f}" in text
+    assert f"goes to {removal['random_mean']['chrf']:.1f}" in text
+    jaccard = sum(pair["jaccard"] for pair in result["overlap"]["pairs"]) / 190
+    assert f"overlap by {jaccard:.2f} (Jaccard, mean of 190 pairs" in text
+
+
+def test_model_data_and_run_are_named(run: Path, text: str) -> None:
+    result = json.loads((run / "result.json").read_bytes())
+    for known in (result["signature"], result["model"]["digest"], "Qwen3ForCausalLM", "float32"):
+        assert known in text
+    assert "6 layers × 16 heads" in text
+    assert "world/tr-ru.tsv" in text
+
+
+def test_the_data_of_the_page_are_the_scores(run: Path) -> None:
+    html = write_report(run).read_text(encoding="utf-8")
+    found = re.search(r'(?s)<script type="application/json" id="data">(.*?)</script>', html)
+    assert found is not None
+    data = json.loads(found[1])
+    scores = read_scores(run)
+    assert list(data["values"]) == ["mean", *DIRECTIONS]
+    for name, values in data["values"].items():
+        expected = [scores[name][head] for head in scores[name].geometry.heads()]
+        assert values["score"] == pytest.approx(expected, abs=5e-5)
+    assert data["values"]["en-ru"]["identical"] == [None] * 96
+
+
+def test_every_section_stands_once_with_a_heading(run: Path) -> None:
+    html = write_report(run).read_text(encoding="utf-8")
+    identifiers = re.findall(r'\sid="([^"]+)"', html)
+    assert len(identifiers) == len(set(identifiers))
+    for name in ("summary", "origin", "heads", "classes", "scores", "overlap", "removal"):
+        assert f'<section id="{name}" aria-labelledby="{name}-title">' in html.replace(
+            'class="box" ', ""
+        )
+    references = re.findall(r'aria-labelledby="([^"]+)"', html)
+    assert set(references) <= set(identifiers)
+
+
+def test_one_direction_has_no_mean_and_no_overlap(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", directions=("en-de",))
+    assert list(read_atlas(run).scores) == ["en-de"]
+    html = write_report(run).read_text(encoding="utf-8")
+    assert 'id="overlap"' not in html
+    assert 'id="direction"' not in html
+    assert 'id="removal"' in html
+
+
+def test_a_run_without_removal_has_no_such_section(tmp_path: Path) -> None:
+    html = write_report(write_atlas(tmp_path / "run", PAIR, removal=False)).read_text("utf-8")
+    assert 'id="removal"' not in html
+    assert 'id="examples"' not in html
+    assert 'id="heatmap"' in html
+
+
+def test_layers_without_heads_leave_a_gap(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", PAIR, Geometry((4, 0, 8, 2)))
+    html = write_report(run).read_text("utf-8")
+    figure = html[html.index('id="heatmap"') : html.index('id="profile"')]
+    assert len(re.findall(r'<rect [^>]*class="cell', figure)) == 14
+    assert "4 layers, 0 to 8 heads each, 14 in all" in html
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    hostile = "</script><script>x=1</script><img src=x onerror=x=1>\"'&\u2028"
+    html = write_report(write_atlas(tmp_path / "run", PAIR, text=hostile)).read_text("utf-8")
+    assert len(re.findall(r"<script\b", html)) == len(re.findall(r"</script>", html)) == 2
+    assert "<img" not in html
+    assert hostile in unescape(html)
+
+
+EFFECT = Effect(80.0, 20.0, (70.0, 75.0))
+
+
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [
+        (EFFECT, "no draw did as much harm"),
+        (Effect(80.0, 70.0, (60.0, 79.0)), "less than random ones"),
+        (Effect(80.0, 65.0, (60.0, 79.0)), "1 of 2 draws did as much harm, so this shows no"),
+    ],
+)
+def test_the_verdict_follows_the_numbers(effect: Effect, words: str) -> None:
+    assert words in verdict(effect, 14)
+
+
+def test_the_verdict_gives_the_numbers() -> None:
+    text = verdict(EFFECT, 14)
+    assert "from 80.0 to 20.0 (\u221260.0)" in text
+    assert "to 72.5 (\u22127.5, mean of 2 draws)" in text
+
+
+def test_effects_not_computed_yet_are_said_to_be_missing(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", PAIR, finish=False)
+    result = json.loads((write_atlas(tmp_path / "other", PAIR) / "result.json").read_bytes())
+    for part in (result["removal"], *result["removal"]["directions"].values()):
+        part["baseline"]["chrf"] = None
+    with_null = tmp_path / "null"
+    finish_with(run, with_null, result)
+    assert "chrF++ has not been computed" in words_of(write_report(with_null))
+
+
+def finish_with(run: Path, to: Path, result: object) -> None:
+    """Make a copy of a run folder and finish it with another result."""
+    import shutil
+
+    from headscope.runs import file_digest
+
+    shutil.copytree(run, to)
+    (to / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    (to / "provenance.json").write_text("{}", encoding="utf-8")
+    done = {"result": file_digest(to / "result.json")}
+    (to / "DONE.json").write_text(json.dumps(done), encoding="utf-8")
+
+
+def test_similarity_has_known_values() -> None:
+    # " ab " and " ac ": the pairs " a" of {" a", "ab", "b "} and {" a", "ac", "c "}
+    assert bigram_similarity("ab", "AC") == pytest.approx(2 / 6)
+    assert bigram_similarity("", "a") == 0
+    assert bigram_similarity("", "  ") == 1
+
+
+@given(st.text(), st.text())
+def test_similarity_is_symmetric_and_1_for_the_same_text(one: str, other: str) -> None:
+    value = bigram_similarity(one, other)
+    assert 0 <= value <= 1
+    assert value == bigram_similarity(other, one)
+    assert bigram_similarity(one, f"  {one}\n") == 1
+
+
+def test_examples_are_the_most_changed_and_the_first_untouched() -> None:
+    outputs = ["the red door", "", "the door", "the red door"]
+    sentences = [
+        Sentence("de-en", str(number), "", "the red door", "the red door", output, None)
+        for number, output in enumerate(outputs)
+    ]
+    changed, kept = chosen(sentences)
+    assert [example.sentence.id for example in changed] == ["1", "2"]
+    assert [example.sentence.id for example in kept] == ["0", "3"]
+
+
+def test_a_run_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", PAIR, finish=False)
+    with pytest.raises(InputError, match="run: this run is not finished; run the same command"):
+        write_report(run)
+    assert not (run / "report.html").exists()
+
+
+def test_a_changed_result_is_refused_and_the_old_report_kept(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", PAIR)
+    before = write_report(run).read_bytes()
+    (run / "result.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match=r"result\.json: is not the result that DONE"):
+        write_report(run)
+    assert (run / "report.html").read_bytes() == before
+
+
+def test_a_result_without_its_parts_is_named(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", PAIR, finish=False)
+    finish_with(run, tmp_path / "bad", {"directions": {"en-de": {}}, "overlap": None})
+    with pytest.raises(InputError, match=r"result\.json: holds no 'counts'"):
+        write_report(tmp_path / "bad")
+
+
+def test_missing_scores_are_named(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", PAIR)
+    (run / "scores" / "de-en" / "config.json").unlink()
+    with pytest.raises(InputError, match="scores: holds no scores named 'de-en'"):
+        write_report(run)
+
+
+def test_a_damaged_line_of_outputs_is_named(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", PAIR)
+    with (run / "outputs.jsonl").open("a", encoding="utf-8") as file:
+        file.write("{}\n")
+    lines = len((run / "outputs.jsonl").read_text("utf-8").splitlines())
+    with pytest.raises(InputError, match=rf"outputs\.jsonl, line {lines}: is damaged"):
+        write_report(run)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no run\.json, so it is not a finished run"):
+        write_report(tmp_path)
+    with pytest.raises(InputError, match="is not a folder"):
+        write_report(tmp_path / "nothing")
+    (tmp_path / "run.json").write_text('{"command": "use rate"}', encoding="utf-8")
+    with pytest.raises(InputError, match="'use rate', which has no report"):
+        write_report(tmp_path)
+
+
+def test_a_folder_is_no_place_for_the_report(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder; name a file for the report"):
+        write_report(run, tmp_path)
