@@ -104,7 +104,10 @@ def test_output_spans_of_any_text_agree_byte_by_byte(text: str) -> None:
     ids = built(text, add_special_tokens=False)["input_ids"]
     said, spans = encode_output(built, ids)
     assert said == text
-    np.testing.assert_array_equal(spans, encode(built, text).spans[1:])
+    read = encode(built, text).spans[1:]
+    for places in (spans, read):
+        places[places[:, 0] == places[:, 1]] = 0  # where an empty span stands says nothing
+    np.testing.assert_array_equal(spans, read)
 
 
 @given(st.lists(st.integers(0, find_helpers.VOCABULARY - 1), max_size=30))

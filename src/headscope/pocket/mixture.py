@@ -189,9 +189,7 @@ def _question(rng: random.Random, split: Split) -> Document:
     return Document("question", context + "\n" + QUESTION.format(question=asked), answer)
 
 
-def _values(
-    rng: random.Random, relation: str, split: Split, names: list[str]
-) -> list[str] | None:
+def _values(rng: random.Random, relation: str, split: Split, names: list[str]) -> list[str] | None:
     """Two values that put the facts into the split, or None if these names have none."""
     pool = list(CAPITALS) if relation == "origin" else list(COLOURS)
     for _ in range(100):

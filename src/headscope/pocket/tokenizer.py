@@ -7,7 +7,7 @@ every text by the tokenizer itself, as most decoders' tokenizers do.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headscope.pocket.mixture import documents
 
@@ -49,7 +49,8 @@ def train_tokenizer(seed: int = 0, texts: int = 60_000) -> PreTrainedTokenizerFa
             processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, bos)]),
         ]
     )
-    fast = PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast
+    fast: PreTrainedTokenizerFast = make(
         tokenizer_object=tokenizer,
         bos_token=BOS,
         eos_token=EOS,

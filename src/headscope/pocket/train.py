@@ -25,7 +25,7 @@ from headscope.pocket.tokenizer import train_tokenizer
 
 if TYPE_CHECKING:
     import torch
-    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 #: Share of documents whose prompt is learned too. The source sentence of a translation cannot be
 #: foreseen, and computing its loss every time costs a quarter of a step on a CPU.
@@ -36,17 +36,24 @@ GROUP = 16
 
 @dataclass(frozen=True)
 class PocketTraining:
-    """How to train. `batch_tokens` counts padded tokens a step; rates are per parameter group."""
+    """How to train.
 
-    steps: int = 4000
-    batch_tokens: int = 4096
+    `batch_tokens` counts padded tokens a step; rates are per parameter group. Short documents
+    come first: group number n admits targets of up to `first_words` + n × `more_words` words.
+    On few words there is little to look at, so heads find the right one much sooner.
+    """
+
+    steps: int = 7000
+    batch_tokens: int = 2048
     matrix_rate: float = 0.02
     other_rate: float = 0.003
     warmup: int = 60
-    decay_share: float = 0.45
+    decay_share: float = 0.5
     weight_decay: float = 0.01
+    first_words: int = 4
+    more_words: float = 0.5
     seed: int = 0
-    checkpoints: tuple[int, ...] = (32, 100, 250, 500, 1000, 2000)
+    checkpoints: tuple[int, ...] = (32, 128, 320, 800, 1800, 3600)
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,8 @@ def train_pocket(
     out.mkdir(parents=True, exist_ok=True)
     _own_folder(out, config)
     tokenizer = _tokenizer(out, config.seed)
-    model = new_model(tokenizer, config.seed).to(device)
+    model: Any = new_model(tokenizer, config.seed)
+    model.to(device)
     optimizers = _optimizers(model, config)
     done = _resume(out / "state", model, optimizers, device)
     started, tokens = time.time(), 0
@@ -88,7 +96,7 @@ def train_pocket(
                 group["lr"] = group["full_rate"] * rate
         batch = next(batches)
         loss = batch_loss(model, batch, device)
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
@@ -108,7 +116,7 @@ def train_pocket(
     return out / "final"
 
 
-def batch_loss(model: LlamaForCausalLM, batch: Batch, device: str) -> torch.Tensor:
+def batch_loss(model: Qwen3ForCausalLM, batch: Batch, device: str) -> torch.Tensor:
     """Mean next-token loss over the learned positions; logits are made for those alone."""
     import torch
 
@@ -137,8 +145,10 @@ def _group(tokenizer: PreTrainedTokenizerFast, config: PocketTraining, number: i
     wanted = GROUP * config.batch_tokens
     encoded: list[tuple[list[int], int]] = []
     size = 0
+    longest = config.first_words + number * config.more_words
     while size < wanted * 1.1:
-        for ids, start in _encode(tokenizer, list(islice(stream, 256))):
+        some = [d for d in islice(stream, 256) if len(d.target.split()) <= longest]
+        for ids, start in _encode(tokenizer, some):
             learn_prompt = rng.random() < PROMPT_SHARE
             encoded.append((ids, 0 if learn_prompt else start))
             size += len(ids)
@@ -180,7 +190,7 @@ def _collate(tokenizer: PreTrainedTokenizerFast, chunk: list[tuple[list[int], in
     return Batch(input_ids, learned)
 
 
-def _optimizers(model: LlamaForCausalLM, config: PocketTraining) -> list[Any]:
+def _optimizers(model: Qwen3ForCausalLM, config: PocketTraining) -> list[Any]:
     """Muon for the matrices of the layers, AdamW for embeddings and norms."""
     import torch
 
@@ -200,7 +210,7 @@ def _rate(step: int, config: PocketTraining) -> float:
     return min(1.0, (step + 1) / config.warmup, left)
 
 
-def save_weights(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def save_weights(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """An ordinary checkpoint folder in bf16, complete or absent."""
     import copy
 
@@ -208,7 +218,8 @@ def save_weights(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, fo
 
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    half = copy.deepcopy(model).to("cpu", torch.bfloat16).eval()
+    half: Any = copy.deepcopy(model)
+    half.to("cpu", torch.bfloat16).eval()
     half.save_pretrained(partial)
     tokenizer.save_pretrained(partial)
     shutil.rmtree(folder, ignore_errors=True)
@@ -234,7 +245,8 @@ def _tokenizer(out: Path, seed: int) -> PreTrainedTokenizerFast:
         partial = out / "tokenizer.partial"
         train_tokenizer(seed).save_pretrained(partial)
         os.replace(partial, folder)
-    return PreTrainedTokenizerFast.from_pretrained(folder)
+    loaded: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
+    return loaded
 
 
 def _save_state(folder: Path, model: Any, optimizers: list[Any], step: int) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headscope.data.split import source_digests
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import HeadScores, read_scores, save_scores
@@ -86,14 +88,20 @@ def describe(scores: HeadScores, threshold: float) -> dict[str, Any]:
         "signature": scores.signature,
         "heads": scores.records(),
         "counts": scores.classes(threshold),
-        "counts_above_chance": scores.above_chance().classes(threshold),
+        "counts_above_chance": _above_chance(scores, threshold),
         "layer_profile": [asdict(layer) for layer in scores.layer_profile(threshold)],
         **{name: scores.config[name] for name in kept if name in scores.config},
     }
 
 
+def _above_chance(scores: HeadScores, threshold: float) -> dict[str, int] | None:
+    """The classes of score − chance; None where no other sentence could be borrowed from."""
+    chance = scores.extra["chance"][scores.geometry.mask()]
+    return scores.above_chance().classes(threshold) if bool(np.isfinite(chance).all()) else None
+
+
 def stored_scores(run: Path) -> dict[str, HeadScores]:
-    """The scores of a finished run by direction; `mean` beside them if there are several."""
+    """The scores of a finished run by direction and their `mean`; of one direction `mean` alone."""
     return read_scores(run)
 
 

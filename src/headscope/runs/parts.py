@@ -74,7 +74,7 @@ def write_shard(folder: Path, key: str, tensors: Mapping[str, NDArray[Any]]) -> 
 
 
 def read_shards(folder: Path) -> dict[str, dict[str, NDArray[Any]]]:
-    """The arrays of all finished batches, by key, sorted by key; a damaged file is an InputError."""
+    """The arrays of all finished batches, sorted by key; a damaged file is an InputError."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

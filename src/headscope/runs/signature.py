@@ -45,7 +45,7 @@ class Signature:
         return f"headscope-{self.version}|{self.command}|{self.hash}"
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
-        """Where `other`, a stored `as_dict`, differs: `decode ('greedy' there, 'reference' here)`."""
+        """Where a stored `as_dict` differs: `decode ('greedy' there, 'reference' here)`."""
         mine, theirs = _flat(self.as_dict()), _flat(other)
         return [
             f"{name} ({theirs.get(name)!r} there, {mine.get(name)!r} here)"

@@ -135,8 +135,13 @@ def word_items() -> list[Item]:
         for other in CODES:
             if other != code:
                 items += [
-                    Item("translate", code, speech.citation(c.id),
-                         language(other).citation(c.id), other)
+                    Item(
+                        "translate",
+                        code,
+                        speech.citation(c.id),
+                        language(other).citation(c.id),
+                        other,
+                    )
                     for c in (*nouns, *adjectives, *verbs)
                 ]
     return list(dict.fromkeys(items))

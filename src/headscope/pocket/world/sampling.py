@@ -70,7 +70,7 @@ def bucket(key: str) -> Split:
 def combinations(sentence: Sentence) -> set[str]:
     """The word combinations and the frame of a sentence, as strings to hash."""
     found: set[str] = set()
-    frame = [sentence.connective]
+    frame: list[str] = [sentence.connective]
     for clause in (sentence.first, sentence.second):
         if clause is None:
             continue
@@ -116,8 +116,12 @@ def _draw_clause(
         question = "who" if verb.subjects & {"person"} else "polar"
     asked_subject = None if question == "who" else subject
     if kind == "copula":
-        return _copula(rng, Clause(asked_subject, "be", adverb=adverb, tense=tense,
-                                   negated=negated, question=question))
+        return _copula(
+            rng,
+            Clause(
+                asked_subject, "be", adverb=adverb, tense=tense, negated=negated, question=question
+            ),
+        )
     wanted = None if question == "what" or kind == "state" else _object(rng, verb, subject)
     place = _place(rng, subject) if verb.place and rng.random() < 0.4 else None
     if place and "where" in _classes(adverb):
@@ -131,13 +135,15 @@ def _copula(rng: random.Random, clause: Clause) -> Clause:
     if rng.random() < 0.3 and kind != "place":
         place = _place(rng, noun, prepositions=_STATIC)
         adverb = "" if _classes(clause.adverb) & {"where", "manner"} else clause.adverb
-        return Clause(noun, "be", None, "", place, adverb, clause.tense, clause.negated,
-                      clause.question)
+        return Clause(
+            noun, "be", None, "", place, adverb, clause.tense, clause.negated, clause.question
+        )
     animate_only = noun is None or concepts()[noun.noun].kind != "noun"
     predicate = rng.choice(_adjectives(kind, animate_only)).id
     adverb = clause.adverb if _classes(clause.adverb) & {"time", "frequency"} else ""
-    return Clause(noun, "be", None, predicate, None, adverb, clause.tense, clause.negated,
-                  clause.question)
+    return Clause(
+        noun, "be", None, predicate, None, adverb, clause.tense, clause.negated, clause.question
+    )
 
 
 _STATIC = ("in", "near", "behind", "in_front_of", "under", "on")
@@ -191,17 +197,13 @@ def _place(
             return preposition.id, phrase
 
 
-def _phrase(
-    rng: random.Random, noun: Concept, determiner: str, plural: float = 0.3
-) -> NounPhrase:
+def _phrase(rng: random.Random, noun: Concept, determiner: str, plural: float = 0.3) -> NounPhrase:
     countable = "drink" not in noun.classes
     if determiner == "numeral":
         determiner = rng.choice(NUMERALS)
     if not countable and determiner in ("every", *NUMERALS):
         determiner = "this"
-    many = determiner in NUMERALS or (
-        countable and determiner != "every" and rng.random() < plural
-    )
+    many = determiner in NUMERALS or (countable and determiner != "every" and rng.random() < plural)
     adjective = ""
     if rng.random() < 0.35:
         (kind,) = noun.classes

@@ -8,7 +8,7 @@ frequency (a repeated event is imperfective).
 Declension goes by ending and gender. Columns of `ru.tsv` for nouns: `base`; `gender` (m, f, n)
 where the ending does not tell it; `stem` where the nominative differs from the other cases;
 `stress=end` where a stressed ending keeps its о or ё; `instrumental`, `nominative_plural`,
-`genitive_plural`, `instrumental_plural` where irregular; `locative` (the second prepositional, "в лесу");
+`genitive_plural`, `instrumental_plural` where irregular; `locative` (as in "в лесу");
 `in` (the preposition of "in", where it is not "в"); `indeclinable`.
 For verbs: `first`, `second`, `they` (present), `past`, `past_feminine`, `perfective` (its past),
 `perfective_feminine`, `object` (case of the object, if not the accusative).

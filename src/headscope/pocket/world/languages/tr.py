@@ -193,7 +193,7 @@ def _person(clause: Clause) -> str:
 
 
 def _adverb(clause: Clause) -> str:
-    """The adverb; "tek başına" agrees with the subject: "ben tek başıma", "çocuklar tek başlarına"."""
+    """The adverb; "tek başına" agrees: "ben tek başıma", "çocuklar tek başlarına"."""
     if not clause.adverb:
         return ""
     subject = clause.subject

@@ -1,0 +1,183 @@
+"""Bad input: one sentence with the file, the line and the fix; earlier results stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import find_helpers
+from headscope.data.prompts import Template
+from headscope.errors import InputError
+from headscope.find import TranslationScore
+from headscope.heads import Geometry, resolve_heads
+from headscope.recipes.find_translation import FindTranslation, find_translation
+from headscope.recipes.inputs import ModelChoice, PairsChoice
+
+GOOD = "source\ttarget\tlinks\nThe dog sleeps\tDer Hund schläft\t0-0 1-1 2-2\n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    find_helpers.model("qwen3").save_pretrained(folder)
+    find_helpers.tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def earlier(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    folder = tmp_path_factory.mktemp("earlier")
+    (folder / "good.tsv").write_text(GOOD, "utf-8")
+    result = find(model, folder / "good.tsv", folder / "run")
+    assert len(result["heads"]) == 8
+    return folder / "run"
+
+
+def find(
+    model: Path, data: Path | str, out: Path, pair: str | None = "en-de", **score: Any
+) -> dict[str, Any]:
+    choice = PairsChoice((pair,) if pair else (), (str(data),))
+    options = {"bootstrap_draws": 10, **score}
+    return find_translation(
+        FindTranslation(ModelChoice(str(model)), choice, TranslationScore(**options)), out
+    )
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = sorted(one for one in folder.rglob("*") if one.is_file())
+    return {str(one): (one.stat().st_mtime_ns, one.read_bytes()) for one in files}
+
+
+def refused(earlier: Path, fresh: Path, call: Callable[[Path], Any]) -> str:
+    """The error of a call, which must leave a finished run alone and begin none."""
+    before = contents(earlier)
+    with pytest.raises(InputError) as caught:
+        call(earlier)
+    assert contents(earlier) == before
+    with pytest.raises(InputError):
+        call(fresh)
+    assert not fresh.exists()
+    message = str(caught.value)
+    assert "\n" not in message.strip()
+    return message
+
+
+def flores(folder: Path) -> Path:
+    """Two languages of unequal length."""
+    (folder / "dev").mkdir(parents=True)
+    (folder / "dev" / "eng.dev").write_text("The dog.\nThe cat.\nThe end.\n", "utf-8")
+    (folder / "dev" / "deu.dev").write_text("Der Hund.\nDie Katze.\n", "utf-8")
+    return folder
+
+
+FILES: dict[str, tuple[bytes, list[str]]] = {
+    "missing column": (b"source\tzieltext\na\tb\n", ["data.tsv", "target", "zieltext"]),
+    "link outside": (GOOD.encode() + b"A b\tC d\t0-0 5-1\n", ["data.tsv", "line 3", "5-1"]),
+    "empty file": (b"", ["data.tsv", "empty"]),
+    "header alone": (b"source\ttarget\n", ["data.tsv"]),
+    "invalid UTF-8": (GOOD.encode() + b"caf\xe9\tKaffee\t0-0\n", ["data.tsv", "line 3", "UTF-8"]),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_used(name: str, model: Path, earlier: Path, tmp_path: Path) -> None:
+    data, said = FILES[name]
+    (tmp_path / "data.tsv").write_bytes(data)
+    message = refused(
+        earlier, tmp_path / "fresh", lambda out: find(model, tmp_path / "data.tsv", out)
+    )
+    for part in said:
+        assert part in message, message
+
+
+def test_flores_files_of_unequal_length(model: Path, earlier: Path, tmp_path: Path) -> None:
+    folder = flores(tmp_path / "flores")
+    message = refused(earlier, tmp_path / "fresh", lambda out: find(model, folder, out))
+    for part in ("eng.dev", "deu.dev", "3", "2"):
+        assert part in message, message
+
+
+@pytest.mark.parametrize("pair", ["en-zzx", "xq-de"])
+def test_an_unknown_language(pair: str, model: Path, earlier: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.tsv").write_text(GOOD, "utf-8")
+    message = refused(
+        earlier, tmp_path / "fresh", lambda out: find(model, tmp_path / "data.tsv", out, pair)
+    )
+    assert ("zzx" if pair == "en-zzx" else "xq") in message, message
+
+
+def test_a_template_without_the_source(model: Path, earlier: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.tsv").write_text(GOOD, "utf-8")
+
+    def call(out: Path) -> Any:
+        template = Template.from_option("Translate to {target_language}:")
+        return find(model, tmp_path / "data.tsv", out, template=template)
+
+    assert "{source}" in refused(earlier, tmp_path / "fresh", call)
+
+
+def test_a_model_folder_without_weights(model: Path, earlier: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.tsv").write_text(GOOD, "utf-8")
+    empty = tmp_path / "hollow"
+    empty.mkdir()
+    for file in model.iterdir():
+        if file.suffix == ".json":
+            (empty / file.name).write_bytes(file.read_bytes())
+    message = refused(
+        earlier, tmp_path / "fresh", lambda out: find(empty, tmp_path / "data.tsv", out)
+    )
+    assert "hollow" in message and "weights" in message, message
+
+
+def test_an_encoder_model(earlier: Path, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    (tmp_path / "data.tsv").write_text(GOOD, "utf-8")
+    config = BertConfig(
+        vocab_size=420,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    BertModel(config).save_pretrained(tmp_path / "encoder")
+    find_helpers.tokenizer().save_pretrained(tmp_path / "encoder")
+    message = refused(
+        earlier,
+        tmp_path / "fresh",
+        lambda out: find(tmp_path / "encoder", tmp_path / "data.tsv", out),
+    )
+    assert "encoder" in message and "decoder" in message, message
+
+
+def test_settings_that_do_not_fit_the_data_begin_no_run(
+    model: Path, earlier: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "data.tsv").write_text("source\ttarget\nThe dog\tDer Hund\n", "utf-8")
+    for settings in ({"aligner": "links"}, {"aligner": "links", "decode": "greedy"}):
+        message = refused(
+            earlier,
+            tmp_path / "fresh",
+            lambda out, settings=settings: find(model, tmp_path / "data.tsv", out, **settings),
+        )
+        assert "links" in message
+
+
+def test_a_single_pair_has_no_chance(earlier: Path) -> None:
+    """There is no other sentence to borrow links from: the scores are given all the same."""
+    result = json.loads((earlier / "result.json").read_text("utf-8"))
+    assert result["examples"] == 1 and result["counts_above_chance"] is None
+    assert all(0 <= head["score"] <= 1 and head["chance"] is None for head in result["heads"])
+
+
+def test_scores_of_another_geometry_are_refused(earlier: Path) -> None:
+    before = contents(earlier)
+    with pytest.raises(InputError) as caught:
+        resolve_heads(str(earlier), 3, Geometry.uniform(3, 5))
+    assert "2 layers" in str(caught.value) and "3 layers" in str(caught.value), caught.value
+    assert contents(earlier) == before

@@ -1,0 +1,79 @@
+"""A run that was killed goes on where it stopped and ends with the same numbers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import find_helpers
+import find_resume_script as script
+from headscope.data.links import format_links
+from headscope.recipes.find_translation import find_translation, stored_scores
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A model folder and a file of six sentence pairs."""
+    folder = tmp_path_factory.mktemp("inputs")
+    model = folder / "model"
+    find_helpers.model("qwen3").save_pretrained(model)
+    find_helpers.tokenizer("metaspace").save_pretrained(model)
+    lines = ["source\ttarget\tlinks"]
+    for pair in find_helpers.pairs("en-de", 6).pairs:
+        lines.append(f"{pair.source}\t{pair.target}\t{format_links(pair.links or ())}")
+    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    return str(model), str(folder / "pairs.tsv")
+
+
+def shards(out: Path) -> dict[str, tuple[int, bytes]]:
+    """Every kept batch: when it was written, and what it holds."""
+    found = sorted((out / "parts").rglob("*.safetensors"))
+    return {one.name: (one.stat().st_mtime_ns, one.read_bytes()) for one in found}
+
+
+@pytest.mark.parametrize("decode", ["reference", "greedy"])
+def test_a_killed_run_ends_with_the_same_numbers(
+    inputs: tuple[str, str], decode: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    arguments = [sys.executable, script.__file__, *inputs, str(killed), decode, "3"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    kept = shards(killed)
+    assert len(kept) == 3 and not (killed / "DONE.json").exists()
+
+    for name in ("check_eflomal", "align_eflomal"):  # put back when the test is over
+        monkeypatch.setattr(f"headscope.data.align.{name}", None)
+    script.stand_in_aligner()
+    config = script.config(*inputs, decode)
+    calls: dict[Path, list[int]] = {killed: [], whole: []}
+    results = {
+        out: find_translation(
+            config, out, lambda title, done, total, out=out: calls[out].append(done)
+        )
+        for out in calls
+    }
+    assert calls[killed] == [4, 5, 6] and calls[whole] == [1, 2, 3, 4, 5, 6]
+    now = shards(killed)
+    assert {name: now[name] for name in kept} == kept
+    assert {n: data for n, (_, data) in now.items()} == {
+        n: data for n, (_, data) in shards(whole).items()
+    }
+    for result in results.values():
+        result.pop("run"), result.pop("seconds")
+    assert results[killed] == results[whole]
+    one, two = (stored_scores(out)["mean"] for out in calls)
+    np.testing.assert_array_equal(one.values, two.values)
+    for name, array in one.statistics.items():
+        np.testing.assert_array_equal(array, two.statistics[name])
+    # A finished run comes back as it is: nothing is computed again.
+    again = find_translation(config, killed, lambda *a: calls[killed].append(-1))
+    assert again["heads"] == results[killed]["heads"] and calls[killed] == [4, 5, 6]
