@@ -304,3 +304,36 @@ def test_settings_with_an_annotator_are_kept_with_the_scores(tmp_path: Any) -> N
     scores.save_pretrained(tmp_path / "scores")
     assert HeadScores.from_pretrained(tmp_path / "scores") == scores
     assert scores.config["llm"]["cache"] == str(tmp_path)
+
+
+def test_the_annotator_links_the_models_own_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer here: each target token with the source token at the same place, if any."""
+    from headscope.data.align import LlmAligner
+    from headscope.data.align.llm import LlmLinks
+
+    asked: list[Any] = []
+
+    def answer(texts: Any, *_: Any) -> LlmLinks:
+        asked.extend(texts)
+        links = [frozenset((n, n) for n in range(min(map(len, two)))) for two in texts]
+        return LlmLinks(tuple(links), {})
+
+    monkeypatch.setattr("headscope.data.align.align_llm", answer)
+    lm, _ = _models("pocket-like")
+    said = [
+        ("The dog sleeps.", "Der Hund schlief."),
+        ("We see Ann, too.", "Wir sahen Ann gestern."),
+    ]
+    given = tuple(SentencePair(str(n), *two, None, n) for n, two in enumerate(said, 1))
+    pairs = PairFile(given, "en", "de", "said.tsv", "")
+    config = TranslationScore(aligner="llm", llm=LlmAligner("some-model"), chance_draws=2)
+    scores = translation_score(lm, pairs, config)
+    assert scores.config["units"] == "tokens"
+    totals = []
+    for pair, two in zip(pairs.pairs, asked, strict=True):
+        for text, units in zip((pair.source, pair.target), two, strict=True):
+            ids = lm.tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
+            pieces = [lm.tokenizer.decode([one]).strip() for one in ids]
+            assert units == [piece for piece in pieces if piece]
+        totals.append(min(map(len, two)))
+    assert scores.statistics["totals"].tolist() == totals

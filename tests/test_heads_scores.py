@@ -116,6 +116,24 @@ def test_mean_over_directions() -> None:
         HeadScores.mean({})
 
 
+def test_the_mean_says_only_what_all_directions_say() -> None:
+    def part(pair: str, signature: str) -> HeadScores:
+        return scores(
+            0, 0, 0, 0, 1, config={"pair": pair, "scope": "all"}, provenance={"seed": 0},
+            signature=signature,
+        )  # fmt: skip
+
+    def mean(*signatures: str) -> HeadScores:
+        return HeadScores.mean({str(n): part(str(n), s) for n, s in enumerate(signatures)})
+
+    one = mean("h|find|run|links:a", "h|find|run|links:b")
+    assert one.config == {"scope": "all", "mean_over": ["0", "1"]}
+    assert one.provenance == {"seed": 0}
+    assert one.signature.startswith("h|find|run|mean:")
+    assert one.signature != mean("h|find|run|links:a", "h|find|run|links:c").signature
+    assert mean("same", "same").signature == "same"
+
+
 def test_entries_without_a_head_become_nan_and_arrays_are_copies() -> None:
     values = np.zeros(GEOMETRY.shape)
     s = HeadScores(GEOMETRY, values, "test", extra={"chance": values})

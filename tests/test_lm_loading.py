@@ -99,6 +99,15 @@ def test_varied_architectures_are_loaded(name: str, tmp_path: Path) -> None:
     assert load(tmp_path, device="cpu").geometry == LanguageModel.wrap(build(name)).geometry
 
 
+def test_a_model_that_hides_its_attention_is_loaded_with_eager(tmp_path: Path) -> None:
+    """Falcon's modules return no weights under sdpa, so nothing could be seen of its heads."""
+    saved(tmp_path, "falcon")
+    lm = load(tmp_path)
+    with lm.attention_peaks() as peaks:
+        lm.model(input_ids=torch.tensor([[5, 6, 7, 8]]))
+    assert (peaks.keys >= 0).all()
+
+
 def test_multimodal_models_are_loaded_whole(tmp_path: Path) -> None:
     from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 

@@ -16,11 +16,11 @@ def architectures(out: options.OutFile = None, as_json: options.AsJson = False) 
     """
     started = time.monotonic()
     from headscope.data.files import write_text_atomically
-    from headscope.lm.matrix import as_markdown, matrix
+    from headscope.lm.matrix import as_page, matrix
     from headscope.runs import Signature, collect_provenance
 
     reports = matrix()
-    text = as_markdown(reports).rstrip("\n")
+    text = as_page(reports).rstrip("\n")
     if out is not None:
         write_text_atomically(out, f"{text}\n")
     versions = collect_provenance()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def given_translations(
     progress: Progress | None,
 ) -> Decoded:
     """Prompt and reference translation as one string, one forward pass a batch."""
-    alignment = _alignment(part, pairs, config, pairs.pairs)
+    alignment = _alignment(lm, part, pairs, config, pairs.pairs)
     fulls = [
         prompt.with_target(pair.target)
         for prompt, pair in zip(prompts_of(pairs, config), pairs.pairs, strict=True)
@@ -83,7 +84,7 @@ def own_translations(
         lm, [prompt.text for prompt in prompts], keys, scope, config, part, progress
     )
     outputs = [encode_output(lm.tokenizer, one.output_ids) for one in captured]
-    alignment = _alignment(part, pairs, config, _own_pairs(pairs.pairs, outputs))
+    alignment = _alignment(lm, part, pairs, config, _own_pairs(pairs.pairs, outputs))
     sentences = []
     for index, words in enumerate(_words(alignment)):
         text, spans = outputs[index]
@@ -114,9 +115,16 @@ def _check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None
 
 
 def _alignment(
-    part: Part, pairs: PairFile, config: TranslationScore, said: Sequence[SentencePair]
+    lm: LanguageModel,
+    part: Part,
+    pairs: PairFile,
+    config: TranslationScore,
+    said: Sequence[SentencePair],
 ) -> Alignment:
-    """The word links, computed once a run: statistical aligners have no seed."""
+    """The word links, computed once a run: statistical aligners have no seed.
+
+    The annotator links the model's own tokens (Token Alignment Heads, section 2.1).
+    """
     kept = part.record("alignment")
     if kept is not None:
         return _read_alignment(kept)
@@ -126,11 +134,20 @@ def _alignment(
         aligner = aligner or "eflomal"
         extra = [dataclasses.replace(pair, links=None) for pair in pairs.pairs]
     spoken = [pair for pair in said if pair.target.strip()]
-    options = AlignWords(aligner=aligner, llm=config.llm)
+    tokens = partial(_tokens, lm) if aligner == "llm" else None
+    options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
     alignment = align_words(spoken, options, pairs.source_language, pairs.target_language, extra)
     alignment = _with_silent(alignment, said)
     part.keep_record("alignment", dataclasses.asdict(alignment))
     return alignment
+
+
+def _tokens(lm: LanguageModel, text: str) -> list[Word]:
+    """The model's own tokens of a sentence, as units; tokens of one character are one unit."""
+    # With a space in front, as the sentence has it in the prompt.
+    spans = (encode(lm.tokenizer, f" {text}").spans - 1).tolist()
+    places = dict.fromkeys((start, end) for start, end in spans if start < end)
+    return [Word(text[start:end], start, end) for start, end in places]
 
 
 def _with_silent(alignment: Alignment, said: Sequence[SentencePair]) -> Alignment:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from os import PathLike
 from types import MappingProxyType
 from typing import Any
@@ -184,7 +186,8 @@ class HeadScores(Artifact):
     def mean(cls, scores: Mapping[str, HeadScores]) -> HeadScores:
         """The plain mean over several directions (or languages), of scores and shared extras.
 
-        It carries no interval and no statistics: those belong to the single directions.
+        It carries no interval and no statistics: those belong to the single directions. Of their
+        configurations it keeps what they agree on; its signature stands for all of theirs.
         """
         parts = list(scores.values())
         if not parts:
@@ -198,9 +201,9 @@ class HeadScores(Artifact):
             np.mean([part.values for part in parts], axis=0),
             first.method,
             extra={name: np.mean([part.extra[name] for part in parts], axis=0) for name in names},
-            config={**first.config, "mean_over": list(scores)},
-            provenance=first.provenance,
-            signature=first.signature,
+            config={**_agreed([part.config for part in parts]), "mean_over": list(scores)},
+            provenance=_agreed([part.provenance for part in parts]),
+            signature=_joined([part.signature for part in parts]),
         )
 
     def save_pretrained(self, directory: str | PathLike[str]) -> None:
@@ -248,6 +251,26 @@ class HeadScores(Artifact):
 def _read_only(array: Array) -> Array:
     array.flags.writeable = False
     return array
+
+
+def _agreed(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all of the settings say alike."""
+    first, *others = settings
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+
+
+def _joined(signatures: Sequence[str]) -> str:
+    """One signature for several: the fields they begin with, and a digest of them all."""
+    if len(set(signatures)) == 1:
+        return signatures[0]
+    digest = hashlib.sha256("\n".join(signatures).encode()).hexdigest()[:12]
+    fields = zip(*(one.split("|") for one in signatures), strict=False)
+    common = [same[0] for same in takewhile(lambda same: len(set(same)) == 1, fields)]
+    return "|".join([*common, f"mean:{digest}"])
 
 
 def _number(array: Array | None, head: Head) -> float | None:

@@ -67,13 +67,34 @@ def load(
     wanted = "auto" if dtype == "auto" else _DTYPES[dtype]
     if wanted == "auto" and on_cpu:
         wanted = torch.float32
-    model = _model(folder, config, str(name), wanted, device_map)
-    if device_map is None and next(model.parameters()).device != target:
-        model.to(target)
-    model.requires_grad_(False)
-    return LanguageModel.wrap(
-        model, tokenizer, str(name), revision=commit, folder=folder, check=check
-    )
+
+    def prepare(attention: str | None) -> LanguageModel:
+        model = _model(folder, config, str(name), wanted, device_map, attention)
+        if device_map is None and next(model.parameters()).device != target:
+            model.to(target)
+        model.requires_grad_(False)
+        return LanguageModel.wrap(
+            model, tokenizer, str(name), revision=commit, folder=folder, check=check
+        )
+
+    lm = prepare(None)
+    if check and not _shows_its_attention(lm):
+        # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
+        lm = prepare("eager")
+    return lm
+
+
+def _shows_its_attention(lm: LanguageModel) -> bool:
+    """Whether peaks can be taken from the model as it is, or not under eager attention either."""
+    from headscope.lm.peaks import capture_way
+
+    if lm.model.config.get_text_config(decoder=True)._attn_implementation == "eager":
+        return True
+    try:
+        capture_way(lm)
+    except InputError:
+        return False
+    return True
 
 
 def _resolve(name: str, revision: str | None) -> tuple[Path, str | None]:
@@ -256,6 +277,7 @@ def _model(
     name: str,
     dtype: torch.dtype | str,
     device_map: str | Mapping[str, Any] | None,
+    attention: str | None,
 ) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -270,6 +292,7 @@ def _model(
             dtype=dtype,
             device_map=device_map,
             use_safetensors=True,
+            attn_implementation=attention,
             trust_remote_code=False,
             output_loading_info=True,
         )

@@ -25,7 +25,7 @@ from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
 from headscope.lm.peaks import PeakRequest, PeakStep, capture_way
 
-__all__ = ["ArchitectureReport", "as_markdown", "check_model", "matrix"]
+__all__ = ["ArchitectureReport", "as_markdown", "as_page", "check_model", "matrix"]
 
 #: Tokens of the rows of the batch that is checked; the shorter ones are padded on the left, and the
 #: longest is more than twice as long as the tiny models' sliding windows.
@@ -137,9 +137,23 @@ def matrix(names: Sequence[str] = ARCHITECTURES) -> list[ArchitectureReport]:
     return reports
 
 
+_INTRODUCTION = """\
+# Architectures
+
+Small models with random weights, built from their configurations, with grouped heads and padding \
+on the left. *Gate vs W_O*: the largest difference in logits between removing a head by its gate \
+and setting its slice of the output projection to zero, over all heads; *row gates*: with a gate \
+of its own for each row of a batch (where experts take the tokens of all rows together, rounding \
+differs). *Wrong peaks*: keys that are not the one with the largest weight in the full attention \
+matrices of the same model under eager attention, in fp32; then the same while text is generated \
+with a dynamic and a static cache. *Peaks from*: the attention function, or the weights that the \
+attention module returns. `headscope architectures --out FILE` writes this page, and \
+`headscope check MODEL` does the same for one model.
+"""
+
+
 def as_markdown(reports: Sequence[ArchitectureReport]) -> str:
     """The reports as a table, one architecture a line."""
-
     header = [
         "architecture",
         "heads by layer",
@@ -169,6 +183,11 @@ def as_markdown(reports: Sequence[ArchitectureReport]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def as_page(reports: Sequence[ArchitectureReport]) -> str:
+    """The table as a page that says what was checked."""
+    return f"{_INTRODUCTION}\n{as_markdown(reports)}"
 
 
 def _eager_copy(lm: LanguageModel) -> Any:

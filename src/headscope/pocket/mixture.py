@@ -1,8 +1,10 @@
 """The training mixture of the pocket model: one stream of documents for everything it can do.
 
 Every document is a prompt and a target; monolingual and bilingual documents are all target.
-Nothing in it belongs to dev or test: sentences come from `world.sampling`, items from
-`world.knowledge`, and both split by hash.
+Nothing that is said or answered in train belongs to dev or test: sentences come from
+`world.sampling`, items from `world.knowledge`, and both split by hash. What a context merely
+claims beside the answer may be held out (see `_question`), and capitals are stated everywhere:
+held out is being asked for one, by question or by word task, each with a split of its own.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ BARE_TASK_SHARE = 0.30
 
 @dataclass(frozen=True)
 class Document:
-    """A training document: the loss is weighted by part (see `train.PROMPT_WEIGHT`)."""
+    """A training document: its target is learned, its prompt at times (`train.PROMPT_SHARE`)."""
 
     kind: str
     prompt: str
@@ -157,7 +159,11 @@ def _repeat(rng: random.Random, split: Split) -> Document:
 
 
 def _question(rng: random.Random, split: Split) -> Document:
-    """Known facts, facts stated in a context, and contexts in two languages that may disagree."""
+    """Known facts, facts stated in a context, and contexts in two languages that may disagree.
+
+    The fact that answers is of the split. Where one person has two values, the other value was
+    drawn for somebody else, so that claim may be of any split; it is in the prompt alone.
+    """
     code = rng.choice(CODES)
     if rng.random() < 0.3:
         countries = [c for c in CAPITALS if item_split(f"question {code} {c}") == split]

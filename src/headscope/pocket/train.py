@@ -43,7 +43,7 @@ class PocketTraining:
     On few words there is little to look at, so heads find the right one much sooner.
     """
 
-    steps: int = 7000
+    steps: int = 6400
     batch_tokens: int = 2048
     matrix_rate: float = 0.02
     other_rate: float = 0.003
@@ -229,12 +229,15 @@ def save_weights(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, fo
 def _own_folder(out: Path, config: PocketTraining) -> None:
     """Refuse a folder that another configuration trains in."""
     told, wanted = out / "training.json", json.dumps(asdict(config), indent=1)
-    if told.exists() and json.loads(told.read_text()) != json.loads(wanted):
+    if not told.exists():
+        partial = out / "training.json.partial"
+        partial.write_text(wanted + "\n")
+        os.replace(partial, told)
+    elif json.loads(told.read_text()) != json.loads(wanted):
         raise InputError(
             f"{out} holds a training run with other settings ({told.name} tells which): "
             "give another --out, or the same settings to go on"
         )
-    told.write_text(wanted + "\n")
 
 
 def _tokenizer(out: Path, seed: int) -> PreTrainedTokenizerFast:

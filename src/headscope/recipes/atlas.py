@@ -21,7 +21,7 @@ from headscope.find.translation import TranslationScore, translation_score
 from headscope.heads import Amount, HeadScores, HeadSet, default_amount, save_scores
 from headscope.measure.metrics import chrf
 from headscope.measure.statistics import overlap
-from headscope.recipes.find_translation import describe
+from headscope.recipes.find_translation import describe, describe_all
 from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
@@ -114,9 +114,8 @@ def _make(
     mean = HeadScores.mean(scores)
     save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
     k = config.k if config.k is not None else default_amount(lm.geometry)
-    result = describe(mean if len(scores) > 1 else next(iter(scores.values())), config.threshold)
+    result = describe_all(scores, config.threshold)
     result |= {
-        "signature": run.signature,
         "model": _about(lm),
         "config": asdict(config),
         "data": {

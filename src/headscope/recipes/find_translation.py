@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,20 +64,24 @@ def find_translation(
             "found_on.json",
             {pair: sorted(source_digests(pairs.pairs)) for pair, pairs in directions.items()},
         )
-        only = next(iter(scores.values())) if len(scores) == 1 else None
-        save_scores(run.path, only or scores)
-        result = describe(only or HeadScores.mean(scores), config.threshold)
-        if only is None:
-            result["examples"] = sum(one.config["examples"] for one in scores.values())
-            result["tokens"] = sum(one.config["tokens"] for one in scores.values())
-            result["left_out"] = sum(one.config["left_out"] for one in scores.values())
+        save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
+        result = describe_all(scores, config.threshold)
+        if len(scores) > 1:
             result["directions"] = {
                 pair: describe(one, config.threshold) for pair, one in scores.items()
             }
         result |= {"run": str(run.path), "seconds": time.monotonic() - began}
-        result["signature"] = result.get("signature") or run.signature
         run.finish(result)
         return result
+
+
+def describe_all(scores: Mapping[str, HeadScores], threshold: float) -> dict[str, Any]:
+    """The JSON of a run: of its direction, or of the mean over several with what they counted."""
+    if len(scores) == 1:
+        return describe(next(iter(scores.values())), threshold)
+    counted = ("examples", "left_out", "tokens")
+    sums = {name: sum(one.config[name] for one in scores.values()) for name in counted}
+    return describe(HeadScores.mean(scores), threshold) | sums
 
 
 def describe(scores: HeadScores, threshold: float) -> dict[str, Any]:

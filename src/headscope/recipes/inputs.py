@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,8 +154,42 @@ def _pocket_directions(
 
 
 def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str, str]:
-    """Content hashes of the model and the data, for a run's signature."""
-    return {"model": lm.digest, **{pair: pairs.digest for pair, pairs in directions.items()}}
+    """Content hashes of the model and the data, for a run's signature.
+
+    The weights are not the whole model: the same ones read other tokens, or attend otherwise,
+    under another tokenizer or configuration.
+    """
+    return {
+        "model": lm.digest,
+        "model configuration": _digest([_settled(lm.model.config.to_dict()), lm.eos_token_ids]),
+        "tokenizer": _digest(_tokenizer(lm.tokenizer)),
+        **{pair: pairs.digest for pair, pairs in directions.items()},
+    }
+
+
+def _settled(config: Any) -> Any:
+    """A configuration without names, versions, and the dtype, which a run notes by itself."""
+    if isinstance(config, dict):
+        passing = ("transformers_version", "dtype", "torch_dtype", "use_cache")
+        return {
+            str(name): _settled(value)
+            for name, value in config.items()
+            if not str(name).startswith("_") and name not in passing
+        }
+    return [_settled(one) for one in config] if isinstance(config, list | tuple) else config
+
+
+def _tokenizer(tokenizer: Any) -> Any:
+    """What decides a tokenizer's tokens; padding and cutting are settings of single calls."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return sorted(tokenizer.get_vocab().items())
+    settings: dict[str, Any] = json.loads(backend.to_str())
+    return {name: settings[name] for name in settings if name not in ("padding", "truncation")}
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def model_provenance(lm: LanguageModel) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from threading import Lock
@@ -63,12 +63,13 @@ class LlmAligner:
     model: str
     base_url: str | None = None
     threshold: float = 0.9
-    cache: Path | None = None
-    workers: int = 4
-    retries: int = 6
-    first_delay: float = 0.5
-    longest_delay: float = 60.0
-    timeout: float = 120.0
+    # What changes no answer is left out of signatures.
+    cache: Path | None = field(default=None, metadata={"signature": False})
+    workers: int = field(default=4, metadata={"signature": False})
+    retries: int = field(default=6, metadata={"signature": False})
+    first_delay: float = field(default=0.5, metadata={"signature": False})
+    longest_delay: float = field(default=60.0, metadata={"signature": False})
+    timeout: float = field(default=120.0, metadata={"signature": False})
     temperature: float | None = None
 
 
