@@ -188,8 +188,7 @@ LINKS = [
     ),
     (
         Sentence(say("the man", "see", "a dog", **PAST)),
-        # The final mark is a node too, so the last words meet as well.
-        "The-Der man-Mann saw-hat saw-gesehen. a-einen dog.-Hund dog.-gesehen.",
+        "The-Der man-Mann saw-hat saw-gesehen. a-einen dog.-Hund",
     ),
     (
         Sentence(say("i", "sleep", place="in the garden")),
@@ -197,7 +196,7 @@ LINKS = [
     ),
     (
         Sentence(say("my mother", "call", "a doctor")),
-        "My-Meine mother-Mutter calls-ruft calls-an. a-einen doctor.-Arzt doctor.-an.",
+        "My-Meine mother-Mutter calls-ruft calls-an. a-einen doctor.-Arzt",
     ),
     (
         Sentence(say("you", "wait_for", "two old friend")),
@@ -207,12 +206,12 @@ LINKS = [
         Sentence(say("oscar", "wait_for", question="what")),
         (
             "What-Worauf does-Worauf does-wartet Oscar-Oscar? wait-Worauf wait-wartet "
-            "for?-Worauf for?-wartet for?-Oscar?"
+            "for?-Worauf for?-wartet"
         ),
     ),
     (
         Sentence(say("i", "laugh"), "because", say("anna", "be", predicate="happy")),
-        "I-Ich laugh-lache, because-weil Anna-Anna is-ist. happy.-glücklich happy.-ist.",
+        "I-Ich laugh-lache, because-weil Anna-Anna is-ist. happy.-glücklich",
     ),
     (
         Sentence(say("you", "read", "my letter", question="polar", adverb="often")),

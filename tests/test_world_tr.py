@@ -228,16 +228,16 @@ def test_every_noun_and_verb_renders_in_a_sentence() -> None:
 
 LINKS = [
     # The man sees a dog. / Adam bir köpek görüyor.
-    (Clause(MAN, "see", DOG), "", None, {(1, 0), (2, 3), (3, 1), (4, 2), (4, 3)}),
+    (Clause(MAN, "see", DOG), "", None, {(1, 0), (2, 3), (3, 1), (4, 2)}),
     # My father is not in our house. / Babam evimizde değil.
     (Clause(np("father", "my"), "be", place=("in", np("house", "our")), negated=True), "", None,
-     {(0, 0), (1, 0), (2, 2), (3, 2), (4, 1), (5, 1), (6, 1), (6, 2)}),
+     {(0, 0), (1, 0), (2, 2), (3, 2), (4, 1), (5, 1), (6, 1)}),
     # Do you see this cat? / Sen bu kediyi görüyor musun?
     (Clause(YOU, "see", np("cat", "this"), question="polar"), "", None,
-     {(0, 4), (1, 0), (2, 3), (3, 1), (4, 2), (4, 4)}),
+     {(0, 4), (1, 0), (2, 3), (3, 1), (4, 2)}),
     # I did not read your book. / Ben senin kitabını okumadım.
     (Clause(ME, "read", np("book", "your"), tense="past", negated=True), "", None,
-     {(0, 0), (1, 3), (2, 3), (3, 3), (4, 1), (4, 2), (5, 2), (5, 3)}),
+     {(0, 0), (1, 3), (2, 3), (3, 3), (4, 1), (4, 2), (5, 2)}),
     # We are tired. / Biz yorgunuz.
     (Clause(WE, "be", predicate="tired"), "", None, {(0, 0), (1, 1), (2, 1)}),
     # What does Anna look for? / Anna ne arıyor?
@@ -245,7 +245,7 @@ LINKS = [
      {(0, 1), (1, 2), (2, 0), (3, 2), (4, 2)}),
     # The dog sleeps behind this tree. / Köpek bu ağacın arkasında uyuyor.
     (Clause(np("dog", "the"), "sleep", place=("behind", np("tree", "this"))), "", None,
-     {(1, 0), (2, 4), (3, 3), (4, 1), (5, 2), (5, 4)}),
+     {(1, 0), (2, 4), (3, 3), (4, 1), (5, 2)}),
     # I know that Anna is rich. / Ben biliyorum ki Anna zengin.
     (Clause(ME, "know"), "that", Clause(np("anna"), "be", predicate="rich"),
      {(0, 0), (1, 1), (2, 2), (3, 3), (5, 4)}),

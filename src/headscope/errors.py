@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "MissingExtra"]
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["InputError", "MissingExtra", "naming"]
 
 
 class InputError(ValueError):
@@ -13,6 +16,20 @@ class InputError(ValueError):
     """
 
     exit_code = 2
+
+
+@contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Put the name of a file before the message of an InputError raised inside the block.
+
+    An error that names the file already, or has little to do with it, stays as it is.
+    """
+    try:
+        yield
+    except InputError as error:
+        if type(error) is not InputError or str(place) in str(error):
+            raise
+        raise InputError(f"{place}: {error}") from error
 
 
 class MissingExtra(InputError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +16,6 @@ from headscope.cli.output import emit
 if TYPE_CHECKING:
     from headscope.data.align import AlignWords
     from headscope.data.pairs import PairSource
-
-#: What decides how, not which, links are computed.
-_NO_MATTER = ("cache", "workers", "retries", "first_delay", "longest_delay", "timeout")
 
 
 def align(
@@ -58,6 +56,7 @@ def align(
     from headscope.cli.models import llm_aligner
     from headscope.data.align import AlignWords, align_words, choose_aligner, linked_pairs
     from headscope.data.pairs import PairSource, read_pairs, write_pairs
+    from headscope.errors import naming
 
     source = PairSource(
         data,
@@ -71,7 +70,8 @@ def align(
         limit,
     )
     pairs = read_pairs(source)
-    chosen = choose_aligner(pairs.pairs, aligner)
+    with naming(data):
+        chosen = choose_aligner(pairs.pairs, aligner)
     helpers = [
         read_pairs(replace(source, data=name, links_column=None, split=None, limit=None))
         for name in extra or ()
@@ -85,8 +85,11 @@ def align(
     if result is None:
         more = [one for helper in helpers for one in helper.pairs]
         languages = pairs.source_language, pairs.target_language
-        alignment = align_words(pairs.pairs, how, *languages, more)
-        write_pairs(file.path, linked_pairs(pairs.pairs, alignment))
+        # What an endpoint refuses is no fault of the file.
+        with nullcontext() if chosen == "llm" else naming(data):
+            alignment = align_words(pairs.pairs, how, *languages, more)
+        with naming(data):
+            write_pairs(file.path, linked_pairs(pairs.pairs, alignment))
         result = {"aligner": chosen, "units": alignment.units, **alignment.stats}
         file.finish(result)
     seconds = time.monotonic() - started
@@ -108,7 +111,4 @@ def _config(source: PairSource, how: AlignWords) -> dict[str, Any]:
     aligned = configuration(how)
     if how.aligner != "eflomal":
         del aligned["eflomal"]
-    for name in _NO_MATTER:
-        if aligned["llm"]:
-            del aligned["llm"][name]
     return {**read, **aligned}

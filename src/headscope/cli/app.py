@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -26,14 +27,10 @@ from headscope.errors import InputError
 __all__ = ["main"]
 
 INTERRUPTED = 130
-#: What a path that cannot be used raises, where nothing more exact could be said before.
-_PLACES = (
-    FileExistsError,
-    FileNotFoundError,
-    IsADirectoryError,
-    NotADirectoryError,
-    PermissionError,
-)
+#: A reader of stdout that is gone, as in a shell.
+BROKEN_PIPE = 141
+#: What a place that is full or may not be written says, also where it cannot tell its name.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 app = typer.Typer(
     name="headscope",
@@ -78,12 +75,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: done. 2: input that cannot be used, with one sentence on stderr. 130: interrupted. Anything
     else is an error of headscope's own and keeps its traceback.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell (`>&-`)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the end
     # Remarks of the libraries beneath are no part of a command's output, nor are download bars
     # where nobody watches; whoever sets these variables gets what they ask for.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+    os.environ.setdefault("DATASETS_VERBOSITY", "error")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     command = get_command(app)
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
@@ -97,10 +100,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = error.format_message().replace("Value error, ", "").rstrip(".")
         output.fail(f"{message}; `{path} --help` tells what there is")
         return error.exit_code
-    except _PLACES as error:
-        if error.filename is None:
+    except BrokenPipeError:
+        # Nobody reads on (`| head`): no error, and no second one when Python empties its buffer.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except OSError as error:
+        # A place that cannot be used, where nothing more exact could be said before.
+        if error.errno in _FULL:
+            where = f"{error.filename}: " if error.filename else ""
+            fix = "make room or name another place; what is written so far is kept"
+            output.fail(f"{where}{error.strerror}; {fix}")
+        elif error.filename is not None:
+            output.fail(f"{error.filename}: {error.strerror}; check the path and its permissions")
+        else:
             raise
-        output.fail(f"{error.filename}: {error.strerror}; check the path and its permissions")
         return InputError.exit_code
     except typer.Abort:
         return _interrupted()

@@ -32,7 +32,7 @@ DeviceMap = Annotated[
 BatchTokens = Annotated[int, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")]
 
 # The run
-Seed = Annotated[int, Option("--seed", help="Seed of everything drawn at random.")]
+Seed = Annotated[int, Option("--seed", min=0, help="Seed of everything drawn at random.")]
 Limit = Annotated[
     int | None, Option("--limit", min=1, help="Read the first so many records; none: all.")
 ]
@@ -114,6 +114,13 @@ Query = Annotated[
 AverageName = Literal["macro", "micro"]
 Average = Annotated[
     AverageName, Option("--average", help="Mean of sentence scores, or over all tokens.")
+]
+SkipIdentical = Annotated[
+    bool,
+    Option(
+        "--skip-identical",
+        help="Leave out target words whose source word looks the same (names, digits).",
+    ),
 ]
 AlignerName = Literal["links", "eflomal", "llm"]
 Aligner = Annotated[

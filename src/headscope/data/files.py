@@ -158,6 +158,10 @@ def damaged(path: Path, error: BaseException) -> InputError:
 
 def write_text_atomically(path: Path, text: str) -> None:
     """Writes UTF-8 text beside its place and moves it there, so that no half file is ever seen."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise InputError(f"{path.parent} is a file, so nothing can be written in it; name another")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

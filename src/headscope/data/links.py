@@ -9,7 +9,8 @@ from headscope.errors import InputError
 
 Links = frozenset[tuple[int, int]]
 
-_LINK = re.compile(r"([0-9]+)-([0-9]+)")
+# Positions of more digits than any sentence has words are no numbers worth reading.
+_LINK = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
 
 
 def parse_links(text: str) -> Links:
@@ -21,8 +22,9 @@ def parse_links(text: str) -> Links:
     for piece in text.split():
         match = _LINK.fullmatch(piece)
         if match is None:
+            shown = piece if len(piece) <= 30 else f"{piece[:29]}…"
             raise InputError(
-                f"the link {piece!r} is malformed; write links like 0-0 1-2, source position "
+                f"the link {shown!r} is malformed; write links like 0-0 1-2, source position "
                 "first, counted from 0"
             )
         links.add((int(match[1]), int(match[2])))

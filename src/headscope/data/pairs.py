@@ -10,7 +10,7 @@ from headscope.data.columns import ABSENT, Record
 from headscope.data.files import check_limit, write_text_atomically
 from headscope.data.flores import is_flores, read_flores
 from headscope.data.hub import is_dataset_folder, is_hub_name, read_hub
-from headscope.data.languages import Direction, language_name, parse_direction
+from headscope.data.languages import Direction, language_name, parse_direction, same_language
 from headscope.data.links import Links, check_links, format_links, parse_links
 from headscope.data.tables import Table, read_table
 from headscope.errors import InputError
@@ -90,6 +90,11 @@ def read_pairs(source: PairSource) -> PairFile:
             for line, first, second in texts.sentences
         )
         return _file(pairs, direction, source.data, texts.digest)
+    if source.source_column == source.target_column:
+        raise InputError(
+            f"source and target are both the column {source.source_column!r} of {source.data}; "
+            "name two columns with --source-column and --target-column"
+        )
     required = [source.source_column, source.target_column]
     optional = [] if source.links_column else ["links"]
     if source.links_column:
@@ -127,6 +132,11 @@ def direction_of(source: PairSource) -> Direction:
         )
     for code in (first, second):
         language_name(code)
+    if same_language(first, second):
+        raise InputError(
+            f"{first} and {second} are one language, for {source.data}; name the language of the "
+            "sentences and that of their translations"
+        )
     return direction
 
 
@@ -195,6 +205,11 @@ def _text(record: Record, column: str, place: str) -> str:
     if not value.strip():
         raise InputError(
             f"{place}: column {column!r} is empty; give a sentence or remove the record"
+        )
+    if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise InputError(
+            f"{place}: column {column!r} holds half of a surrogate pair, which is no character; "
+            "correct the text"
         )
     return value
 

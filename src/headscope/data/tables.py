@@ -142,7 +142,8 @@ def _jsonl(
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                reason = getattr(error, "msg", "too deeply nested")
+                # Beside ill-formed JSON: nested too deeply, or a number of too many digits.
+                reason = getattr(error, "msg", str(error).partition(";")[0])
                 place = f" at character {error.pos + 1}" if hasattr(error, "pos") else ""
                 raise InputError(
                     f"{path}, line {number} is not valid JSON ({reason}{place}); write one JSON "
@@ -151,6 +152,11 @@ def _jsonl(
             if not isinstance(value, dict | list):
                 raise InputError(
                     f"{path}, line {number} is no JSON object; write one JSON object a line"
+                )
+            if isinstance(value, list) and not all(map(is_number, required)):
+                raise InputError(
+                    f"{path}, line {number} is a JSON array; write one JSON object a line, or "
+                    "name the columns by number from 0"
                 )
             yield number, value
 

@@ -186,8 +186,11 @@ class HeadScores(Artifact):
     def mean(cls, scores: Mapping[str, HeadScores]) -> HeadScores:
         """The plain mean over several directions (or languages), of scores and shared extras.
 
-        It carries no interval and no statistics: those belong to the single directions. Of their
-        configurations it keeps what they agree on; its signature stands for all of theirs.
+        Its bounds are the means of the parts' bounds: right where the parts rise and fall
+        together, as directions over the same sentences do, and too wide otherwise. An extra that
+        a part does not define at a head (NaN) is averaged over the parts that do. Statistics
+        stay with the parts. Of their configurations it keeps what they agree on; its signature
+        stands for all of theirs.
         """
         parts = list(scores.values())
         if not parts:
@@ -196,11 +199,16 @@ class HeadScores(Artifact):
         for part in parts[1:]:
             check_geometry(part, first.geometry, "one of the scores")
         names = [name for name in first.extra if all(name in part.extra for part in parts)]
+        lows = [part.low for part in parts if part.low is not None]
+        highs = [part.high for part in parts if part.high is not None]
+        bounded = len(lows) == len(parts)
         return cls(
             first.geometry,
             np.mean([part.values for part in parts], axis=0),
             first.method,
-            extra={name: np.mean([part.extra[name] for part in parts], axis=0) for name in names},
+            np.mean(lows, axis=0) if bounded else None,
+            np.mean(highs, axis=0) if bounded else None,
+            extra={name: _mean_of_defined([part.extra[name] for part in parts]) for name in names},
             config={**_agreed([part.config for part in parts]), "mean_over": list(scores)},
             provenance=_agreed([part.provenance for part in parts]),
             signature=_joined([part.signature for part in parts]),
@@ -271,6 +279,15 @@ def _joined(signatures: Sequence[str]) -> str:
     fields = zip(*(one.split("|") for one in signatures), strict=False)
     common = [same[0] for same in takewhile(lambda same: len(set(same)) == 1, fields)]
     return "|".join([*common, f"mean:{digest}"])
+
+
+def _mean_of_defined(arrays: Sequence[Array]) -> Array:
+    """The mean over the arrays that are not NaN at a place; NaN where all are."""
+    stacked = np.stack(arrays)
+    defined = ~np.isnan(stacked)
+    count = defined.sum(axis=0)
+    total = np.where(defined, stacked, 0.0).sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _number(array: Array | None, head: Head) -> float | None:

@@ -21,6 +21,8 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+# What reading a configuration with impossible values raises.
+_UNREADABLE = (ValueError, OSError, KeyError, TypeError, AttributeError, ArithmeticError)
 _ADVICE = "use a decoder language model such as Llama, Qwen or GPT-2"
 _CONVERT = (
     "convert them once with AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
@@ -105,6 +107,8 @@ def _resolve(name: str, revision: str | None) -> tuple[Path, str | None]:
         from headscope.pocket import weights
 
         return Path(weights.path()), None
+    if not name.strip():
+        raise InputError("The name of the model is empty; give pocket, a folder or a Hub id.")
     path = Path(name).expanduser()
     if path.is_dir():
         if revision is not None:
@@ -161,12 +165,17 @@ def _download(name: str, revision: str | None) -> Path:
     return Path(path)
 
 
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _config(folder: Path, name: str) -> Any:
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -191,14 +200,14 @@ def _config(folder: Path, name: str) -> Any:
         raise InputError(f"{file} names no model_type, so the architecture is unknown; add it.")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (ValueError, OSError, KeyError, TypeError) as error:
+    except (*_UNREADABLE, StrictDataclassError) as error:
         if isinstance(raw, dict) and "auto_map" in raw:
             raise InputError(
                 f"{name} ({kind}) needs code of its own, which headscope never runs; {_ADVICE}."
             ) from error
         raise InputError(
             f"{name}: this version of transformers cannot read a configuration of type {kind!r} "
-            f"({_first_line(error)}); update transformers or {_ADVICE}."
+            f"({_one_line(error)}); correct config.json, update transformers or {_ADVICE}."
         ) from error
     causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     multimodal = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -301,6 +310,11 @@ def _model(
             f"{name}: a weight file is damaged ({_first_line(error)}); copy or download it again."
         ) from error
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        if "ignore_mismatched_sizes" in str(error):  # it points to a table in its log
+            raise InputError(
+                f"{name}: the weights do not have the shapes that config.json asks for; save or "
+                "download the checkpoint again, both from one model."
+            ) from error
         raise InputError(f"{name} could not be loaded: {_first_line(error)}.") from error
     # transformers would draw at random what a checkpoint lacks.
     missing = sorted(report["missing_keys"])

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile
 from headscope.data.split import halves, source_digests
-from headscope.find.translation import TranslationScore, translation_score
-from headscope.heads import Amount, HeadScores, HeadSet, default_amount, save_scores
+from headscope.errors import naming
+from headscope.find.translation import TranslationScore, check_aligner, translation_score
+from headscope.heads import Amount, HeadScores, HeadSet, count_of, default_amount, save_scores
 from headscope.measure.metrics import chrf
 from headscope.measure.statistics import overlap
 from headscope.recipes.find_translation import describe, describe_all
@@ -64,7 +65,11 @@ def atlas(
     """Make the atlas and its report; a run that was stopped goes on where it was."""
     began = time.monotonic()
     found_on, checked_on = _both_halves(config)
+    for pairs in found_on.values():
+        with naming(pairs.path):
+            check_aligner(pairs, config.score)
     lm = config.model.load()
+    count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
     settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
     inputs = model_inputs(lm, found_on) | {
         f"{pair} (check)": pairs.digest for pair, pairs in checked_on.items()
@@ -73,8 +78,9 @@ def atlas(
     with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
         if not run.finished:
             _make(lm, config, found_on, checked_on, run, progress, began)
-        write_report(run.path)
-        return run.result()
+        report = write_report(run.path)
+        # The folder may have been moved since.
+        return {**run.result(), "run": str(run.path), "report": str(report.resolve())}
 
 
 def _both_halves(config: Atlas) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
@@ -88,7 +94,8 @@ def _both_halves(config: Atlas) -> tuple[dict[str, PairFile], dict[str, PairFile
         return find, check
     find, check = {}, {}
     for pair, pairs in read_directions(config.pairs, name, "dev", seed=seed).items():
-        first, second = halves(pairs.pairs)
+        with naming(pairs.path):
+            first, second = halves(pairs.pairs)
         find[pair] = dataclasses.replace(pairs, pairs=first)
         check[pair] = dataclasses.replace(pairs, pairs=second[: config.check])
     return find, check
@@ -113,7 +120,7 @@ def _make(
     )
     mean = HeadScores.mean(scores)
     save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
-    k = config.k if config.k is not None else default_amount(lm.geometry)
+    k = _amount(config, lm)
     result = describe_all(scores, config.threshold)
     result |= {
         "model": _about(lm),
@@ -129,6 +136,10 @@ def _make(
         "seconds": time.monotonic() - began,
     }
     run.finish(result)
+
+
+def _amount(config: Atlas, lm: LanguageModel) -> Amount:
+    return config.k if config.k is not None else default_amount(lm.geometry)
 
 
 def _about(lm: LanguageModel) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headscope.data.split import source_digests
+from headscope.errors import naming
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import HeadScores, read_scores, save_scores
 from headscope.recipes.inputs import (
@@ -43,7 +44,8 @@ def find_translation(
     began = time.monotonic()
     directions = read_directions(config.pairs, config.model.model, "dev", seed=config.score.seed)
     for pairs in directions.values():
-        check_aligner(pairs, config.score)
+        with naming(pairs.path):
+            check_aligner(pairs, config.score)
     lm = config.model.load()
     dtype = {"computed_in": str(lm.dtype).removeprefix("torch.")}
     settings = {"settings": config, **dtype}
@@ -55,7 +57,7 @@ def find_translation(
         provenance={**model_provenance(lm), "seed": config.score.seed},
     ) as run:
         if run.finished:
-            return run.result()
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         scores: dict[str, HeadScores] = {}
         for pair, pairs in directions.items():
             report = _reporter(progress, pair)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from headscope.data.languages import language_name, parse_direction
+from headscope.data.languages import language_name, parse_direction, same_language
 from headscope.data.pairs import PairFile, PairSource, direction_of, read_pairs
 from headscope.errors import InputError
 
@@ -101,9 +101,12 @@ def _files(choice: PairsChoice) -> list[tuple[str | None, str]]:
     for one in choice.data:
         pair, equals, name = one.partition("=")
         if equals and "/" not in pair and not Path(one).exists():
-            parse_direction(pair)
-            if pair in named:
-                raise InputError(f"--data names {pair} twice; give one file a direction")
+            direction = parse_direction(pair)
+            for other in map(parse_direction, named):
+                if same_language(direction.source, other.source) and same_language(
+                    direction.target, other.target
+                ):
+                    raise InputError(f"--data names {pair} twice; give one file a direction")
             named[pair] = name
         else:
             plain.append(one)
@@ -120,13 +123,14 @@ def _files(choice: PairsChoice) -> list[tuple[str | None, str]]:
         raise InputError("several --data need a direction each; write --data en-de=FILE")
     if "all" in choice.pair:
         raise InputError("--pair all is for the pocket model's own sentences; name the directions")
-    several = len(choice.pair) > 1
+    asked = list(dict.fromkeys(choice.pair))
+    several = len(asked) > 1
     if several and Path(plain[0]).is_file():
         raise InputError(
-            f"{plain[0]} is one file for {len(choice.pair)} directions; give each its own by "
+            f"{plain[0]} is one file for {len(asked)} directions; give each its own by "
             "--data PAIR=FILE"
         )
-    return [(pair, plain[0]) for pair in choice.pair or (None,)]
+    return [(pair, plain[0]) for pair in asked or (None,)]
 
 
 def _pocket_directions(

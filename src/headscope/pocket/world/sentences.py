@@ -89,12 +89,16 @@ class Rendered:
         return " ".join(piece.text for piece in self.pieces)
 
     def links(self, target: Rendered) -> frozenset[tuple[int, int]]:
-        """Exact word links (source index, target index) by shared nodes."""
+        """Exact word links (source index, target index) by shared nodes.
+
+        The final mark is part of the last piece, but two last words are not linked for that: they
+        may say different things.
+        """
         return frozenset(
             (i, j)
             for i, source_piece in enumerate(self.pieces)
             for j, target_piece in enumerate(target.pieces)
-            if source_piece.nodes & target_piece.nodes
+            if (source_piece.nodes & target_piece.nodes) - {"end"}
         )
 
 
