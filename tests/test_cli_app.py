@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import json
 import subprocess
@@ -210,3 +211,40 @@ def test_as_a_process_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
 def test_commands_are_documented() -> None:
     for path, command in commands():
         assert inspect.getdoc(command.callback), path
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device; make room"),
+        (OSError(errno.EROFS, "Read-only file system", "a/b"), "a/b: Read-only file system; make"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "a"), "a: File name too long; check"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named(
+    error: OSError, words: str, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
+) -> None:
+    def write(*arguments: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("headscope.data.pairs.write_pairs", write)
+    code, said, err = command("pocket", "sample", "--pair", "en-de", "--n", 1)
+    assert (code, said) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_an_argument_that_is_no_text_is_refused(command: Callable[..., Any]) -> None:
+    code, said, err = command("report", "run\udcff")
+    assert (code, said) == (2, "")
+    assert "is not valid UTF-8" in err
+
+
+def test_a_reader_that_is_gone_is_no_error() -> None:
+    listing = [sys.executable, "-m", "headscope", "pocket", "sample", "--list"]
+    for redirection in ("| true", ">&-"):
+        line = f'"$@" {redirection}'
+        told = subprocess.run(
+            ["sh", "-c", line, "sh", *listing], capture_output=True, text=True, check=False
+        )
+        assert (told.returncode, told.stderr) == (0, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,50 @@ def test_one_file_cannot_hold_the_reports_of_several_runs(command: Command, tmp_
     code, said, err = command("report", "one", "two", "--out", tmp_path / "report.html")
     assert (code, said) == (2, "")
     assert "--out names one file for 2 runs" in err
+
+
+def test_a_report_replaces_reports_alone(
+    command: Command, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    assert command(*arguments).code == 0
+    file = tmp_path / "mine.txt"
+    file.write_text("mine")
+    code, said, err = command("report", arguments[-1], "--out", file)
+    assert (code, said, file.read_text()) == (2, "", "mine")
+    assert "holds no report" in err
+
+
+def test_a_moved_run_tells_where_it_is_now(
+    command: Command, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    assert command(*arguments).code == 0
+    moved = tmp_path / "moved"
+    shutil.copytree(str(arguments[-1]), moved)
+    told = json.loads(command(*arguments[:-1], moved, "--json").out)
+    assert told["run"] == str(moved)
+    assert told["report"] == str(moved.resolve() / "report.html")
+
+
+def test_a_wrong_number_of_heads_is_told_before_the_work(
+    command: Command, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    code, _, err = command(*arguments[:-1], out, "--k", "some")
+    assert code == 2
+    assert "k = some is not a number of heads" in err
+    assert not out.exists()
+
+
+def test_the_advice_for_a_damaged_result_helps(
+    command: Command, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    assert command(*arguments).code == 0
+    run = tmp_path / "damaged"
+    shutil.copytree(str(arguments[-1]), run)
+    (run / "result.json").write_text("{")
+    for again in (("report", run), (*arguments[:-1], run)):
+        code, _, err = command(*again)
+        assert code == 2
+        assert "delete DONE.json and run the same command again" in err
+    (run / "DONE.json").unlink()
+    assert command(*arguments[:-1], run).code == 0

@@ -87,3 +87,15 @@ def test_training_hands_its_settings_on_and_tells_where_the_weights_are(
     assert told["finished"] is (name == "final")
     assert told["weights"] == (str(tmp_path / "final") if name == "final" else None)
     assert told["run"] == str(tmp_path)
+
+
+def test_a_sample_replaces_samples_alone(command: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("mine")
+    code, said, err = command("pocket", "sample", "--pair", "en-de", "--out", file)
+    assert (code, said, file.read_text()) == (2, "", "mine")
+    assert f"{file} exists and holds no sample" in err
+    code, _, err = command("pocket", "sample", "--pair", "en-de", "--out", tmp_path)
+    assert code == 2
+    assert f"{tmp_path} is a folder" in err
+    assert command("pocket", "sample", "--pair", "en-de", "--seed", -1).code == 2

@@ -379,3 +379,34 @@ def test_writing_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
             write_pairs(path, bad)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["a.tsv"]
+
+
+def test_more_that_no_sentence_can_be(tmp_path: Path) -> None:
+    half = write(tmp_path / "half.jsonl", '{"source": "a \\ud83d b", "target": "c"}\n')
+    assert "line 1: column 'source' holds half of a surrogate pair" in failure(half)
+    digits = write(tmp_path / "digits.jsonl", f'{{"source": {"9" * 5000}, "target": "c"}}\n')
+    assert "line 1 is not valid JSON (Exceeds the limit" in failure(digits)
+    array = write(tmp_path / "array.json", '[{"source": "a", "target": "b"}]\n')
+    assert "line 1 is a JSON array; write one JSON object a line" in failure(array)
+    link = write(tmp_path / "link.tsv", f"source\ttarget\tlinks\na\tb\t0-{'9' * 5000}\n")
+    said = failure(link)
+    assert "line 2: the link '0-999" in said
+    assert len(said) < 300
+
+
+def test_source_and_target_are_two_columns_and_two_languages(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "source\ttarget\nYes\tJa\n")
+    assert "both the column 'source'" in failure(path, target_column="source")
+    for pair in ("en-en", "en-eng_Latn"):
+        with pytest.raises(InputError, match="are one language"):
+            read_pairs(PairSource(path, pair))
+    assert read_pairs(PairSource(path, "zho_Hans-zho_Hant")).pairs  # one language, two scripts
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    pairs = [SentencePair("1", "Yes", "Ja")]
+    write(tmp_path / "file", "mine")
+    for place in (tmp_path, tmp_path / "file" / "a.tsv"):
+        with pytest.raises(InputError, match="is a f"):
+            write_pairs(place, pairs)
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]

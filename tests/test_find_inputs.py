@@ -15,7 +15,7 @@ from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.heads import Geometry, resolve_heads
 from headscope.recipes.find_translation import FindTranslation, find_translation
-from headscope.recipes.inputs import ModelChoice, PairsChoice
+from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 
 GOOD = "source\ttarget\tlinks\nThe dog sleeps\tDer Hund schläft\t0-0 1-1 2-2\n"
 
@@ -181,3 +181,16 @@ def test_scores_of_another_geometry_are_refused(earlier: Path) -> None:
         resolve_heads(str(earlier), 3, Geometry.uniform(3, 5))
     assert "2 layers" in str(caught.value) and "3 layers" in str(caught.value), caught.value
     assert contents(earlier) == before
+
+
+@pytest.mark.parametrize("second", ["en-de", "EN-DE", "eng_Latn-deu"])
+def test_a_direction_has_one_file(second: str) -> None:
+    choice = PairsChoice((), ("en-de=a.tsv", f"{second}=b.tsv"))
+    with pytest.raises(InputError, match=f"names {second} twice"):
+        read_directions(choice, "some", "dev")
+
+
+def test_a_direction_named_twice_is_one_direction(tmp_path: Path) -> None:
+    (tmp_path / "good.tsv").write_text(GOOD, "utf-8")
+    choice = PairsChoice(("en-de", "en-de"), (str(tmp_path / "good.tsv"),))
+    assert list(read_directions(choice, "some", "dev")) == ["en-de"]

@@ -329,7 +329,7 @@ def test_weights_of_another_shape_or_with_parts_missing(tmp_path: Path) -> None:
         load(tmp_path, device="cpu")
     saved(tmp_path)
     edit(tmp_path / "config.json", intermediate_size=80)
-    with pytest.raises(InputError, match="could not be loaded"):
+    with pytest.raises(InputError, match="do not have the shapes that config"):
         load(tmp_path, device="cpu")
 
 
@@ -379,3 +379,18 @@ def test_pocket_is_the_bundled_folder(folder: Path, monkeypatch: pytest.MonkeyPa
     assert (lm.name, lm.folder, lm.geometry.counts) == ("pocket", folder, (4, 4))
     with pytest.raises(InputError, match="no revisions"):
         load("pocket", revision="main")
+
+
+@pytest.mark.parametrize("value", [0, "many", -3])
+def test_impossible_values_in_a_configuration(value: object, tmp_path: Path) -> None:
+    saved(tmp_path)
+    edit(tmp_path / "config.json", num_attention_heads=value)
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, device="cpu")
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_name_is_no_model() -> None:
+    with pytest.raises(InputError, match="name of the model is empty"):
+        load(" ")

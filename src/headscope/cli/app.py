@@ -90,6 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = get_command(app)
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
+        for one in arguments:
+            if not one.isascii() and any("\ud800" <= sign <= "\udfff" for sign in one):
+                raise InputError(f"{one!r} is not valid UTF-8; rename it or give it as UTF-8")
         code = command.main(arguments, prog_name="headscope", standalone_mode=False)
     except InputError as error:
         output.fail(str(error))

@@ -11,6 +11,8 @@ from headscope.cli import options
 from headscope.cli.output import emit
 from headscope.errors import InputError
 
+HEADER = b"source\ttarget\tlinks\n"
+
 
 def sample(
     pair: options.Pair = None,
@@ -20,9 +22,6 @@ def sample(
     n: Annotated[int, Option("--n", min=1, help="Number of sentence pairs.")] = 100,
     seed: options.Seed = 0,
     out: options.OutFile = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="Replace what the file given by --out holds.")
-    ] = False,
     listing: Annotated[
         bool, Option("--list", help="Only name languages, directions, splits and tasks.")
     ] = False,
@@ -34,7 +33,7 @@ def sample(
 
     from headscope.data.pairs import write_pairs
     from headscope.pocket.sample import contents, sample_pairs
-    from headscope.runs import Signature, file_digest
+    from headscope.runs import Signature
 
     if listing:
         what = contents()
@@ -49,11 +48,9 @@ def sample(
     config = {"pair": str(pairs.direction), "split": split, "n": n, "seed": seed}
     key = Signature.of("pocket sample", config, {})
     file = out or Path("runs") / f"pocket-sample-{key.hash}.tsv"
-    if file.is_file() and not overwrite and file_digest(file) != pairs.digest:
-        raise InputError(
-            f"{file} exists and holds something else; name another file with --out, or add "
-            "--overwrite"
-        )
+    # An earlier sample is made again in no time; anything else may be somebody's work.
+    if file.is_file() and not file.read_bytes().startswith(HEADER):
+        raise InputError(f"{file} exists and holds no sample; name another file with --out")
     write_pairs(file, pairs.pairs)
     result = {
         "signature": str(key),

@@ -28,6 +28,8 @@ def report(
             f"--out names one file for {len(runs)} runs; leave it out, and each report goes into "
             "its own run folder"
         )
+    if out is not None and out.is_file() and out.read_bytes()[:9].lower() != b"<!doctype":
+        raise InputError(f"{out} exists and holds no report; name another file with --out")
     files = [write_report(run, out) for run in runs]
     # A report follows from the runs it shows.
     inputs = {str(number): file_digest(run / "run.json") for number, run in enumerate(runs, 1)}

@@ -173,13 +173,13 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def _read_result(path: Path) -> dict[str, Any]:
     done = read_object(path / "DONE.json")
-    result = read_object(path / "result.json")
-    if done.get("result") != file_digest(path / "result.json"):
+    file = path / "result.json"
+    if file.is_file() and done.get("result") != file_digest(file):
         raise InputError(
-            f"{path / 'result.json'}: is not the result that DONE.json stands for; "
+            f"{file}: is not the result that DONE.json stands for; "
             "delete DONE.json and run the same command again"
         )
-    return result
+    return read_object(file)
 
 
 def _scores(path: Path, directions: list[str]) -> dict[str, HeadScores]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -61,7 +62,8 @@ def append_record(path: Path, key: str, record: Any) -> None:
                 file.truncate(_whole_length(file.read()))
         written = file.write(line)
         if written != len(line):
-            raise OSError(f"{path}: only {written} of {len(line)} bytes could be written")
+            told = f"only {written} of {len(line)} bytes could be written"
+            raise OSError(errno.ENOSPC, told, str(path))
 
 
 def write_shard(folder: Path, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
