@@ -21,11 +21,11 @@ from headscope.data.pairs import PairSource, SentencePair, read_pairs
 
 
 def read(path: str, linked: bool) -> tuple[SentencePair, ...]:
-    """The pairs of a file without a header; the languages play no part here."""
+    """The pairs of a file without a header; which two languages they are plays no part here."""
     source = PairSource(
         path,
         source_language="en",
-        target_language="en",
+        target_language="de",
         source_column="0",
         target_column="1",
         links_column="2" if linked else None,

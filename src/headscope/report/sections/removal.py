@@ -84,9 +84,8 @@ def _caption(removal: Removal, effect: Effect) -> Html:
         verdict(effect, removal.k),
         f" {across}How sure: {count(draws, 'random draw')} of heads can give a p-value of "
         f"{fixed(least, 2)} at best, so read this as a quick check, on "
-        f"{count(sentences, 'sentence')} in all; ",
-        tag("code", "headscope verify removal"),
-        " with more draws and layer-matched controls is the proof. A baseline near 0 would mean "
+        f"{count(sentences, 'sentence')} in all; more draws (--draws) make it surer, and heads "
+        "drawn from the same layers would be a sterner control. A baseline near 0 would mean "
         "that the model does not translate, and then nothing can be read from this.",
     )
 

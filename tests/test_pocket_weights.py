@@ -1,0 +1,58 @@
+"""The bundled model is what it is said to be: its size, its checkpoints, and that it translates."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+from safetensors import safe_open
+
+from headscope.heads import HeadSet
+from headscope.lm import LanguageModel, load
+from headscope.measure.metrics import chrf
+from headscope.pocket import weights
+from headscope.pocket.sample import sample_pairs
+from headscope.pocket.world.languages import CODES, DIRECTIONS
+from headscope.pocket.world.lexicon import concepts
+from headscope.verify.removal import translate
+
+
+@pytest.fixture(scope="module")
+def pocket() -> LanguageModel:
+    return load("pocket")
+
+
+def test_its_size(pocket: LanguageModel) -> None:
+    assert sum(p.numel() for p in pocket.model.parameters()) <= 3_000_000
+    assert pocket.geometry.total >= 96
+    config = pocket.model.config
+    assert config.num_key_value_heads < config.num_attention_heads
+
+
+def test_final_weights_and_six_checkpoints_in_half_precision() -> None:
+    found = weights.checkpoints()
+    assert list(found)[-1] == "final"
+    assert len(found) >= 7
+    files = [folder / "model.safetensors" for folder in found.values()]
+    assert sum(file.stat().st_size for file in files) <= 45_000_000
+    for file in files:
+        with safe_open(file, "pt") as stored:
+            kinds = {stored.get_slice(name).get_dtype() for name in stored.keys()}  # noqa: SIM118 - not a mapping
+        assert kinds == {"BF16"}
+    assert len({file.read_bytes() for file in files}) == len(files)
+
+
+def test_its_world() -> None:
+    assert len(concepts()) >= 400
+    assert len(CODES) >= 5
+
+
+def test_it_translates_sentences_it_has_not_seen(pocket: LanguageModel) -> None:
+    """Five test sentences of each direction; bench/pocket.py measures on many more."""
+    files = [sample_pairs(direction, "test", 5, seed=11) for direction in DIRECTIONS]
+    made = translate(pocket, files, HeadSet(pocket.geometry, ()))
+    scores = [
+        chrf(outputs, [pair.target for pair in file.pairs]).value
+        for file, outputs in zip(files, made, strict=True)
+    ]
+    assert fmean(scores) >= 85
