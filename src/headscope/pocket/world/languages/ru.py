@@ -4,44 +4,35 @@ Word order: subject, time, frequency and manner adverbs, verb, object, "alone" a
 place, place phrase. The subject stands after the verb in "what" questions, unless it is a
 pronoun. The past takes the perfective of verbs whose table row names one, save with an adverb of
 frequency (a repeated event is imperfective).
-
-Declension goes by ending and gender. Columns of `ru.tsv` for nouns: `base`; `gender` (m, f, n)
-where the ending does not tell it; `stem` where the nominative differs from the other cases;
-`stress=end` where a stressed ending keeps its о or ё; `instrumental`, `nominative_plural`,
-`genitive_plural`, `instrumental_plural` where irregular; `locative` (as in "в лесу");
-`in` (the preposition of "in", where it is not "в"); `indeclinable`.
-For verbs: `first`, `second`, `they` (present), `past`, `past_feminine`, `perfective` (its past),
-`perfective_feminine`, `object` (case of the object, if not the accusative).
+Forms of words are in `ru_forms.py`.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Literal
 
-from headscope.pocket.world.lexicon import concepts, table
+from headscope.pocket.world.languages.ru_forms import (
+    CASES,
+    VOWELS,
+    Agreement,
+    Case,
+    adjective_form,
+    citation,
+    determiner_form,
+    entry_of,
+    form_of_be,
+    gender_of,
+    is_animate,
+    noun_form,
+    past_form,
+    present_form,
+    verb_of,
+)
+from headscope.pocket.world.lexicon import concepts
 from headscope.pocket.world.sentences import NUMERALS, PRONOUNS, Clause, NounPhrase, Piece, word
 
 code = "ru"
 comma_before = frozenset({"and", "but", "because", "that"})
-
-Case = Literal[
-    "nominative", "genitive", "dative", "accusative", "instrumental", "prepositional", "locative"
-]
-#: How a noun phrase agrees: a gender in the singular, "p" in the plural.
-Agreement = Literal["m", "f", "n", "p"]
-
-_CASES: tuple[Case, ...] = (
-    "nominative",
-    "genitive",
-    "dative",
-    "accusative",
-    "instrumental",
-    "prepositional",
-)
-_VOWELS = "аеёиоуыэюя"
-_HUSHING = "жчшщ"
-_VELAR = "гкх"
 
 #: The case each preposition of the world governs.
 _GOVERNED: dict[str, Case] = {
@@ -54,40 +45,6 @@ _GOVERNED: dict[str, Case] = {
     "with": "instrumental",
 }
 
-#: Endings of adjectives by agreement in the order of `_CASES`; "=" marks an accusative that is
-#: the nominative or (animate) the genitive.
-_HARD: dict[str, tuple[str, ...]] = {
-    "m": ("ый", "ого", "ому", "=", "ым", "ом"),
-    "f": ("ая", "ой", "ой", "ую", "ой", "ой"),
-    "n": ("ое", "ого", "ому", "=", "ым", "ом"),
-    "p": ("ые", "ых", "ым", "=", "ыми", "ых"),
-}
-_SOFT: dict[str, tuple[str, ...]] = {
-    "m": ("ий", "его", "ему", "=", "им", "ем"),
-    "f": ("яя", "ей", "ей", "юю", "ей", "ей"),
-    "n": ("ее", "его", "ему", "=", "им", "ем"),
-    "p": ("ие", "их", "им", "=", "ими", "их"),
-}
-_DETERMINERS: dict[str, dict[str, tuple[str, ...]]] = {
-    "this": {
-        "m": ("этот", "этого", "этому", "=", "этим", "этом"),
-        "f": ("эта", "этой", "этой", "эту", "этой", "этой"),
-        "n": ("это", "этого", "этому", "=", "этим", "этом"),
-        "p": ("эти", "этих", "этим", "=", "этими", "этих"),
-    },
-    "my": {
-        "m": ("мой", "моего", "моему", "=", "моим", "моём"),
-        "f": ("моя", "моей", "моей", "мою", "моей", "моей"),
-        "n": ("моё", "моего", "моему", "=", "моим", "моём"),
-        "p": ("мои", "моих", "моим", "=", "моими", "моих"),
-    },
-    "our": {
-        "m": ("наш", "нашего", "нашему", "=", "нашим", "нашем"),
-        "f": ("наша", "нашей", "нашей", "нашу", "нашей", "нашей"),
-        "n": ("наше", "нашего", "нашему", "=", "нашим", "нашем"),
-        "p": ("наши", "наших", "нашим", "=", "нашими", "наших"),
-    },
-}
 #: Genitive (also prepositional and animate accusative), dative and instrumental of numerals.
 _NUMERAL_FORMS: dict[str, tuple[str, str, str]] = {
     "two": ("двух", "двум", "двумя"),
@@ -107,7 +64,6 @@ _WHAT: dict[Case, str] = {
     "instrumental": "чем",
     "prepositional": "чём",
 }
-_GENDERS: dict[str, Agreement] = {"m": "m", "f": "f", "n": "n"}
 _ALONE: dict[str, str] = {"m": "один", "f": "одна", "n": "одно", "p": "одни"}
 #: Adverbs before which "не" stands because the negation covers them ("не всегда").
 _NEGATED_FREQUENCIES = ("always", "often")
@@ -117,17 +73,12 @@ def connective(connective: str) -> str:
     return citation(connective)
 
 
-def citation(concept: str) -> str:
-    """Dictionary form; a verb's fixed preposition is part of it ("наблюдать за")."""
-    return _entry(concept)["base"]
-
-
 def plural(concept: str) -> str:
-    return _noun(concept, "nominative", "plural")
+    return noun_form(concept, "nominative", "plural")
 
 
 def past(concept: str) -> str:
-    return " ".join(filter(None, (_past(concept, "m", repeated=False), _verb(concept)[1])))
+    return " ".join(filter(None, (past_form(concept, "m", repeated=False), verb_of(concept)[1])))
 
 
 def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
@@ -140,11 +91,11 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
     place = _place(clause, node)
 
     if clause.verb == "be":
-        predicate = _adjective(clause.predicate, agreement, "nominative", animate=False)
-        verb = word(_be(agreement) if clause.tense == "past" else "", f"{node}.verb")
+        predicate = adjective_form(clause.predicate, agreement, "nominative", animate=False)
+        verb = word(form_of_be(agreement) if clause.tense == "past" else "", f"{node}.verb")
         return subject + middle + verb + word(predicate, f"{node}.predicate") + after + place
 
-    _, preposition = _verb(clause.verb)
+    _, preposition = verb_of(clause.verb)
     case = _object_case(clause.verb)
     verb = word(_finite(clause, agreement), f"{node}.verb")
     if clause.question == "what":
@@ -159,10 +110,6 @@ def clause(clause: Clause, index: int, connective: str = "") -> list[Piece]:
     return subject + middle + verb + obj + after + place
 
 
-def _entry(concept: str) -> dict[str, str]:
-    return table(code)[concept]
-
-
 def _subject(clause: Clause, node: str) -> list[Piece]:
     if clause.question == "who":
         return word(citation("who"), f"{node[0]}.question")
@@ -175,7 +122,7 @@ def _subject_agreement(clause: Clause) -> Agreement:
         return "m"
     if subject.noun in PRONOUNS or subject.number == "plural" or subject.determiner in NUMERALS:
         return "p"
-    return _gender(subject.noun)
+    return gender_of(subject.noun)
 
 
 def _adverbs(
@@ -201,14 +148,14 @@ def _place(clause: Clause, node: str) -> list[Piece]:
     pieces = _noun_phrase(phrase, _GOVERNED[preposition], f"{node}.place")
     form = citation(preposition)
     if preposition == "in":
-        form = _entry(phrase.noun).get("in", form)
+        form = entry_of(phrase.noun).get("in", form)
     return word(_euphonic(form, pieces), f"{node}.place.preposition") + pieces
 
 
 def _euphonic(preposition: str, following: list[Piece]) -> str:
     """ "с" is "со" before a sibilant and another consonant, and before "льв-"."""
     text = following[0].text.lower()
-    cluster = text[0] in "сзжш" and len(text) > 1 and text[1] not in _VOWELS
+    cluster = text[0] in "сзжш" and len(text) > 1 and text[1] not in VOWELS
     return "со" if preposition == "с" and (cluster or text.startswith("льв")) else preposition
 
 
@@ -217,15 +164,15 @@ def _noun_phrase(phrase: NounPhrase, case: Case, node: str) -> list[Piece]:
     if kind == "pronoun":
         return word(citation(phrase.noun), f"{node}.noun")
     if kind == "name":
-        return word(_noun(phrase.noun, case, "singular"), f"{node}.noun")
-    animate = _animate(phrase.noun)
+        return word(noun_form(phrase.noun, case, "singular"), f"{node}.noun")
+    animate = is_animate(phrase.noun)
     if phrase.determiner in NUMERALS:
         return _counted(phrase, case, animate, node)
-    agreement = "p" if phrase.number == "plural" else _gender(phrase.noun)
+    agreement = "p" if phrase.number == "plural" else gender_of(phrase.noun)
     return (
-        word(_determiner(phrase.determiner, agreement, case, animate), f"{node}.determiner")
-        + word(_adjective(phrase.adjective, agreement, case, animate), f"{node}.adjective")
-        + word(_noun(phrase.noun, case, phrase.number), f"{node}.noun")
+        word(determiner_form(phrase.determiner, agreement, case, animate), f"{node}.determiner")
+        + word(adjective_form(phrase.adjective, agreement, case, animate), f"{node}.adjective")
+        + word(noun_form(phrase.noun, case, phrase.number), f"{node}.noun")
     )
 
 
@@ -235,254 +182,32 @@ def _counted(phrase: NounPhrase, case: Case, animate: bool, node: str) -> list[P
     genitive, dative, instrumental = _NUMERAL_FORMS[numeral]
     adjective_case: Case = "genitive"
     if case == "accusative" and animate and numeral in _PAUCAL:
-        number_word, noun_form = genitive, _noun(noun, "genitive", "plural")
+        number_word, noun_word = genitive, noun_form(noun, "genitive", "plural")
     elif case in ("nominative", "accusative"):
-        feminine_two = numeral == "two" and _gender(noun) == "f"
+        feminine_two = numeral == "two" and gender_of(noun) == "f"
         number_word = "две" if feminine_two else citation(numeral)
         number: Literal["singular", "plural"] = "singular" if numeral in _PAUCAL else "plural"
-        noun_form = _noun(noun, "genitive", number)
+        noun_word = noun_form(noun, "genitive", number)
     else:
         adjective_case = case
         oblique = {"dative": dative, "instrumental": instrumental}
-        number_word, noun_form = oblique.get(case, genitive), _noun(noun, case, "plural")
+        number_word, noun_word = oblique.get(case, genitive), noun_form(noun, case, "plural")
     return (
         word(number_word, f"{node}.determiner")
-        + word(_adjective(phrase.adjective, "p", adjective_case, animate), f"{node}.adjective")
-        + word(noun_form, f"{node}.noun")
+        + word(adjective_form(phrase.adjective, "p", adjective_case, animate), f"{node}.adjective")
+        + word(noun_word, f"{node}.noun")
     )
-
-
-def _determiner(determiner: str, agreement: Agreement, case: Case, animate: bool) -> str:
-    if determiner in ("", "the", "a"):
-        return ""
-    if determiner == "every":
-        return _adjective(determiner, agreement, case, animate)
-    if determiner == "your":
-        return "тв" + _determiner("my", agreement, case, animate)[1:]
-    return _pick(_DETERMINERS[determiner][agreement], case, animate)
-
-
-def _adjective(concept: str, agreement: Agreement, case: Case, animate: bool) -> str:
-    if not concept:
-        return ""
-    base = citation(concept)
-    stem = base[:-2]
-    if agreement == "m" and (case == "nominative" or (case == "accusative" and not animate)):
-        return base
-    if base.endswith("ний"):
-        return stem + _pick(_SOFT[agreement], case, animate)
-    ending = _pick(_HARD[agreement], case, animate)
-    if stem[-1] in _HUSHING + _VELAR:
-        ending = ending.replace("ы", "и")
-    if stem[-1] in _HUSHING and not base.endswith("ой") and ending.startswith("о"):
-        ending = "е" + ending[1:]
-    return stem + ending
-
-
-def _pick(forms: tuple[str, ...], case: Case, animate: bool) -> str:
-    """The form of a case; the accusative "=" is the genitive of animates, else the nominative."""
-    form = forms[_CASES.index("prepositional" if case == "locative" else case)]
-    return form if form != "=" else forms[1] if animate else forms[0]
-
-
-def _animate(concept: str) -> bool:
-    known = concepts()[concept]
-    return known.kind == "name" or bool(known.classes & {"person", "animal"})
-
-
-def _gender(concept: str) -> Agreement:
-    entry = _entry(concept)
-    last = entry["base"][-1]
-    by_ending = "f" if last in "ая" else "n" if last in "оеи" else "m"
-    return _GENDERS[entry.get("gender", by_ending)]
-
-
-@cache
-def _noun(concept: str, case: Case, number: Literal["singular", "plural"]) -> str:
-    entry = _entry(concept)
-    base = entry["base"]
-    if "indeclinable" in entry:
-        return base
-    if case == "locative":
-        if number == "singular" and "locative" in entry:
-            return entry["locative"]
-        case = "prepositional"
-    if number == "plural":
-        return _plural_form(concept, case)
-    if case == "nominative":
-        return base
-    if case == "accusative" and base[-1] not in "ая":
-        animate_masculine = _animate(concept) and _gender(concept) == "m"
-        return _noun(concept, "genitive", number) if animate_masculine else base
-    return entry.get(case) or _singular_form(concept, case)
-
-
-def _singular_form(concept: str, case: Case) -> str:
-    entry = _entry(concept)
-    base, stem, stressed = entry["base"], _stem(entry), "stress" in entry
-    last = base[-1]
-    if last == "ь" and _gender(concept) == "f":
-        return stem + ("ью" if case == "instrumental" else "и")
-    soft_e = "ё" if stressed else "е"
-    hard_o = "е" if stem[-1] in _HUSHING + "ц" and not stressed else "о"
-    if last in "ая":
-        hard = last == "а"
-        return (
-            stem
-            + {
-                "genitive": _y(stem) if hard else "и",
-                "dative": "и" if base.endswith("ия") else "е",
-                "accusative": "у" if hard else "ю",
-                "instrumental": f"{hard_o if hard else soft_e}й",
-                "prepositional": "и" if base.endswith("ия") else "е",
-            }[case]
-        )
-    soft = last in "ьйе"
-    return (
-        stem
-        + {
-            "genitive": "я" if soft else "а",
-            "dative": "ю" if soft else "у",
-            "instrumental": f"{soft_e if soft else hard_o}м",
-            "prepositional": "и" if base.endswith("ие") else "е",
-        }[case]
-    )
-
-
-def _plural_form(concept: str, case: Case) -> str:
-    entry = _entry(concept)
-    nominative = entry.get("nominative_plural") or _nominative_plural(concept)
-    if case == "accusative":
-        case = "genitive" if _animate(concept) else "nominative"
-    if case == "nominative":
-        return nominative
-    if case == "genitive":
-        return entry.get("genitive_plural") or _genitive_plural(concept)
-    if case == "instrumental" and "instrumental_plural" in entry:
-        return entry["instrumental_plural"]
-    stem, ending = nominative[:-1], nominative[-1]
-    # "и" belongs to a soft stem unless spelling forced it (after velars and hushing sounds).
-    soft = ending == "я" or (ending == "и" and stem[-1] not in _VELAR + _HUSHING)
-    endings = {"dative": "м", "instrumental": "ми", "prepositional": "х"}
-    return stem + ("я" if soft else "а") + endings[case]
-
-
-def _nominative_plural(concept: str) -> str:
-    entry = _entry(concept)
-    base, stem = entry["base"], _stem(entry)
-    if _gender(concept) == "n":
-        return stem + ("а" if base[-1] == "о" else "я")
-    return stem + ("и" if base[-1] in "ьйя" else _y(stem))
-
-
-def _genitive_plural(concept: str) -> str:
-    entry = _entry(concept)
-    base, stem = entry["base"], _stem(entry)
-    last = base[-1]
-    if base.endswith(("ия", "ие")):
-        return stem + "й"
-    if last in "ьй":
-        return stem + ("ей" if last == "ь" else "ев")
-    if last in "ао":
-        return _with_fleeting_vowel(stem)
-    if last == "я":
-        return stem + "ь"
-    if last == "е" or stem[-1] in _HUSHING:
-        return stem + "ей"
-    return stem + ("ев" if stem[-1] == "ц" and "stress" not in entry else "ов")
-
-
-def _with_fleeting_vowel(stem: str) -> str:
-    """Break the cluster a lost ending leaves: чашк- чашек, вилк- вилок, письм- писем."""
-    before, last = stem[-2], stem[-1]
-    if before in "ьй":
-        return f"{stem[:-2]}е{last}"
-    if last == "к" and before not in _VOWELS:
-        return f"{stem[:-1]}{'е' if before in _HUSHING else 'о'}{last}"
-    return stem
-
-
-def _stem(entry: dict[str, str]) -> str:
-    base = entry["base"]
-    return entry.get("stem") or (base[:-1] if base[-1] in _VOWELS + "ьй" else base)
-
-
-def _y(stem: str) -> str:
-    return "и" if stem[-1] in _VELAR + _HUSHING else "ы"
-
-
-def _verb(concept: str) -> tuple[str, str]:
-    infinitive, _, preposition = citation(concept).partition(" ")
-    return infinitive, preposition
 
 
 def _object_case(verb: str) -> Case:
-    given = _entry(verb).get("object", "accusative")
-    return next(case for case in _CASES if case == given)
-
-
-def _be(agreement: Agreement) -> str:
-    return {"m": "был", "f": "была", "n": "было", "p": "были"}[agreement]
+    given = entry_of(verb).get("object", "accusative")
+    return next(case for case in CASES if case == given)
 
 
 def _finite(clause: Clause, agreement: Agreement) -> str:
     if clause.tense == "past":
         repeated = bool(clause.adverb) and "frequency" in concepts()[clause.adverb].classes
-        return _past(clause.verb, agreement, repeated)
+        return past_form(clause.verb, agreement, repeated)
     subject = clause.subject
     person = subject.noun if subject is not None and subject.noun in ("i", "you", "we") else ""
-    return _present(clause.verb, person or ("they" if agreement == "p" else "it"))
-
-
-def _past(concept: str, agreement: Agreement, repeated: bool) -> str:
-    """The past of a verb: perfective where the table names one and the event is not repeated."""
-    if concept == "be":
-        return _be(agreement)
-    entry = _entry(concept)
-    infinitive = _verb(concept)[0]
-    if "perfective" in entry and not repeated:
-        masculine, feminine = entry["perfective"], entry.get("perfective_feminine", "")
-    else:
-        regular = infinitive.removesuffix("ся")[:-2] + "л"
-        masculine = entry.get("past", regular + _reflexive(infinitive, regular))
-        feminine = entry.get("past_feminine", "")
-    if agreement == "m":
-        return masculine
-    reflexive = masculine.endswith("ся")
-    feminine = feminine or masculine.removesuffix("ся") + "а"
-    form = feminine[:-1] + {"f": "а", "n": "о", "p": "и"}[agreement]
-    return form + ("сь" if reflexive else "")
-
-
-def _present(concept: str, person: str) -> str:
-    entry = _entry(concept)
-    infinitive = _verb(concept)[0]
-    first, second, they = _conjugated(infinitive.removesuffix("ся"))
-    first, second = entry.get("first", first), entry.get("second", second)
-    they = entry.get("they", they)
-    form = {
-        "i": first,
-        "you": second,
-        "it": entry.get("third", second[:-2] + "т"),
-        "we": entry.get("we", second[:-2] + "м"),
-        "they": they,
-    }[person]
-    return form + _reflexive(infinitive, form)
-
-
-def _conjugated(infinitive: str) -> tuple[str, str, str]:
-    """First and second person singular and third plural of the regular classes."""
-    if infinitive.endswith("овать"):
-        stem = infinitive[:-5] + "у"
-        return stem + "ю", stem + "ешь", stem + "ют"
-    if infinitive.endswith("ить"):
-        stem = infinitive[:-3]
-        return stem + "ю", stem + "ишь", stem + "ят"
-    stem = infinitive[:-2]
-    return stem + "ю", stem + "ешь", stem + "ют"
-
-
-def _reflexive(infinitive: str, form: str) -> str:
-    if not infinitive.endswith("ся"):
-        return ""
-    return "сь" if form[-1] in _VOWELS else "ся"
+    return present_form(clause.verb, person or ("they" if agreement == "p" else "it"))
