@@ -146,7 +146,7 @@ def test_more_joining_gives_more_links() -> None:
 
 
 def by_rule(pair: SentencePair, links: set[tuple[int, int]] | None) -> Alignment:
-    words: Sequence[tuple] = [  # type: ignore[type-arg]
+    words: Sequence[tuple] = [  # type: ignore[type-arg]  # rows of unlike kinds
         tuple(split_words(text, links_given=False)) for text in (pair.source, pair.target)
     ]
     kept = None if links is None else frozenset(links)

@@ -21,7 +21,7 @@ def write(path: Path, content: str | bytes) -> str:
 
 
 def read(path: str | Path, **options: object) -> list[SentencePair]:
-    return list(read_pairs(PairSource(str(path), "en-de", **options)).pairs)  # type: ignore[arg-type]
+    return list(read_pairs(PairSource(str(path), "en-de", **options)).pairs)  # type: ignore[arg-type]  # any
 
 
 def failure(path: str | Path, **options: object) -> str:

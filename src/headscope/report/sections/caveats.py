@@ -34,7 +34,9 @@ def caveats_section(record: AtlasRecord) -> Html:
             "Ranks are found in the same sentences as the scores.",
             "The highest of many noisy scores is on average a little too high. Intervals are per "
             "head and do not correct for having picked the best. The removal is measured on the "
-            "half of the sentences that played no part in finding the heads.",
+            "half of the sentences that played no part in finding the heads. Where several "
+            "directions are read from one parallel corpus, a sentence of that half may stand, in "
+            "another language, in the other half of another direction.",
         ),
         (
             "Looking is not causing.",
