@@ -15,7 +15,7 @@ from headscope.data.align.eflomal import Eflomal, align_eflomal
 from headscope.data.align.symmetrise import SYMMETRISERS, symmetrise
 from headscope.data.links import Links
 from headscope.data.pairs import PairSource, SentencePair, read_pairs, write_pairs
-from headscope.data.words import split_words
+from headscope.data.words import Word, split_words
 from headscope.errors import InputError, MissingExtra
 
 links_sets = st.frozensets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)
@@ -146,7 +146,7 @@ def test_more_joining_gives_more_links() -> None:
 
 
 def by_rule(pair: SentencePair, links: set[tuple[int, int]] | None) -> Alignment:
-    words: Sequence[tuple] = [  # type: ignore[type-arg]  # rows of unlike kinds
+    words: Sequence[tuple[Word, ...]] = [
         tuple(split_words(text, links_given=False)) for text in (pair.source, pair.target)
     ]
     kept = None if links is None else frozenset(links)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,8 +21,8 @@ def write(path: Path, content: str | bytes) -> str:
     return str(path)
 
 
-def read(path: str | Path, **options: object) -> list[SentencePair]:
-    return list(read_pairs(PairSource(str(path), "en-de", **options)).pairs)  # type: ignore[arg-type]  # any
+def read(path: str | Path, **options: Any) -> list[SentencePair]:
+    return list(read_pairs(PairSource(str(path), "en-de", **options)).pairs)
 
 
 def failure(path: str | Path, **options: object) -> str:

@@ -52,12 +52,12 @@ def make_scores(start: float = 0.0) -> HeadScores:
 
 def make(kind: str) -> HeadScores | HeadSet | Gate:
     heads = HeadSet.parse("2.1,0.2", GEOMETRY)
-    made = {
+    made: dict[str, HeadScores | HeadSet | Gate] = {
         "scores": make_scores(),
         "heads": HeadSet(GEOMETRY, heads.heads, ORIGIN),
         "gate": Gate(GEOMETRY, heads.scaled(0.5).values, ORIGIN),
     }
-    return made[kind]  # type: ignore[return-value]  # the values share no base but object
+    return made[kind]
 
 
 KINDS = ["scores", "heads", "gate"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,11 +15,11 @@ from headscope.heads import Geometry, Head, HeadScores
 GEOMETRY = Geometry((3, 0, 2))
 
 
-def scores(*flat: float, **more: object) -> HeadScores:
+def scores(*flat: float, **more: Any) -> HeadScores:
     """Scores of the five heads of GEOMETRY in their order."""
     values = np.full(GEOMETRY.shape, np.nan)
     values[GEOMETRY.mask()] = flat
-    return HeadScores(GEOMETRY, values, "test", **more)  # type: ignore[arg-type]  # any field
+    return HeadScores(GEOMETRY, values, "test", **more)
 
 
 def grid(*flat: float) -> np.ndarray:

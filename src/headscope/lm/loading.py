@@ -254,6 +254,7 @@ def _device(
         if target.type == "cuda" and target.index is None:
             target = torch.device("cuda", 0)
         torch.empty(0, device=target)
+    # What torch raises for a device it does not know, was not built for, or cannot allocate on.
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(
             f"device {str(device)!r} cannot be used here ({_first_line(error)}); use cpu"

@@ -258,7 +258,8 @@ def _zeroed(sites: Sequence[AttentionSite], removed: Sequence[Head]) -> Iterator
     try:
         for head in removed:
             site = by_layer[head.layer]
-            weight: torch.Tensor = site.projection.weight.data  # type: ignore[assignment]  # a Linear or Conv1D
+            projection: Any = site.projection  # a Linear or a Conv1D; both hold a weight
+            weight: torch.Tensor = projection.weight.data
             part = slice(head.head * site.head_width, (head.head + 1) * site.head_width)
             # Conv1D (GPT-2) holds its weight as (in, out), Linear as (out, in).
             target = weight[part] if isinstance(site.projection, Conv1D) else weight[:, part]
