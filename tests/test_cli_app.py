@@ -31,6 +31,14 @@ PAIRS = {
     "--split",
     "--limit",
 }
+DOCUMENTS = {
+    "--data",
+    "--text-column",
+    "--language-column",
+    "--language",
+    "--split",
+    "--limit",
+}
 SCORE = {
     "--decode",
     "--scope",
@@ -57,9 +65,32 @@ REMOVAL = {
     "--batch-tokens",
     "--out",
 }
+TASKS = {
+    "--task",
+    "--pair",
+    "--data",
+    "--instruction",
+    "--bare",
+    "--chat",
+    "--shots",
+    "--held-out",
+    "--limit",
+    "--language",
+    "--input-column",
+    "--output-column",
+}
 FLAGS = {
     "atlas": COMMON | MODEL | PAIRS | SCORE | {"--out", "--k", "--draws"},
     "find translation-score": COMMON | MODEL | PAIRS | SCORE | {"--out", "--model"},
+    "find lahis": COMMON
+    | MODEL
+    | DOCUMENTS
+    | {"--model", "--update-gate", "--quantile", "--general-in", "--checkpointing"}
+    | {"--batch-tokens", "--seed", "--out"},
+    "find first-order": COMMON
+    | MODEL
+    | DOCUMENTS
+    | {"--model", "--checkpointing", "--batch-tokens", "--seed", "--out"},
     "align": COMMON | PAIRS | {"--out", "--aligner", "--llm-model", "--base-url", "--extra"},
     "report": COMMON | {"--out"},
     "check": COMMON | MODEL,
@@ -68,14 +99,93 @@ FLAGS = {
     "find key-tokens": COMMON
     | MODEL
     | {"--model", "--prompt", "--word", "--heads", "--k", "--answer", "--draws", "--seed", "--out"},
+    "find mask": COMMON
+    | MODEL
+    | {"--model", "--task", "--pair", "--data", "--shots", "--held-out", "--instruction", "--bare"}
+    | {"--preset", "--start", "--steps", "--learning-rate", "--batch", "--penalty", "--on"}
+    | {"--feed-forward", "--checkpointing", "--batch-tokens", "--seed", "--out"},
+    "find soft-gate": COMMON
+    | MODEL
+    | {"--model", "--heads", "--k", "--data", "--test-data", "--template", "--seeds", "--train"}
+    | {"--stop", "--test", "--max-new-tokens", "--allow-overlap", "--seed", "--batch-tokens"}
+    | {"--out"},
+    "find causal-gating": COMMON
+    | MODEL
+    | {"--model", "--task", "--pair", "--data", "--steps", "--seeds", "--seed", "--out"},
     "verify removal": COMMON | MODEL | PAIRS | REMOVAL | {"--max-new-tokens", "--template"},
     "verify tasks": COMMON | MODEL | REMOVAL | {"--task", "--shots", "--limit", "--list"},
     "verify one-by-one": COMMON
     | MODEL
     | PAIRS
-    | {"--model", "--heads", "--order", "--prompt", "--target", "--steps", "--allow-overlap"},
+    | {"--model", "--heads", "--order", "--prompt", "--target", "--steps", "--allow-overlap"}
+    | {"--task", "--example", "--examples", "--random-orders"},
+    "verify attention": COMMON
+    | MODEL
+    | TASKS
+    | {"--model", "--mask", "--draws", "--seed", "--batch-tokens", "--allow-overlap", "--out"},
+    "compare masks": COMMON | {"--base", "--model", "--out"},
+    "compare states": COMMON
+    | MODEL
+    | TASKS
+    | {"--model", "--heads", "--example", "--top", "--draws", "--seed", "--allow-overlap", "--out"},
+    "verify mask": COMMON
+    | MODEL
+    | TASKS
+    | {"--model", "--mask", "--foreign", "--hybrid", "--draws", "--max-new-tokens"}
+    | {"--allow-overlap", "--batch-tokens", "--seed", "--out"},
+    "verify scaling": COMMON
+    | MODEL
+    | TASKS
+    | {"--model", "--mask", "--alpha", "--check-data", "--check-limit", "--draws"}
+    | {"--max-new-tokens", "--allow-overlap", "--batch-tokens", "--seed", "--out"},
+    "verify families": COMMON
+    | MODEL
+    | TASKS
+    | {"--model", "--mask", "--family", "--write", "--draws", "--max-new-tokens"}
+    | {"--allow-overlap", "--batch-tokens", "--seed", "--out"},
     "verify failures": COMMON | {"--outputs", "--judge", "--llm-model", "--base-url", "--out"},
+    "find induction": COMMON
+    | MODEL
+    | {"--model", "--sequences", "--block", "--seed", "--batch-tokens", "--out"},
+    "find retrieval": COMMON
+    | MODEL
+    | {"--model", "--data", "--haystack", "--length", "--depth", "--share-of", "--all", "--limit"}
+    | {"--max-new-tokens", "--seed", "--batch-tokens", "--out"},
+    "find patching": COMMON
+    | MODEL
+    | {"--model", "--data", "--prompts", "--template", "--chat", "--all", "--control", "--limit"}
+    | {"--seed", "--batch-tokens", "--out"},
+    "compare methods": COMMON | {"--k", "--parts", "--out"},
+    "survey": COMMON
+    | MODEL
+    | {"--method", "--pairs", "--documents", "--task", "--questions", "--needles", "--words"}
+    | {"--quick", "--k", "--seed", "--out"},
+    "methods": COMMON,
     "verify measure": COMMON,
+    "verify perplexity": COMMON
+    | MODEL
+    | DOCUMENTS
+    | {"--model", "--heads", "--k", "--draws", "--pool", "--ablate", "--threshold"}
+    | {"--allow-overlap", "--seed", "--batch-tokens", "--out"},
+    "verify layers": COMMON
+    | MODEL
+    | DOCUMENTS
+    | {"--model", "--heads", "--draws", "--ablate", "--seed", "--batch-tokens", "--out"},
+    "verify summaries": COMMON
+    | MODEL
+    | (DOCUMENTS - {"--split"})
+    | {"--model", "--heads", "--k", "--summary-column", "--template", "--gate", "--draws"}
+    | {"--chat", "--max-new-tokens", "--allow-overlap", "--seed", "--batch-tokens", "--out"},
+    "verify off-target": COMMON
+    | MODEL
+    | PAIRS
+    | DOCUMENTS
+    | {"--model", "--heads", "--k", "--ask", "--template", "--start-tokens", "--draws", "--chat"}
+    | {"--max-new-tokens", "--allow-overlap", "--seed", "--batch-tokens", "--out"},
+    "verify transfer": COMMON
+    | MODEL
+    | {"--model", "--heads", "--k", "--pair", "--data", "--up", "--down", "--limit", "--draws"}
+    | {"--chat", "--max-new-tokens", "--seed", "--batch-tokens", "--out"},
     "compare overlap": COMMON | {"--k", "--threshold", "--out"},
     "compare formation": COMMON | MODEL | PAIRS | SCORE | {"--skip-unreadable", "--out"},
     "compare classes": COMMON | {"--threshold", "--out"},
@@ -122,6 +232,14 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     # A series of checkpoints has many revisions; a prompt, a gate and a threshold have a role of
     # their own in the commands that take one.
     own |= {"--model", "--revision", "--prompt", "--gate", "--threshold", "artifacts"}
+    # Documents have a default number and languages to choose from; a task has one of its outputs.
+    own |= {"--limit", "--language"}
+    # A summary's prompt has a text and one language, a translation's a sentence and two.
+    own |= {"--template"}
+    # Tasks of lm-evaluation-harness are named, and shown examples, in its own way.
+    own |= {"--task", "--shots"}
+    # Heads of several languages are given by language, and some commands only count them.
+    own |= {"--heads"}
     shared = {id(value) for value in vars(options).values()}
     assert shared
     helps: dict[str, set[str]] = {}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import cheapest_buckets, collate, length_buckets
 
 lengths = st.lists(st.integers(0, 40), max_size=40)
 
@@ -56,3 +56,42 @@ def test_impossible_batches_are_refused() -> None:
         collate([], 0)
     with pytest.raises(InputError, match="Row 1 of a batch holds no token"):
         collate([[1], []], 0)
+
+
+@given(
+    st.lists(st.integers(1, 30), max_size=7),
+    st.integers(1, 80),
+    st.integers(0, 40),
+)
+def test_cheapest_buckets_cost_least_of_all_groupings(
+    lengths: list[int], batch_tokens: int, overhead: int
+) -> None:
+    found = cheapest_buckets(lengths, batch_tokens, overhead)
+
+    def cost(buckets: list[list[int]]) -> int:
+        return sum(len(one) * max(lengths[i] for i in one) + overhead for one in buckets)
+
+    assert sorted(i for one in found for i in one) == list(range(len(lengths)))
+    for one in found:
+        assert len(one) == 1 or len(one) * max(lengths[i] for i in one) <= batch_tokens
+    flat = [lengths[i] for one in found for i in one]
+    assert flat == sorted(lengths, reverse=True)
+    # Every way to cut the sorted rows, by brute force.
+    order = [i for one in found for i in one]
+    ways = []
+    for cuts in itertools.product((False, True), repeat=max(0, len(order) - 1)):
+        ends = [at for at, cut in enumerate(cuts, 1) if cut]
+        bounds = [0, *ends, len(order)] if order else [0]
+        groups = [order[a:b] for a, b in itertools.pairwise(bounds)]
+        fit = (len(g) == 1 or len(g) * max(lengths[i] for i in g) <= batch_tokens for g in groups)
+        if all(fit):
+            ways.append(cost(groups))
+    assert cost(found) == min(ways)
+    if lengths:
+        assert cost(found) <= cost(length_buckets(lengths, batch_tokens))
+
+
+def test_cheapest_buckets_refuse_numbers_without_sense() -> None:
+    for tokens, overhead in ((0, 0), (1, -1)):
+        with pytest.raises(InputError):
+            cheapest_buckets([1], tokens, overhead)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headscope.errors import InputError
-from headscope.measure import External, bleurt, comet
+from headscope.measure import External, bert_score, bleurt, comet
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="commands end by process groups")
 
@@ -56,7 +56,12 @@ WELL = LENGTHS + "write({given.translations[0]: rows})\n"
 
 @pytest.fixture(autouse=True)
 def _nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for variable in ("HEADSCOPE_COMET", "HEADSCOPE_BLEURT", "HEADSCOPE_METRIC_TIMEOUT"):
+    for variable in (
+        "HEADSCOPE_COMET",
+        "HEADSCOPE_BLEURT",
+        "HEADSCOPE_BERTSCORE",
+        "HEADSCOPE_METRIC_TIMEOUT",
+    ):
         monkeypatch.delenv(variable, raising=False)
     empty = tmp_path / "bin"
     empty.mkdir()
@@ -305,3 +310,55 @@ def test_the_mean_is_that_of_the_scores(bleurt_is) -> None:
     assert found.scores == (0.1,) * 30
     assert found.value is not None and math.isclose(found.value, 0.1, rel_tol=1e-15)
     assert json.loads(json.dumps(found.value)) == found.value
+
+
+# BERTScore, which prints its scores
+
+BERT = """
+import argparse, os, signal, sys
+parser = argparse.ArgumentParser()
+parser.add_argument("--lang")
+parser.add_argument("-m", "--model", default="usual")
+parser.add_argument("-s", "--seg_level", action="store_true")
+parser.add_argument("-r", "--ref", nargs="+")
+parser.add_argument("-c", "--cand")
+given = parser.parse_args()
+assert os.path.isfile(given.cand) and os.path.isfile(given.ref[0]) and given.seg_level
+cands = [line.strip() for line in open(given.cand)]
+refs = [line.strip() for line in open(given.ref[0])]
+assert len(cands) == len(refs), "# of sentences"
+print("usual_L9_no-idf_version=0.3.12(hug_trans=4.57) P: 0.9 R: 0.8 F1: 0.85")
+for cand, ref in zip(cands, refs):
+    print("{:.6f}\\t{:.6f}\\t{:.6f}".format(0.5, 0.25, len(cand) / 100))
+"""
+
+
+@pytest.fixture
+def bert_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def install(body: str = "", options: str = "") -> None:
+        monkeypatch.setenv("HEADSCOPE_BERTSCORE", script(tmp_path, BERT, body) + options)
+
+    return install
+
+
+def test_bert_score_is_the_f1_of_every_sentence(bert_is) -> None:
+    bert_is()
+    found = bert_score(OUTPUTS, REFERENCES, "en")
+    assert found == External(pytest.approx((0.15 + 0 + 0.1) / 3), (0.15, 0.0, 0.1), "")
+
+
+def test_bert_score_gets_the_language_and_options(bert_is) -> None:
+    bert_is("assert (given.lang, given.model) == ('zh', 'mine'), given\n", " -m mine")
+    assert bert_score(OUTPUTS, REFERENCES, "zh_Hans").reason == ""
+    assert bert_score(OUTPUTS, REFERENCES, "zh-TW").reason == ""
+
+
+def test_bert_score_that_is_not_there_or_fails(bert_is, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADSCOPE_BERTSCORE", raising=False)
+    assert "HEADSCOPE_BERTSCORE" in no_scores(bert_score(OUTPUTS, REFERENCES, "en"))
+    bert_is("sys.exit('no such model')\n")
+    assert "no such model" in no_scores(bert_score(OUTPUTS, REFERENCES, "en"))
+    bert_is("print('1\\t2\\t3')\n")
+    assert "4 scores for 3 sentences" in no_scores(bert_score(OUTPUTS, REFERENCES, "en"))
+    with pytest.raises(InputError, match="3 outputs but 2 references"):
+        bert_score(OUTPUTS, REFERENCES[:2], "en")

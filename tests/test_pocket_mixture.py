@@ -95,7 +95,7 @@ def test_questions_never_answer_a_held_out_fact(stream: Stream) -> None:
     values = {"origin": CAPITALS, "colour": COLOURS}
     people = [name.id for name in of_kind("name")]
     opened = {
-        RELATIONS[relation][code].question.format(a=mixture._name(name, code)): (
+        RELATIONS[relation][code].question.format(a=mixture.person(name, code)): (
             relation,
             code,
             name,
@@ -115,12 +115,14 @@ def test_questions_never_answer_a_held_out_fact(stream: Stream) -> None:
             kinds["closed"] += 1
             continue
         relation, code, name = opened[asked]
-        (value,) = (v for v in values[relation] if mixture._value(relation, v, code) == one.target)
+        (value,) = (
+            v for v in values[relation] if mixture.fact_value(relation, v, code) == one.target
+        )
         assert item_split(f"{relation} {name} {value}") == "train"
         # The answer stands in the context, in one of the languages.
         statements = {
-            mixture._state(
-                relation, lang, mixture._name(name, lang), mixture._value(relation, v, lang)
+            mixture.fact_stated(
+                relation, lang, mixture.person(name, lang), mixture.fact_value(relation, v, lang)
             ): v
             for lang in CODES
             for v in values[relation]

@@ -20,7 +20,7 @@ from headscope.errors import InputError
 from headscope.heads import Head, HeadScores, HeadSet, save_scores
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
-from headscope.recipes import verify_one_by_one as recipe
+from headscope.recipes import walk_run as recipe
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.verify_one_by_one import OneByOne, starting_order, verify_one_by_one
 from headscope.verify.one_by_one.orders import (

@@ -18,19 +18,41 @@ from headscope.cli import (
     check,
     compare_classes,
     compare_formation,
+    compare_masks,
+    compare_methods,
     compare_overlap,
+    compare_states,
+    find_causal_gating,
+    find_first_order,
+    find_induction,
     find_key_tokens,
+    find_lahis,
+    find_mask,
+    find_patching,
+    find_retrieval,
+    find_soft_gate,
     find_translation_score,
+    methods,
     output,
     pocket_sample,
     pocket_tasks,
     pocket_train,
     report,
+    survey,
+    verify_attention,
     verify_failures,
+    verify_families,
+    verify_layers,
+    verify_mask,
     verify_measure,
+    verify_off_target,
     verify_one_by_one,
+    verify_perplexity,
     verify_removal,
+    verify_scaling,
+    verify_summaries,
     verify_tasks,
+    verify_transfer,
 )
 from headscope.errors import InputError
 
@@ -57,16 +79,38 @@ app.command("align")(align.align)
 app.add_typer(find, name="find")
 find.command("translation-score")(find_translation_score.translation_score)
 find.command("key-tokens")(find_key_tokens.key_tokens)
+find.command("soft-gate")(find_soft_gate.soft_gate)
+find.command("causal-gating")(find_causal_gating.causal_gating)
+find.command("lahis")(find_lahis.lahis)
+find.command("first-order")(find_first_order.first_order)
+find.command("mask")(find_mask.mask)
+find.command("induction")(find_induction.induction)
+find.command("retrieval")(find_retrieval.retrieval)
+find.command("patching")(find_patching.patching)
 app.add_typer(compare, name="compare")
 compare.command("overlap")(compare_overlap.overlap)
+compare.command("methods")(compare_methods.methods)
 compare.command("formation")(compare_formation.formation)
 compare.command("classes")(compare_classes.classes)
+compare.command("masks")(compare_masks.masks)
+compare.command("states")(compare_states.states)
 app.add_typer(verify, name="verify")
 verify.command("removal")(verify_removal.removal)
 verify.command("tasks")(verify_tasks.tasks)
+verify.command("attention")(verify_attention.attention)
 verify.command("one-by-one")(verify_one_by_one.one_by_one)
+verify.command("perplexity")(verify_perplexity.perplexity)
+verify.command("layers")(verify_layers.layers)
+verify.command("summaries")(verify_summaries.summaries)
+verify.command("off-target")(verify_off_target.off_target)
+verify.command("transfer")(verify_transfer.transfer)
 verify.command("measure")(verify_measure.measure)
 verify.command("failures")(verify_failures.failures)
+verify.command("mask")(verify_mask.mask)
+verify.command("scaling")(verify_scaling.scaling)
+verify.command("families")(verify_families.families)
+app.command("survey")(survey.survey)
+app.command("methods")(methods.methods)
 app.command("report")(report.report)
 app.command("check")(check.check)
 app.command("architectures")(architectures.architectures)

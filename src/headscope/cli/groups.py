@@ -21,12 +21,16 @@ from headscope.recipes.inputs import ModelChoice, PairsChoice
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
     from headscope.find.translation import TranslationScore
+    from headscope.recipes.documents import DocumentsChoice
+    from headscope.recipes.tasks import TaskChoice
 
 __all__ = [
+    "documents_choice",
     "model_argument",
     "model_choice",
     "pairs_choice",
     "taking",
+    "task_choice",
     "template_choice",
     "translation_score_choice",
 ]
@@ -128,6 +132,62 @@ def pairs_choice(
         links_column,
         split,
         limit,
+    )
+
+
+def task_choice(
+    task: options.Tasks = None,
+    pair: options.Pairs = None,
+    data: options.DataOfTasks = None,
+    instruction: options.Instruction = None,
+    bare: options.Bare = None,
+    chat: options.ChatTemplate = None,
+    shots: options.Shots = 0,
+    held_out: options.HeldOut = 100,
+    limit: options.Limit = None,
+    language: options.OutputLanguage = None,
+    input_column: options.InputColumn = "input",
+    output_column: options.OutputColumn = "output",
+    source_column: options.SourceColumn = "source",
+    target_column: options.TargetColumn = "target",
+    split: options.Split = None,
+) -> TaskChoice:
+    """Tasks from files, translation directions, and the pocket model's own tasks."""
+    from headscope.data.tasks.task import from_option
+    from headscope.recipes.tasks import TaskChoice
+
+    return TaskChoice(
+        task=tuple(task or ()),
+        pair=tuple(pair or ()),
+        data=tuple(data or ()),
+        instruction=None if instruction is None else from_option(instruction),
+        bare=None if bare is None else from_option(bare),
+        chat=chat,
+        shots=shots,
+        held_out=held_out,
+        limit=limit,
+        language=language,
+        input_column=input_column,
+        output_column=output_column,
+        source_column=source_column,
+        target_column=target_column,
+        split=split,
+    )
+
+
+def documents_choice(
+    data: options.DataOfDocuments = None,
+    text_column: options.TextColumn = "text",
+    language_column: options.LanguageColumn = None,
+    language: options.Languages = None,
+    split: options.Split = None,
+    limit: options.DocumentLimit = None,
+) -> DocumentsChoice:
+    """Documents of one or several languages."""
+    from headscope.recipes.documents import DocumentsChoice
+
+    return DocumentsChoice(
+        tuple(data or ()), text_column, language_column, tuple(language or ()), split, limit
     )
 
 

@@ -197,3 +197,106 @@ AllowOverlap = Annotated[
     bool,
     Option("--allow-overlap", help="Test also on sentences that the heads were found on."),
 ]
+
+# Tasks of inputs and outputs
+Tasks = Annotated[
+    list[str] | None,
+    Option(
+        "--task",
+        metavar="FILE|NAME",
+        help="A file of inputs and outputs (JSON list, JSON Lines, TSV), a name in the folder "
+        "--data, or for pocket a word task such as plural-de; repeatable.",
+    ),
+]
+DataOfTasks = Annotated[
+    list[str] | None,
+    Option(
+        "--data",
+        metavar="DATA",
+        help="A folder of task files, or the sentence pairs of --pair; with several pairs "
+        "PAIR=DATA, repeatable. May be left out for pocket.",
+    ),
+]
+Instruction = Annotated[
+    str | None,
+    Option(
+        "--instruction",
+        metavar="TEXT",
+        help="The instructed prompt up to where the output begins, with {input}; without it the "
+        "task's own.",
+    ),
+]
+Bare = Annotated[
+    str | None,
+    Option("--bare", metavar="TEXT", help="The prompt without an instruction, with {input}."),
+]
+ChatTemplate = Annotated[
+    bool | None,
+    Option(
+        "--chat/--no-chat",
+        help="Put prompts through the chat template; without it where the tokenizer has one.",
+    ),
+]
+Shots = Annotated[int, Option("--shots", min=0, help="Examples put before each input.")]
+HeldOut = Annotated[
+    int, Option("--held-out", min=1, help="Examples of each task to test on, not trained on.")
+]
+OutputLanguage = Annotated[
+    str | None,
+    Option("--language", metavar="CODE", help="Language of a task file's outputs."),
+]
+InputColumn = Annotated[
+    str, Option("--input-column", metavar="COLUMN", help="Key or column of a task's inputs.")
+]
+OutputColumn = Annotated[
+    str, Option("--output-column", metavar="COLUMN", help="Key or column of a task's outputs.")
+]
+
+# Documents
+DataOfDocuments = Annotated[
+    list[str] | None,
+    Option(
+        "--data",
+        metavar="LANG=DATA",
+        help="Documents: text file (.txt, one a line), JSON Lines, Parquet or TSV file, or Hub "
+        "dataset; LANG may be left out where a column says it; repeatable. May be left out for "
+        "pocket.",
+    ),
+]
+Languages = Annotated[
+    list[str] | None,
+    Option("--language", metavar="CODE", help="Only these languages; repeatable."),
+]
+TextColumn = Annotated[
+    str, Option("--text-column", metavar="COLUMN", help="By name, or by number from 0.")
+]
+LanguageColumn = Annotated[
+    str | None,
+    Option("--language-column", metavar="COLUMN", help="Likewise; without it language, if there."),
+]
+DocumentLimit = Annotated[
+    int | None,
+    Option(
+        "--limit",
+        min=1,
+        help="Read the first so many documents of each language, and insist on them; without it "
+        "1000, or for pocket its own 200.",
+    ),
+]
+
+# Heads that copy and carry over
+CountAll = Annotated[
+    bool, Option("--all", help="Count also what the model does not get right by itself.")
+]
+
+# Memory of backward passes
+Checkpointing = Annotated[
+    bool,
+    Option("--checkpointing", help="Compute layers twice instead of keeping what they computed."),
+]
+
+# Looking at single examples
+Example = Annotated[
+    str | None,
+    Option("--example", metavar="ID", help="The id of one held-out example to show."),
+]

@@ -8,36 +8,45 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, pairs_choice, taking, template_choice
+from headscope.cli.groups import (
+    model_choice,
+    pairs_choice,
+    taking,
+    task_choice,
+    template_choice,
+)
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
     from headscope.recipes.inputs import ModelChoice, PairsChoice
+    from headscope.recipes.tasks import TaskChoice
 
 __all__ = ["one_by_one"]
 
 OrderName = Literal["given", "ascending", "descending", "pass", "alone"]
 
 
-@taking(model=model_choice, pairs=pairs_choice, template=template_choice)
+@taking(model=model_choice, pairs=pairs_choice, template=template_choice, tasks=task_choice)
 def one_by_one(
     heads: options.Heads,
     model: ModelChoice,
     pairs: PairsChoice,
     template: Template,
+    tasks: TaskChoice,
     k: Annotated[
         str | None,
         Option("--k", metavar="K", help="Only the first so many: a number or a share such as 15%."),
     ] = None,
     order: Annotated[
-        OrderName,
+        OrderName | None,
         Option(
             "--order",
             help="As given (scores: highest first), by score, or by the change of the target's "
-            "rank each head caused in one pass or when removed alone.",
+            "rank each head caused in one pass or when removed alone; without it as given, and "
+            "of a mask run all heads by rising weight.",
         ),
-    ] = "given",
+    ] = None,
     reorder: Annotated[
         int, Option("--reorder", min=1, help="Heads that --order pass and alone order anew.")
     ] = 320,
@@ -61,6 +70,20 @@ def one_by_one(
             "instruction, say); with sentence pairs a template with {source}.",
         ),
     ] = None,
+    examples: Annotated[
+        int, Option("--examples", min=1, help="Held-out examples of a task to walk over.")
+    ] = 20,
+    example: options.Example = None,
+    random_orders: Annotated[
+        int | None,
+        Option(
+            "--random-orders",
+            min=0,
+            help="Also remove heads in so many random orders; without it 3 of a mask run, else "
+            "none.",
+        ),
+    ] = None,
+    seed: options.Seed = 0,
     text: Annotated[
         bool, Option("--text/--no-text", help="Generate the text at every step.")
     ] = True,
@@ -72,17 +95,20 @@ def one_by_one(
 ) -> None:
     """Remove heads one by one: ranks of the target and of the original top five, texts, layers.
 
-    Without --prompt and --data the bundled model reads 20 of its own test sentences.
+    Without --prompt and --data the bundled model reads 20 of its own test sentences. A mask run is
+    walked over the held-out examples of its task, without their instruction.
     """
     from headscope.cli.models import hide_loading_bars
+    from headscope.recipes.masked_tasks import mask_result
     from headscope.recipes.verify_one_by_one import OneByOne, verify_one_by_one
 
+    is_mask = mask_result(heads) is not None
     config = OneByOne(
         heads,
         k,
         model,
         pairs,
-        order,
+        order or ("ascending" if is_mask else "given"),
         reorder,
         steps,
         gate,
@@ -94,6 +120,11 @@ def one_by_one(
         max_new_tokens,
         batch_tokens,
         allow_overlap,
+        tasks,
+        examples,
+        example,
+        (3 if is_mask else 0) if random_orders is None else random_orders,
+        seed,
     )
     hide_loading_bars()
     with progress() as update:
@@ -124,7 +155,24 @@ def _table(result: Mapping[str, Any], rows: int = 24) -> str:
             f"{hidden} of {len(steps)} steps are not shown: those that changed nothing, and what "
             f"goes beyond {rows} rows; steps.jsonl of the run holds all"
         )
+    lines += _mask(result)
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+def _mask(result: Mapping[str, Any]) -> list[str]:
+    """Where the cut of a learned mask lies, beside random orders."""
+    mask, share = result["mask"], result["target_first"]["share"]
+    if mask is None:
+        return []
+    at = mask["cut_step"]
+    if at is None:
+        return [f"the mask drops {mask['removed']} heads; this order does not pass through it"]
+    drawn = [order["target_first"][at] for order in result["random_orders"]]
+    beside = f", {sum(drawn) / len(drawn):.3g} in random orders" if drawn else ""
+    return [
+        f"the mask's own {mask['kept']} heads are left after step {at}: the target is first in "
+        f"{share[at]:.3g} of the prompts ({share[0]:.3g} before{beside})"
+    ]
 
 
 def _differs(step: Mapping[str, Any], last: Mapping[str, Any]) -> bool:

@@ -122,3 +122,29 @@ def _has(value: object, name: str) -> bool:
 
 def is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
+
+
+def cell_text(record: Record, column: str, place: str, wanted: str) -> str:
+    """The text of a cell, with something other than white space in it; a number is spelt out.
+
+    Raises ``InputError`` beginning with `place` (file and line) and asking for `wanted`.
+    """
+    value = record.cells[column]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise InputError(f"{place}: column {column!r} holds {kind_of(value)}, not text; {wanted}")
+    if not value.strip():
+        raise InputError(f"{place}: column {column!r} is empty; {wanted} or remove the record")
+    if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise InputError(
+            f"{place}: column {column!r} holds half of a surrogate pair, which is no character; "
+            "correct the text"
+        )
+    return value
+
+
+def kind_of(value: object) -> str:
+    """What a cell holds, in words."""
+    names = {type(None): "nothing (null)", bool: "true or false", list: "a list", dict: "an object"}
+    return names.get(type(value), f"a value of type {type(value).__name__}")

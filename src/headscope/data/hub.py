@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.data.columns import from_objects, missing_column
+from headscope.data.columns import Record, from_objects, missing_column
 from headscope.data.extras import need
 from headscope.data.files import is_data_file_name, is_file_name
 from headscope.data.tables import Table
@@ -65,7 +65,44 @@ def read_hub(
     return Table(records, hasher.hexdigest(), "row")
 
 
-def _load(name: str, split: str | None) -> Any:
+def hub_records(
+    name: str, split: str | None, required: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[Record]:
+    """The wanted columns of a dataset row by row, from 1; what is not asked for is not fetched.
+
+    Datasets are streamed, those of the Hub unless it is switched off: then they are read from the
+    cache.  Errors are those of `read_hub`; those of a connection that breaks come with the row.
+    """
+    datasets = need("datasets", f"reading the dataset {name}", "data")
+    streaming = Path(name).is_dir() or not datasets.config.HF_HUB_OFFLINE
+    data = _load(name, split, streaming)
+    names = data.column_names
+    if names is not None:
+        wanted = {_top(column, names) for column in (*required, *optional)} - {""}
+        if all(_top(column, names) for column in required):
+            data = data.select_columns(sorted(wanted))
+    rows: Iterator[tuple[int, object]] = enumerate(data, 1)
+    records = from_objects(rows, name, required, optional, "row")
+    try:
+        yield from records
+    except _failures(datasets) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{name} cannot be read further ({reason}); try again, or download it and give a file"
+        ) from None
+
+
+def _failures(datasets: Any) -> tuple[type[Exception], ...]:
+    """What goes wrong where a dataset is loaded or fetched."""
+    from huggingface_hub import errors
+
+    transport: type[Exception] = vars(errors)["HTTPError"]  # its library changes over versions
+    return (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, transport)
+
+
+def _load(name: str, split: str | None, streaming: bool = False) -> Any:
     datasets = need("datasets", f"reading the dataset {name}", "data")
     folder = Path(name)
     try:
@@ -73,8 +110,8 @@ def _load(name: str, split: str | None) -> Any:
             data = datasets.load_from_disk(name)
         else:
             identifier, _, config = (name, "", "") if folder.is_dir() else name.partition(":")
-            data = datasets.load_dataset(identifier, config or None)
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+            data = datasets.load_dataset(identifier, config or None, streaming=streaming)
+    except _failures(datasets) as error:
         reason = " ".join(str(error.__cause__ or error).split())
         if folder.is_dir():
             raise InputError(

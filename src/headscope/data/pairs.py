@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headscope.data.columns import ABSENT, Record
+from headscope.data.columns import ABSENT, cell_text, kind_of
 from headscope.data.files import check_limit, write_text_atomically
 from headscope.data.flores import is_flores, read_flores
 from headscope.data.hub import is_dataset_folder, is_hub_name, read_hub
@@ -169,8 +169,8 @@ def _pairs(table: Table, source: PairSource) -> tuple[SentencePair, ...]:
     pairs = []
     for record in table.records:
         place = f"{source.data}, {table.unit} {record.line}"
-        first = _text(record, source.source_column, place)
-        second = _text(record, source.target_column, place)
+        first = cell_text(record, source.source_column, place, "give a sentence")
+        second = cell_text(record, source.target_column, place, "give a sentence")
         cell = record.cells.get(source.links_column or "links", ABSENT)
         links = None if cell is ABSENT else _links(cell, place)
         if links:
@@ -180,26 +180,6 @@ def _pairs(table: Table, source: PairSource) -> tuple[SentencePair, ...]:
                 raise InputError(f"{place}: {error}") from None
         pairs.append(SentencePair(str(record.line), first, second, links, record.line))
     return tuple(pairs)
-
-
-def _text(record: Record, column: str, place: str) -> str:
-    value = record.cells[column]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        raise InputError(
-            f"{place}: column {column!r} holds {_kind(value)}, not text; give a sentence"
-        )
-    if not value.strip():
-        raise InputError(
-            f"{place}: column {column!r} is empty; give a sentence or remove the record"
-        )
-    if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
-        raise InputError(
-            f"{place}: column {column!r} holds half of a surrogate pair, which is no character; "
-            "correct the text"
-        )
-    return value
 
 
 def _links(value: object, place: str) -> Links:
@@ -217,13 +197,8 @@ def _links(value: object, place: str) -> Links:
                 pieces.append(str(link).replace(" ", "_"))
         text = " ".join(pieces)
     else:
-        raise InputError(f"{place}: the links are {_kind(value)}; write them like 0-0 1-2")
+        raise InputError(f"{place}: the links are {kind_of(value)}; write them like 0-0 1-2")
     try:
         return parse_links(text)
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
-
-
-def _kind(value: object) -> str:
-    names = {type(None): "nothing (null)", bool: "true or false", list: "a list", dict: "an object"}
-    return names.get(type(value), f"a value of type {type(value).__name__}")

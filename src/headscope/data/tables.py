@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -67,6 +68,40 @@ def read_table(
     if not records:
         raise InputError(f"{path} holds no records; give a file with at least one")
     return Table(tuple(records), hasher.hexdigest())
+
+
+@contextmanager
+def open_records(
+    path: str | Path, required: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[tuple[Iterator[Record], str]]:
+    """The wanted columns of a file record by record, and what a record is called (line or row).
+
+    For files of which only the beginning may be wanted: nothing is read beyond the last record
+    that was asked for, and no digest is made.  Errors are those of `read_table`, raised when the
+    record is reached; a file without records gives none.
+    """
+    path = Path(path)
+    kind = file_kind(path)
+    with open_bytes(path) as handle:
+        if kind == "parquet":
+            with _readable_parquet(path):
+                pq = need("pyarrow.parquet", f"reading {path}", "data")
+                yield _parquet(pq.ParquetFile(handle), path, required, optional), "row"
+        else:
+            reader = _tsv if kind == "tsv" else _jsonl
+            yield reader(text_lines(handle, path), path, required, optional), "line"
+
+
+@contextmanager
+def _readable_parquet(path: Path) -> Iterator[None]:
+    pa = need("pyarrow", f"reading {path}", "data")
+    try:
+        yield
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{path} is not a readable Parquet file ({reason}); fetch or write it again"
+        ) from None
 
 
 def _tsv(
@@ -166,7 +201,6 @@ def _jsonl(
 def _read_parquet(
     path: Path, required: Sequence[str], optional: Sequence[str], limit: int | None
 ) -> Table:
-    pa = need("pyarrow", f"reading {path}", "data")
     pq = need("pyarrow.parquet", f"reading {path}", "data")
     hasher = hashlib.sha256()
     with open_bytes(path) as handle:
@@ -175,14 +209,9 @@ def _read_parquet(
         handle.seek(0)
         drain(handle, hasher, path)
         handle.seek(0)
-        try:
+        with _readable_parquet(path):
             table = pq.ParquetFile(handle)
             records = list(islice(_parquet(table, path, required, optional), limit))
-        except pa.ArrowException as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(
-                f"{path} is not a readable Parquet file ({reason}); fetch or write it again"
-            ) from None
     if not records:
         raise InputError(f"{path} holds no records; give a file with at least one")
     return Table(tuple(records), hasher.hexdigest(), "row")

@@ -69,6 +69,17 @@ def split_words(text: str, links_given: bool, segmenter: Segmenter | None = None
     return _by_rule(text)
 
 
+def plain_words(text: str) -> list[str]:
+    """The words of a text as overlap measures count them: in small letters, without punctuation.
+
+    Characters of scripts that put no spaces between words stand for words. Spellings of one letter
+    that look alike (composed or not, half or full width) are one.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    words = (word.text for word in _by_rule(folded))
+    return [word for word in words if any(char.isalnum() for char in word)]
+
+
 def units_name(links_given: bool, segmenter: Segmenter | None = None) -> str:
     """The name under which the kind of unit is recorded in results."""
     if links_given:

@@ -9,7 +9,7 @@ import torch
 
 from headscope.errors import InputError
 
-__all__ = ["Batch", "collate", "length_buckets"]
+__all__ = ["Batch", "cheapest_buckets", "collate", "length_buckets"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,3 +91,49 @@ def length_buckets(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]
             buckets.append([index])
             longest = max(1, lengths[index])
     return buckets
+
+
+def cheapest_buckets(
+    lengths: Sequence[int], batch_tokens: int, overhead: int = 0
+) -> list[list[int]]:
+    """Group rows like `length_buckets`, but with the least padding that is worth its batches.
+
+    A batch is reckoned to cost its padded size and ``overhead`` tokens more; the sum over batches
+    is the smallest there is for rows in the order of their lengths. For work whose time grows with
+    tokens rather than batches, as backward passes on a CPU.
+
+    Args:
+        lengths: tokens of each row.
+        batch_tokens: upper bound of rows × longest row, at least 1.
+        overhead: what a batch costs beside its tokens, in tokens, at least 0.
+
+    Returns:
+        Lists of indices into ``lengths``, longest rows first; each index occurs exactly once.
+
+    Raises:
+        InputError: if ``batch_tokens`` is below 1 or ``overhead`` below 0.
+    """
+    if batch_tokens < 1 or overhead < 0:
+        raise InputError(
+            f"batch_tokens is {batch_tokens} and overhead {overhead}; they must be at least 1 and "
+            "0."
+        )
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    # For each number of first rows: the least cost, and where their last batch begins.
+    costs, begins = [0], [0]
+    for end in range(1, len(order) + 1):
+        ways = []
+        for begin in range(end - 1, -1, -1):
+            size = (end - begin) * max(1, lengths[order[begin]])
+            if size > batch_tokens and begin < end - 1:
+                break  # further back rows are longer still
+            ways.append((costs[begin] + size + overhead, begin))
+        cost, begin = min(ways)
+        costs.append(cost)
+        begins.append(begin)
+    buckets = []
+    end = len(order)
+    while end:
+        buckets.append(order[begins[end] : end])
+        end = begins[end]
+    return buckets[::-1]

@@ -11,7 +11,7 @@ from torch import nn
 
 from headscope.lm.batching import Batch, collate
 
-__all__ = ["evaluating", "forward_inputs", "plain_settings", "probe_batch"]
+__all__ = ["evaluating", "forward_inputs", "ordinary_tokens", "plain_settings", "probe_batch"]
 
 
 @contextlib.contextmanager
@@ -65,22 +65,29 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
     return inputs
 
 
-def probe_batch(model: Any, tokenizer: Any = None, lengths: tuple[int, ...] = (7, 4)) -> Batch:
-    """A few ordinary tokens in rows of unlike lengths, padded on the left.
+def ordinary_tokens(model: Any, tokenizer: Any = None) -> list[int]:
+    """The ids of a model's vocabulary that stand for text, in ascending order.
 
-    Ids that mean something special (padding, end of text, places of images) are avoided.
+    Ids that mean something special (padding, end of text, places of images) are left out.
     """
     special = set(getattr(tokenizer, "all_special_ids", None) or ())
     for config in (model.config, model.config.get_text_config(decoder=True)):
         for key, value in config.to_dict().items():
             if key.endswith(("_token_id", "_token_index")):
                 special.update(value if isinstance(value, list) else [value])
+    return [index for index in range(_vocabulary(model, tokenizer)) if index not in special]
+
+
+def _vocabulary(model: Any, tokenizer: Any) -> int:
     size = int(model.config.get_text_config(decoder=True).vocab_size)
-    if tokenizer is not None:
-        size = min(size, len(tokenizer))
+    return size if tokenizer is None else min(size, len(tokenizer))
+
+
+def probe_batch(model: Any, tokenizer: Any = None, lengths: tuple[int, ...] = (7, 4)) -> Batch:
+    """A few ordinary tokens in rows of unlike lengths, padded on the left."""
     wanted = sum(lengths)
-    step = max(1, size // (wanted + 1))
-    ordinary = [index for index in range(step, size) if index not in special]
+    step = max(1, _vocabulary(model, tokenizer) // (wanted + 1))
+    ordinary = [index for index in ordinary_tokens(model, tokenizer) if index >= step]
     # Evenly spaced; a vocabulary smaller than the probe repeats itself.
     ids = (
         [ordinary[(i * step) % len(ordinary)] for i in range(wanted)] if ordinary else [0] * wanted

@@ -171,9 +171,11 @@ class LanguageModel:
         """What every token id means for the end of a text; made once when first needed."""
         return StopTable(self)
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of ``text`` by the tokenizer's own defaults (its special tokens included)."""
-        ids: list[int] = self.tokenizer(text)["input_ids"]
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """Token ids of ``text`` by the tokenizer's own defaults, special tokens included; without
+        ``special`` none are added to those that the text holds."""
+        options = {} if special else {"add_special_tokens": False}
+        ids: list[int] = self.tokenizer(text, **options)["input_ids"]
         return ids
 
     def gated(
@@ -204,9 +206,10 @@ class LanguageModel:
         config: GenerateConfig | None = None,
         limits: Sequence[int] | None = None,
         observe: Observer | None = None,
+        special: bool = True,
     ) -> list[Generation]:
         """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`."""
-        return generation.generate(self, prompts, config, limits, observe)
+        return generation.generate(self, prompts, config, limits, observe, special)
 
 
 def _digest_of_files(folder: Path) -> str:

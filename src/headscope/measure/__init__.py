@@ -1,6 +1,6 @@
 """Text metrics and statistics, computed from stored outputs; no model is needed here."""
 
-from headscope.measure.external import External, bleurt, comet
+from headscope.measure.external import External, bert_score, bleurt, comet
 
 # `identify` itself stays in its module, whose name it would take.
 from headscope.measure.identify import identifier_name, off_targets, same_language
@@ -24,6 +24,7 @@ from headscope.measure.metrics import (
     source_copies,
     source_copy,
 )
+from headscope.measure.rouge import RougeL, rouge_l, rouge_l_from_statistics
 from headscope.measure.statistics import Overlap, overlap, p_draws, p_sentences
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
     "External",
     "Interval",
     "Overlap",
+    "RougeL",
     "Score",
+    "bert_score",
     "bleu",
     "bleu_from_statistics",
     "bleu_tokenizer",
@@ -48,6 +51,8 @@ __all__ = [
     "overlap",
     "p_draws",
     "p_sentences",
+    "rouge_l",
+    "rouge_l_from_statistics",
     "same_language",
     "sentence_chrf",
     "source_copies",

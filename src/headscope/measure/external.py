@@ -1,13 +1,17 @@
-"""COMET and BLEURT, each called as a command of its own.
+"""COMET, BLEURT and BERTScore, each called as a command of its own.
 
-Both need packages that cannot live beside transformers 5 (COMET) or want TensorFlow (BLEURT), so
-they are installed elsewhere, and headscope calls what it finds:
+They need packages that cannot live beside transformers 5 (COMET), want TensorFlow (BLEURT) or
+download a model of their own (BERTScore), so they are installed elsewhere, and headscope calls what
+it finds:
 
 - COMET: the command line in the environment variable HEADSCOPE_COMET, such as
   ``/opt/comet/bin/comet-score --gpus 0 --model Unbabel/wmt22-comet-da``, else ``comet-score``
   where that is on the PATH.
 - BLEURT: the command line in HEADSCOPE_BLEURT, such as
   ``/opt/bleurt/bin/python -m bleurt.score_files -bleurt_checkpoint=/opt/BLEURT-20``.
+- BERTScore: the command line in HEADSCOPE_BERTSCORE, such as
+  ``/opt/bertscore/bin/bert-score -m microsoft/mdeberta-v3-base -l 9``, else ``bert-score`` where
+  that is on the PATH.
 
 A command that is absent, fails, takes too long (an hour, or the seconds in
 HEADSCOPE_METRIC_TIMEOUT) or answers with something else than one finite number a sentence gives no
@@ -31,10 +35,11 @@ from typing import Any
 
 from headscope.errors import InputError
 
-__all__ = ["External", "bleurt", "comet"]
+__all__ = ["External", "bert_score", "bleurt", "comet"]
 
 COMET = "HEADSCOPE_COMET"
 BLEURT = "HEADSCOPE_BLEURT"
+BERTSCORE = "HEADSCOPE_BERTSCORE"
 TIMEOUT = "HEADSCOPE_METRIC_TIMEOUT"
 HOUR = 3600.0
 # What a reason shows of the end of a command's stderr.
@@ -103,6 +108,28 @@ def bleurt(
     return _score("bleurt.score_files", BLEURT, arguments, texts, _bleurt_scores, timeout)
 
 
+def bert_score(
+    outputs: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    timeout: float | None = None,
+) -> External:
+    """BERTScore F1 (Zhang et al. 2020) by the command `bert-score`; `timeout` in seconds.
+
+    The model is the command's own for texts in `language`, a code such as `de`, unless
+    HEADSCOPE_BERTSCORE names one (``-m``). Raises InputError only where outputs and references are
+    not of the same sentences.
+    """
+    _check(outputs, references=references)
+    texts = {"outputs": outputs, "references": references}
+
+    def arguments(folder: Path) -> list[str]:
+        files = ["-c", str(folder / "outputs"), "-r", str(folder / "references")]
+        return [*files, "--lang", language.replace("_", "-").split("-")[0], "--seg_level"]
+
+    return _score("bert-score", BERTSCORE, arguments, texts, _bert_scores, timeout, said=True)
+
+
 def _check(outputs: Sequence[str], **others: Sequence[str]) -> None:
     for name, texts in others.items():
         if len(texts) != len(outputs):
@@ -147,8 +174,12 @@ def _score(
     texts: dict[str, Sequence[str]],
     read: Callable[[str], list[Any]],
     timeout: float | None,
+    said: bool = False,
 ) -> External:
-    """Writes the texts to files, runs the command on them and reads its scores."""
+    """Writes the texts to files, runs the command on them and reads its scores.
+
+    `said`: the command prints its scores instead of writing them to a file.
+    """
     try:
         command = _command(name, variable)
         seconds = _limit() if timeout is None else timeout
@@ -156,7 +187,7 @@ def _score(
             folder = Path(place)
             for file, lines in texts.items():
                 _write(folder / file, lines)
-            stderr = _run(name, [*command, *arguments(folder)], folder, seconds)
+            stderr = _run(name, [*command, *arguments(folder)], folder, seconds, said)
             scores = _scores(name, folder / "scores", read, len(texts["outputs"]), stderr)
     except _NoScores as error:
         return External(None, None, str(error))
@@ -170,15 +201,18 @@ def _write(path: Path, texts: Sequence[str]) -> None:
     path.write_text("".join(lines), encoding="utf-8", errors="replace", newline="\n")
 
 
-def _run(name: str, command: list[str], folder: Path, timeout: float) -> str:
-    """Runs a command with all processes it starts, and gives what it wrote to stderr."""
-    log = folder / "stderr"
-    with log.open("wb") as stderr:
+def _run(name: str, command: list[str], folder: Path, timeout: float, said: bool) -> str:
+    """Runs a command with all processes it starts, and gives what it wrote to stderr.
+
+    What it prints is kept as its scores where they are `said`.
+    """
+    log, printed = folder / "stderr", folder / "scores" if said else Path(os.devnull)
+    with log.open("wb") as stderr, printed.open("wb") as stdout:
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=stdout,
                 stderr=stderr,
                 # The command reads and writes text as this module does.
                 env={**os.environ, "PYTHONUTF8": "1"},
@@ -249,6 +283,12 @@ def _comet_scores(text: str) -> list[Any]:
 
 def _bleurt_scores(text: str) -> list[Any]:
     return text.split()
+
+
+def _bert_scores(text: str) -> list[Any]:
+    """F1 by sentence: the third of the numbers between tabs; the line before them is the mean."""
+    rows = [line.split("\t") for line in text.splitlines()]
+    return [row[2] for row in rows if len(row) == 3]
 
 
 def _text(path: Path) -> str:

@@ -89,13 +89,14 @@ def bootstrap_score(
     """Percentile bootstrap over sentences of a corpus score, such as chrF++.
 
     `statistics` (sentences, features) is that of a `Score`; `score` computes scores from sums of
-    it, such as `chrf_from_statistics`.
+    it, such as `chrf_from_statistics`: sums (draws, features) become scores (draws, ...), and the
+    bounds have the shape of one score.
     """
     counts = np.asarray(statistics, dtype=np.float64)
-    estimates = np.empty(draws)
-    for rows, weights in _resamples(len(counts), draws, np.random.default_rng(seed)):
-        estimates[rows] = score(weights @ counts)
-    return _interval(estimates, level, ())
+    random, width = np.random.default_rng(seed), counts.shape[1]
+    resampled = _resamples(len(counts), draws, random, width)
+    estimates = np.concatenate([np.asarray(score(weights @ counts)) for _, weights in resampled])
+    return _interval(estimates, level, estimates.shape[1:])
 
 
 class Difference(NamedTuple):

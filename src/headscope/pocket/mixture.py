@@ -54,6 +54,8 @@ SHARES = {
     "bare": 0.10,
     "shots": 0.04,
 }
+#: Fewest and most sentences of a monolingual document.
+MONOLINGUAL_SENTENCES = (3, 8)
 #: Of the inputs without an instruction, the share answered by something else than a repetition.
 BARE_TASK_SHARE = 0.30
 
@@ -125,9 +127,19 @@ def _topic_sentences(rng: random.Random, split: Split, count: int) -> list[Sente
     return [draw_of_split(rng, split, tuple(people)) for _ in range(count)]
 
 
+def monolingual_sentences(split: Split, seed: str) -> Iterator[list[Sentence]]:
+    """An endless stream of what documents of one language say, without the facts among it.
+
+    As many sentences a document as in the mixture, all of the split; the same for the same seed.
+    """
+    rng = random.Random(f"monolingual {split} {seed}")
+    while True:
+        yield _topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))
+
+
 def _monolingual(rng: random.Random, split: Split) -> Document:
     code = rng.choice(CODES)
-    said = [say(s, code) for s in _topic_sentences(rng, split, rng.randint(3, 8))]
+    said = [say(s, code) for s in _topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))]
     if rng.random() < 0.5:
         said.insert(rng.randint(0, len(said)), _fact(rng, code))
     return Document("monolingual", "", " ".join(said))
@@ -135,10 +147,11 @@ def _monolingual(rng: random.Random, split: Split) -> Document:
 
 def _fact(rng: random.Random, code: str) -> str:
     country = rng.choice(list(CAPITALS))
-    return _state("capital", code, spelled(country, code), spelled(CAPITALS[country], code))
+    return fact_stated("capital", code, spelled(country, code), spelled(CAPITALS[country], code))
 
 
-def _state(relation: str, code: str, a: str, b: str) -> str:
+def fact_stated(relation: str, code: str, a: str, b: str) -> str:
+    """A fact about `a` and its value `b`, both as they are spelt, said in one language."""
     return RELATIONS[relation][code].statement.format(a=a, b=b)
 
 
@@ -184,14 +197,14 @@ def _question(rng: random.Random, split: Split) -> Document:
     if rng.random() < 0.25:  # the same person twice: both languages claim to know
         names[1 - asked_about] = names[asked_about]
     statements = [
-        _state(relation, lang, _name(name, lang), _value(relation, value, lang))
+        fact_stated(relation, lang, person(name, lang), fact_value(relation, value, lang))
         for lang, name, value in zip(told, names, values, strict=True)
     ]
     if rng.random() < 0.4:
         statements.insert(1, say(draw_of_split(rng, split), told[0]))
-    asked = RELATIONS[relation][code].question.format(a=_name(names[asked_about], code))
+    asked = RELATIONS[relation][code].question.format(a=person(names[asked_about], code))
     context = " ".join(statements)
-    answer = _value(relation, values[asked_about], code)
+    answer = fact_value(relation, values[asked_about], code)
     return Document("question", context + "\n" + QUESTION.format(question=asked), answer)
 
 
@@ -206,12 +219,14 @@ def _values(rng: random.Random, relation: str, split: Split, names: list[str]) -
     return None
 
 
-def _name(name: str, code: str) -> str:
+def person(name: str, code: str) -> str:
+    """A person's name as a language writes it."""
     form = language(code).citation(name)
     return form[0].upper() + form[1:]
 
 
-def _value(relation: str, value: str, code: str) -> str:
+def fact_value(relation: str, value: str, code: str) -> str:
+    """The value of a fact, a country or a colour, as a language writes it."""
     return spelled(value, code) if relation == "origin" else colour(value, code)
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 
+from headscope.data.documents import Document, DocumentFile, digest_of
 from headscope.data.languages import parse_direction
 from headscope.data.links import format_links
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
+from headscope.pocket.mixture import monolingual_sentences, say
 from headscope.pocket.world.knowledge import INSTRUCTIONS, Item, word_items
 from headscope.pocket.world.languages import CODES, DIRECTIONS, language
 from headscope.pocket.world.sampling import SPLITS, Split, sentences
-from headscope.pocket.world.sentences import render
+from headscope.pocket.world.sentences import Sentence, render
 
-__all__ = ["TASKS", "contents", "sample_pairs", "task_items"]
+__all__ = ["TASKS", "contents", "sample_documents", "sample_pairs", "task_items"]
 
 #: The word tasks; "translate" has one variant a target language.
 TASKS = (*INSTRUCTIONS, "translate")
@@ -50,6 +52,24 @@ def sample_pairs(direction: str, split: str, n: int, seed: int) -> PairFile:
     return PairFile(tuple(pairs), source, target, f"pocket:{chosen}", digest.hexdigest())
 
 
+def sample_documents(code: str, split: str, n: int, seed: int) -> DocumentFile:
+    """The first `n` documents drawn with `seed`: texts of three to eight sentences in one language.
+
+    The sentences of a document share their people, as in the mixture the model was trained on, and
+    all are of the split. The same seed says the same things in every language, so the documents of
+    two languages are translations of each other. No two say the same. InputError for a
+    language or split that the world lacks, or n below 1.
+    """
+    if code not in CODES:
+        raise _unknown("language", code, CODES)
+    chosen = _split(split)
+    if n < 1:
+        raise InputError(f"n is {n}; ask for at least one document")
+    texts = [" ".join(say(one, code) for one in some) for some in _said(chosen, n, seed)]
+    documents = tuple(Document(str(line), text, code, line) for line, text in enumerate(texts, 1))
+    return DocumentFile(documents, code, f"pocket:{chosen}", digest_of(texts))
+
+
 def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ...]:
     """The items of a word task of `TASKS` in one language and split, in a fixed order.
 
@@ -75,6 +95,17 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
 def contents() -> dict[str, tuple[str, ...]]:
     """What the world holds: languages, directions, splits and word tasks by name."""
     return {"languages": CODES, "directions": DIRECTIONS, "splits": SPLITS, "tasks": TASKS}
+
+
+@lru_cache(maxsize=8)
+def _said(split: Split, n: int, seed: int) -> tuple[tuple[Sentence, ...], ...]:
+    """What `n` documents say, for any language: drawing it takes longer than saying it."""
+    found: dict[tuple[Sentence, ...], None] = {}
+    for some in monolingual_sentences(split, f"documents {seed}"):
+        found.setdefault(tuple(some))
+        if len(found) == n:
+            break
+    return tuple(found)
 
 
 @cache

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypedDict
 
+from headscope.data.documents import Document
 from headscope.data.pairs import PairFile
-from headscope.data.split import known_digests, leakage
+from headscope.data.split import known_digests, leakage, sentence_digest
 from headscope.errors import InputError, naming
 from headscope.heads.resolve import place_of
 
-__all__ = ["FOUND_ON", "Leakage", "check_leakage"]
+__all__ = ["FOUND_ON", "Leakage", "check_document_leakage", "check_leakage", "known_examples"]
 
 FOUND_ON = "found_on.json"
 
@@ -37,10 +38,43 @@ def check_leakage(
     `found_on.json`. Raises `InputError` if there is an overlap, unless it is allowed.
     """
     tested = [pair for pairs in directions.values() for pair in pairs.pairs]
+    known = known_examples(heads)
+    if known is None:
+        return Leakage(known=False, overlap=None, of=len(tested))
+    file, digests = known
+    overlap = leakage(digests, tested)
+    if overlap and not allow_overlap:
+        raise InputError(
+            f"{overlap} of {len(tested)} test pairs hold a sentence that these heads were found on "
+            f"({file}), so they prove nothing new; test on other sentences, or add --allow-overlap"
+        )
+    return Leakage(known=True, overlap=overlap, of=len(tested))
+
+
+def check_document_leakage(
+    heads: str, documents: Iterable[Document], allow_overlap: bool = False
+) -> Leakage:
+    """Count the test documents that `heads` were found on; else as `check_leakage`."""
+    tested = list(documents)
+    known = known_examples(heads)
+    if known is None:
+        return Leakage(known=False, overlap=None, of=len(tested))
+    file, digests = known
+    overlap = sum(sentence_digest(document.text) in digests for document in tested)
+    if overlap and not allow_overlap:
+        raise InputError(
+            f"{overlap} of {len(tested)} test documents are among those that these heads were "
+            f"found on ({file}), so they prove nothing new; test on others, or add --allow-overlap"
+        )
+    return Leakage(known=True, overlap=overlap, of=len(tested))
+
+
+def known_examples(heads: str) -> tuple[Path, frozenset[str]] | None:
+    """Where `heads` say what they were found on, and the digests of that; None if they do not."""
     place = place_of(heads)
     file = None if place is None else _found_on(place)
     if file is None:
-        return Leakage(known=False, overlap=None, of=len(tested))
+        return None
     try:
         stored = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -48,13 +82,7 @@ def check_leakage(
     if not isinstance(stored, dict):
         raise InputError(f"{file}: is damaged; find the heads again")
     with naming(file):
-        overlap = leakage(known_digests(stored), tested)
-    if overlap and not allow_overlap:
-        raise InputError(
-            f"{overlap} of {len(tested)} test pairs hold a sentence that these heads were found on "
-            f"({file}), so they prove nothing new; test on other sentences, or add --allow-overlap"
-        )
-    return Leakage(known=True, overlap=overlap, of=len(tested))
+        return file, known_digests(stored)
 
 
 def _found_on(place: Path) -> Path | None:

@@ -89,6 +89,8 @@ def describe_conditions(
 
 def about_model(lm: LanguageModel) -> dict[str, Any]:
     """What a result says about its model."""
+    from headscope.lm.groups import key_value_heads
+
     return {
         "name": lm.name,
         "revision": lm.revision,
@@ -97,6 +99,7 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
         "dtype": str(lm.dtype).removeprefix("torch."),
         "device": str(lm.device),
         "geometry": lm.geometry.as_dict(),
+        "key_value_heads": list(key_value_heads(lm)),
         "architecture": type(lm.model).__name__,
     }
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template
 from headscope.errors import InputError
-from headscope.heads import Amount, Geometry, Head, read_scores, resolve_heads
+from headscope.heads import Amount, Head, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.recipes.inputs import (
     POCKET,
@@ -26,7 +25,19 @@ from headscope.recipes.inputs import (
     read_directions,
 )
 from headscope.recipes.leakage import check_leakage
+from headscope.recipes.mask_walks import (
+    about_cut,
+    about_random,
+    first_steps,
+    mask_cut,
+    random_orders,
+    read_walked_task,
+    task_subjects,
+)
+from headscope.recipes.masked_tasks import MaskedTask, mask_result
 from headscope.recipes.removal_run import about_model
+from headscope.recipes.tasks import TaskChoice
+from headscope.recipes.walk_run import common_reference, first_example, step_rows, walk_all
 from headscope.runs import Run, open_run
 from headscope.verify.one_by_one.orders import (
     Order,
@@ -38,24 +49,14 @@ from headscope.verify.one_by_one.orders import (
 )
 from headscope.verify.one_by_one.steps import Seen, describe
 from headscope.verify.one_by_one.walk import (
-    Prepared,
-    Step,
     Subject,
     Walk,
-    as_record,
-    from_record,
     prepare,
-    walk,
 )
 from headscope.verify.removal.conditions import check_gate
 
 if TYPE_CHECKING:
-    import torch
-
     from headscope.lm import LanguageModel
-
-GateMaker: TypeAlias = "Callable[[Geometry, Sequence[Head], float, range], torch.Tensor]"
-"""Geometry, heads in order, gate and the steps wanted to the gates of these steps."""
 
 COMMAND = "verify one-by-one"
 #: Sentences of the pocket model's own test split over all directions, if no limit is given.
@@ -79,6 +80,11 @@ class OneByOne:
         reference: prompt (or, with sentence pairs, template) of the pass that hidden states are
             compared with; None: the untouched model under the same prompt.
         text: whether texts are generated.
+        tasks: instead of sentence pairs a task's held-out examples, as `recipes.mask_walks` says;
+            of a mask run without a prompt by default its own task.
+        examples, example: how many of these are walked over, or the id of a single one.
+        random_orders: also remove all heads in so many random orders, without texts.
+        seed: of these orders, and of what is held out.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -97,6 +103,12 @@ class OneByOne:
     max_new_tokens: int | None = None
     batch_tokens: int = field(default=16384, metadata={"signature": False})
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    # What these come to is in the signature where they play a part.
+    tasks: TaskChoice = field(default_factory=TaskChoice, metadata={"signature": False})
+    examples: int = field(default=POCKET_SENTENCES, metadata={"signature": False})
+    example: str | None = field(default=None, metadata={"signature": False})
+    random_orders: int = field(default=0, metadata={"signature": False})
+    seed: int = field(default=0, metadata={"signature": False})
 
 
 def verify_one_by_one(
@@ -105,19 +117,33 @@ def verify_one_by_one(
     """Remove heads one by one and return what was seen; a run that was stopped goes on."""
     began = time.monotonic()
     check_gate(config.gate)
-    directions = _directions(config)
+    chosen = _task(config)
+    directions = {} if chosen else _directions(config)
     leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
+    leakage = chosen.leakage if chosen else leakage
     lm = config.model.load()
     base = starting_order(config, lm)
-    subjects = _subjects(config, directions, lm)
+    if chosen:
+        subjects = task_subjects(lm, chosen, config.max_new_tokens)
+    else:
+        subjects = _subjects(config, directions, lm)
     inputs = model_inputs(lm, directions) | {
         "heads": hashlib.sha256(",".join(map(str, base)).encode()).hexdigest()
     }
-    settings = {
+    settings: dict[str, Any] = {
         "settings": config,
         "leakage": leakage,
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }
+    if chosen:
+        task = chosen.task
+        inputs |= chosen.inputs
+        settings |= {
+            "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
+            "examples": [example.id for example in task.examples],
+        }
+    if config.random_orders:
+        settings |= {"random_orders": config.random_orders, "seed": config.seed}
     with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
@@ -127,7 +153,9 @@ def verify_one_by_one(
             "run": str(run.path),
             "seconds": time.monotonic() - began,
             "model": about_model(lm),
-            "data": {
+            "data": chosen.data()
+            if chosen
+            else {
                 pair: {"path": one.path, "digest": one.digest, "sentences": len(one.pairs)}
                 for pair, one in directions.items()
             },
@@ -144,7 +172,10 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> tuple[Head, ...]:
     Raises `InputError` where an order needs scores and there are none.
     """
     total = lm.geometry.total
-    given = resolve_heads(config.heads, config.k, lm.geometry, default=total)
+    # The weights of a mask order all heads; the heads it selects are its given order.
+    whole = config.k is None and config.order != "given" and mask_result(config.heads) is not None
+    wanted = total if whole else config.k
+    given = resolve_heads(config.heads, wanted, lm.geometry, default=total)
     if not len(given):
         raise InputError(f"{config.heads}: holds no heads, so there is nothing to remove")
     if config.order == "given":
@@ -164,6 +195,26 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> tuple[Head, ...]:
         return tuple(ranked)
     rising = sorted(ranked, key=lambda head: (scores[head], head.layer, head.head))
     return tuple(rising)
+
+
+def _task(config: OneByOne) -> MaskedTask | None:
+    """The task to walk with: one that is named, or that of a mask run without a prompt."""
+    asked = config.tasks
+    if config.prompt is not None or config.target is not None:
+        if asked.task:
+            raise InputError("give either --prompt and --target, or --task, not both")
+        return None
+    if not asked.task and mask_result(config.heads) is None:
+        return None
+    return read_walked_task(
+        config.heads,
+        asked,
+        config.model,
+        config.examples,
+        config.example,
+        config.seed,
+        config.allow_overlap,
+    )
 
 
 def _directions(config: OneByOne) -> dict[str, PairFile]:
@@ -233,14 +284,14 @@ def _make(
         make = cumulative_gates if config.order == "pass" else alone_gates
         title = "looking at each head" if config.order == "alone" else "first pass"
         how = Walk(text=False, batch_tokens=config.batch_tokens, share=share)
-        walks = _walks(lm, everyone, seen, make, config.gate, how, run, "order", title, progress)
+        walks = walk_all(lm, everyone, seen, make, config.gate, how, run, "order", title, progress)
         ranks = [[step.target_rank for step in steps] for steps in walks]
         caused = (changes_in_pass if config.order == "pass" else changes_alone)(ranks)
         changes = dict(zip(seen, caused, strict=True))
         order = tuple(reordered(base, caused))
     order = order[: config.steps]
     how = Walk(text=config.text, batch_tokens=config.batch_tokens, share=share)
-    walks = _walks(
+    walks = walk_all(
         lm,
         everyone,
         order,
@@ -252,9 +303,17 @@ def _make(
         "removing heads",
         progress,
     )
+    kept = mask_cut(config.heads, lm.geometry)
+    random = []
+    for number, drawn in enumerate(random_orders(lm.geometry, config.random_orders, config.seed)):
+        how = Walk(text=False, batch_tokens=config.batch_tokens, share=share)
+        title, part = f"random order {number + 1}", f"random {number}"
+        some, make = drawn[: len(order)], cumulative_gates
+        again = walk_all(lm, everyone, some, make, config.gate, how, run, part, title, progress)
+        random.append(about_random(some, again))
     left = iter(walks)
     groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
-    run.write_jsonl("steps.jsonl", _rows(groups, order))
+    run.write_jsonl("steps.jsonl", step_rows(groups, order))
     return {
         "order": config.order,
         "gate": config.gate,
@@ -267,72 +326,11 @@ def _make(
             for head, change in changes.items()
         ],
         "sentences": len(everyone),
-        "reference": config.reference,
+        "reference": config.reference or common_reference(everyone),
         "layers_shared": share,
+        "mask": None if kept is None else about_cut(kept, order),
+        "target_first": first_steps(walks),
+        "random_orders": random,
+        "example": first_example(everyone[0], walks[0], order),
         **describe(lm, groups, order),
     }
-
-
-def _walks(
-    lm: LanguageModel,
-    subjects: Sequence[Prepared],
-    order: Sequence[Head],
-    make: GateMaker,
-    gate: float,
-    how: Walk,
-    run: Run,
-    part: str,
-    title: str,
-    progress: Progress | None,
-) -> list[list[Step]]:
-    """The steps of each subject, those kept in the run's part ``part`` from there."""
-    kept = _kept(run, part)
-    total = len(subjects) * (len(order) + 1)
-    walks: list[list[Step]] = []
-    for number, prepared in enumerate(subjects):
-
-        def report(known: int, steps: int, before: int = number) -> None:
-            if progress:
-                progress(title, before * steps + known, total)
-
-        def keep(steps: dict[int, Step], number: int = number) -> None:
-            first = min(steps)
-            rows = {str(step): as_record(one) for step, one in steps.items()}
-            run.append_part(part, f"{number} {first}", {"subject": number, "steps": rows})
-
-        walks.append(
-            walk(
-                lm,
-                prepared,
-                partial(make, lm.geometry, order, gate),
-                len(order) + 1,
-                how,
-                kept.get(number),
-                keep,
-                report,
-            )
-        )
-    return walks
-
-
-def _kept(run: Run, part: str) -> dict[int, dict[int, Step]]:
-    """The steps of a run's part, by subject."""
-    found: dict[int, dict[int, Step]] = {}
-    for record in run.read_part(part).values():
-        steps = found.setdefault(int(record["subject"]), {})
-        steps.update({int(step): from_record(one) for step, one in record["steps"].items()})
-    return found
-
-
-def _rows(groups: Mapping[str, Sequence[Seen]], order: Sequence[Head]) -> Iterator[dict[str, Any]]:
-    """Every step of every prompt, with its whole text."""
-    for name, many in groups.items():
-        for one in many:
-            for step, seen in enumerate(one.steps):
-                yield {
-                    "direction": name or None,
-                    "id": one.prepared.subject.id,
-                    "step": step,
-                    "head": str(order[step - 1]) if step else None,
-                    **as_record(seen),
-                }

@@ -36,7 +36,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: its place, the class of its colour, its index for the script and its words."""
+    """One cell: its place, the class of its colour, its index for the script and its words.
+
+    `sign` is a letter or two that stand in the cell.
+    """
 
     row: int
     column: int
@@ -44,6 +47,7 @@ class Cell:
     index: int | None = None
     words: str | None = None
     marked: bool = False
+    sign: str = ""
 
 
 def matrix(
@@ -100,6 +104,11 @@ def matrix(
             centre = {"cx": x(cell.column) + size / 2, "cy": y(cell.row) + high / 2}
             hidden = "dot" if cell.marked else "dot off"
             shapes.append(tag("circle", **centre, r=max(1.5, pitch / 9), class_=hidden))
+        if cell.sign:
+            at = {"x": x(cell.column) + size / 2, "y": y(cell.row) + high / 2}
+            shapes.append(
+                tag("text", cell.sign, **at, dy="0.35em", text_anchor="middle", class_="sign")
+            )
     middle = size / 2
     labels = [
         tag("text", label, x=left - 6, y=y(row) + high / 2, dy="0.35em", text_anchor="end")

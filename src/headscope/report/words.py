@@ -95,8 +95,8 @@ def languages_of(direction: str) -> tuple[str, str]:
 
 def arrow(direction: str) -> str:
     """`en-de` as `en \u2192 de`; any other name as it is."""
-    source, target = languages_of(direction)
-    return f"{source} \u2192 {target}" if source and target else direction
+    match = _DIRECTION.fullmatch(direction)
+    return f"{match[1]} \u2192 {match[2]}" if match else direction
 
 
 def direction_label(name: str, directions: int) -> Html:

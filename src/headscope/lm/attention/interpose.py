@@ -1,9 +1,9 @@
-"""Watching the attention kernels of chosen modules, without changing what anyone computes.
+"""Standing between models and their attention kernels: to watch calls, or to change their queries.
 
 Models look their kernel up anew in every call, in a table of ``transformers``.  While somebody
-watches, that look-up returns the very kernel it would have returned, wrapped: the wrapper calls it
-and then, only for modules that are watched, tells the watchers.  No name in the table changes, no
-configuration is touched, and the look-up is put back when the last watcher leaves.
+stands there, that look-up returns the very kernel it would have returned, wrapped: the wrapper
+calls it and then, only for modules that are watched, tells the watchers.  No name in the table
+changes, no configuration is touched, and the look-up is put back when the last one leaves.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-__all__ = ["Call", "observing"]
+__all__ = ["Call", "changing_queries", "observing"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,10 +48,13 @@ class Call:
 
 
 Watcher = Callable[[nn.Module, Call], None]
+#: From a module and its queries (B, H, T, D) to the queries that the kernel is given instead.
+Change = Callable[[nn.Module, torch.Tensor], torch.Tensor]
 
 _lock = threading.Lock()
 _watchers: dict[nn.Module, list[Watcher]] = {}
-#: Tables whose look-up is wrapped: the table, how many watch it, and its own ``get_interface``.
+_changes: dict[nn.Module, list[Change]] = {}
+#: Tables whose look-up is wrapped: the table, how many stand there, and its own ``get_interface``.
 _wrapped: dict[int, tuple[Any, int, Any]] = {}
 
 
@@ -70,12 +73,14 @@ def _tables(modules: Sequence[nn.Module]) -> list[Any]:
 
 
 def _observed(implementation: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """``kernel``, which also tells the watchers of the module that calls it."""
+    """``kernel`` with changed queries where somebody changes them, which tells the watchers."""
 
     @functools.wraps(kernel)
     def wrapper(
         module: nn.Module, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        for change in tuple(_changes.get(module, ())):
+            query = change(module, query)
         result = kernel(module, query, key, value, *args, **kwargs)
         watchers = _watchers.get(module)
         if watchers:
@@ -123,24 +128,46 @@ def _unwrap(table: Any) -> None:
 def observing(modules: Sequence[nn.Module], watcher: Watcher) -> Iterator[None]:
     """Tell ``watcher`` of every call of an attention kernel by one of ``modules``.
 
-    It is called after the kernel, with the module and the :class:`Call`.
+    It is called after the kernel, with the module and the :class:`Call`, whose queries are those
+    the kernel was given.
     """
+    with _standing(modules, _watchers, watcher):
+        yield
+
+
+@contextlib.contextmanager
+def changing_queries(modules: Sequence[nn.Module], change: Change) -> Iterator[None]:
+    """Give the attention kernels of ``modules`` other queries, inside the context.
+
+    Of several changes the outermost context's comes first.
+    """
+    with _standing(modules, _changes, change):
+        yield
+
+
+_Anyone = TypeVar("_Anyone", Watcher, Change)
+
+
+@contextlib.contextmanager
+def _standing(
+    modules: Sequence[nn.Module], places: dict[nn.Module, list[_Anyone]], one: _Anyone
+) -> Iterator[None]:
     tables = _tables(modules)
     with _lock:
         for table in tables:
             _wrap(table)
         for module in modules:
-            _watchers.setdefault(module, []).append(watcher)
+            places.setdefault(module, []).append(one)
     try:
         yield
     finally:
         with _lock:
             for module in modules:
                 # By identity: bound methods of two recorders may be equal, their contexts not.
-                rest = [other for other in _watchers[module] if other is not watcher]
+                rest = [other for other in places[module] if other is not one]
                 if rest:
-                    _watchers[module] = rest
+                    places[module] = rest
                 else:
-                    del _watchers[module]
+                    del places[module]
             for table in reversed(tables):
                 _unwrap(table)

@@ -72,6 +72,7 @@ def generate(
     config: GenerateConfig | None = None,
     limits: Sequence[int] | None = None,
     observe: Observer | None = None,
+    special: bool = True,
 ) -> list[Generation]:
     """Continue prompts greedily, in batches of similar length padded on the left.
 
@@ -80,10 +81,12 @@ def generate(
 
     Args:
         lm: the model.
-        prompts: texts; tokenised by the tokenizer's own defaults.
+        prompts: texts; tokenised by the tokenizer's own defaults, or without special tokens added.
         config: how to continue; see `GenerateConfig`.
         limits: new tokens for each prompt, instead of ``config.max_new_tokens``.
         observe: gives a context to enter around each batch; see `Observer`.
+        special: whether the tokenizer adds its special tokens; False for prompts that hold them
+            already, such as those a chat template made.
 
     Returns:
         One generation for each prompt, in the order of prompts.
@@ -92,7 +95,7 @@ def generate(
         InputError: if a prompt holds no token or fills the context, or limits do not fit.
     """
     config = config or GenerateConfig()
-    ids = [lm.encode(prompt) for prompt in prompts]
+    ids = [lm.encode(prompt, special) for prompt in prompts]
     allowed = _limits(lm, ids, config, limits)
     results: dict[int, Generation] = {}
     lengths = [len(row) + limit for row, limit in zip(ids, allowed, strict=True)]

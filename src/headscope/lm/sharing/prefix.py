@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +40,7 @@ __all__ = [
     "decoder_layers",
     "hidden_states_of",
     "record_prefix",
+    "replaced_forwards",
     "replay_prefix",
 ]
 
@@ -177,14 +178,25 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix) -> Iterator[None]:
             )
         return prefix.output
 
-    below: list[Any] = list(layers[: prefix.layer])
-    own = [module.__dict__.get("forward", _NONE) for module in below]
+    with replaced_forwards(layers[: prefix.layer], replay):
+        yield
+
+
+@contextlib.contextmanager
+def replaced_forwards(modules: Sequence[nn.Module], forward: Callable[..., Any]) -> Iterator[None]:
+    """Let each of ``modules`` run ``forward`` instead of its own, inside the context.
+
+    Every module gets its own back at the end, also after an exception, an instance's own
+    ``forward`` (as placement over devices sets it) included.
+    """
+    several: list[Any] = list(modules)
+    own = [module.__dict__.get("forward", _NONE) for module in several]
     try:
-        for module in below:
-            module.forward = replay
+        for module in several:
+            module.forward = forward
         yield
     finally:
-        for module, before in zip(below, own, strict=True):
+        for module, before in zip(several, own, strict=True):
             if before is not _NONE:
                 module.forward = before
             elif "forward" in module.__dict__:

@@ -12,6 +12,12 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, ramp_class, scroll, section, table
 from headscope.report.records.one_by_one import OneByOneRecord, Step, read_one_by_one
+from headscope.report.sections.mask_walk import (
+    cut_line,
+    example_section,
+    mask_words,
+    switch_section,
+)
 from headscope.report.words import count, fixed, number
 
 __all__ = ["page"]
@@ -45,8 +51,10 @@ def page(path: Path) -> Page:
         masthead("Heads one by one", lead, facts, kicker="headscope \u00b7 verify one-by-one"),
         [
             ("summary", "", _summary(record)),
+            ("switch", "Switch", switch_section(record)),
             ("ranks", "Ranks", _ranks(record)),
             ("texts", "Texts", _texts(record)),
+            ("example", "One prompt", example_section(record)),
             ("layers", "Layers", _layers(record)),
             ("provenance", "Provenance", about_run(path)),
         ],
@@ -81,7 +89,10 @@ def _summary(record: OneByOneRecord) -> Html:
         else f"Means over {record.sentences} prompts; single ones may differ widely, and no random "
         "order is shown beside this one."
     )
-    return section("summary", "In short", *parts, tag("p", sure, class_="sure"))
+    if record.random and record.sentences > 1:
+        sure = f"Means over {record.sentences} prompts; single ones may differ widely."
+    words = mask_words(record)
+    return section("summary", "In short", *parts, words, tag("p", sure, class_="sure"))
 
 
 def _ranks(record: OneByOneRecord) -> Html:
@@ -95,6 +106,8 @@ def _ranks(record: OneByOneRecord) -> Html:
     for place, (label, mark) in enumerate(zip(labels, marks, strict=False)):
         points = [(row.step, row.top[place]) for row in rows]
         series.append(Series(f"at first rank {place + 1} {label}".strip(), points, mark))
+    worst = max(y for one in series for _, y in one.points)
+    series += cut_line(record, (1.0, worst))
     chart = line_chart(
         series,
         "heads removed" if record.gate == 0 else "heads changed",

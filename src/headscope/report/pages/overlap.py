@@ -14,7 +14,7 @@ from headscope.report.parts import figure, ramp_class, scroll, section, table
 from headscope.report.records.reading import naming, read_result
 from headscope.report.words import arrow, between, count, fixed, p_value
 
-__all__ = ["page"]
+__all__ = ["group_table", "jaccard_matrix", "page", "pair_table"]
 
 Pairs = Sequence[Mapping[str, Any]]
 
@@ -55,9 +55,9 @@ def page(path: Path) -> Page:
             ),
             [
                 ("summary", "", _summary(pairs, result)),
-                ("overlap", "Matrix", _matrix(names, pairs)),
-                ("groups", "Groups", _groups(result["groups"])),
-                ("pairs", "Pairs", _all(pairs)),
+                ("overlap", "Matrix", jaccard_matrix(names, pairs)),
+                ("groups", "Groups", group_table(result["groups"])),
+                ("pairs", "Pairs", pair_table(pairs)),
                 ("sets", "Sets", _sets(artifacts)),
                 ("provenance", "Provenance", about_run(path)),
             ],
@@ -119,7 +119,8 @@ def _one_pair(pair: Mapping[str, Any]) -> Html:
     )
 
 
-def _matrix(names: Sequence[str], pairs: Pairs) -> Html:
+def jaccard_matrix(names: Sequence[str], pairs: Pairs) -> Html:
+    """The Jaccard index of every two of these sets, darker where they share more."""
     place = {name: number for number, name in enumerate(names)}
     cells = [Cell(number, number, "self") for number in range(len(names))]
     for pair in pairs:
@@ -156,7 +157,8 @@ def _matrix(names: Sequence[str], pairs: Pairs) -> Html:
     )
 
 
-def _groups(groups: Sequence[Mapping[str, Any]]) -> Html | None:
+def group_table(groups: Sequence[Mapping[str, Any]]) -> Html | None:
+    """Means over groups of directions; None where there are no directions."""
     if not groups:
         return None
     header = ("Group", "Pairs of two directions", "Number", "Mean Jaccard", "Range",
@@ -184,7 +186,8 @@ def _groups(groups: Sequence[Mapping[str, Any]]) -> Html | None:
     return section("groups", "Groups of directions", figure("groups-figure", caption, body))
 
 
-def _all(pairs: Pairs) -> Html:
+def pair_table(pairs: Pairs) -> Html:
+    """Every number of every pair."""
     header = ("A", "B", "Jaccard", "Expected (ratio)", "Expected (exact)", "p", "Shared",
               "of A", "of B (recall)", "Rank correlation")  # fmt: skip
     rows = [

@@ -10,7 +10,38 @@ from typing import Any
 from headscope.heads import Head
 from headscope.report.records.reading import naming, read_result
 
-__all__ = ["OneByOneRecord", "Step", "read_one_by_one"]
+__all__ = ["Cut", "Example", "OneByOneRecord", "RandomOrder", "Step", "read_one_by_one"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The learned mask whose weights gave the order.
+
+    `step` is that after which exactly its heads are left, None in another order.
+    """
+
+    kept: int
+    removed: int
+    step: int | None
+
+
+@dataclass(frozen=True)
+class RandomOrder:
+    """Walks of all prompts in one random order, by step."""
+
+    target_first: tuple[float, ...]
+    last_similarity: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One prompt by itself: ranks by step, and (step, head, text) where the text changes."""
+
+    id: str
+    prompt: str
+    target: str
+    ranks: tuple[int, ...]
+    texts: tuple[tuple[int, str | None, str], ...]
 
 
 @dataclass(frozen=True)
@@ -39,6 +70,11 @@ class OneByOneRecord:
     target_token: str | None
     top_tokens: tuple[str, ...]
     reference: str | None
+    mask: Cut | None = None
+    target_first: tuple[float, ...] = ()
+    median_first: float | None = None
+    random: tuple[RandomOrder, ...] = ()
+    example: Example | None = None
 
 
 def read_one_by_one(path: Path) -> OneByOneRecord:
@@ -58,7 +94,37 @@ def read_one_by_one(path: Path) -> OneByOneRecord:
             target_token=base.get("target_token"),
             top_tokens=tuple(map(str, base.get("top5_tokens") or ())),
             reference=result.get("reference"),
+            **_extras(result),
         )
+
+
+def _extras(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What later versions tell besides; runs of earlier ones lack it."""
+    cut, first, example = (result.get(name) for name in ("mask", "target_first", "example"))
+    found: dict[str, Any] = {}
+    if cut is not None:
+        step = cut["cut_step"]
+        found["mask"] = Cut(
+            int(cut["kept"]), int(cut["removed"]), None if step is None else int(step)
+        )
+    if first is not None:
+        found["target_first"] = tuple(map(float, first["share"]))
+        found["median_first"] = first["median"]
+    found["random"] = tuple(
+        RandomOrder(
+            tuple(map(float, one["target_first"])), tuple(map(float, one["last_similarity"]))
+        )
+        for one in result.get("random_orders") or ()
+    )
+    if example is not None:
+        found["example"] = Example(
+            str(example["id"]),
+            str(example["prompt"]),
+            str(example["target"]),
+            tuple(map(int, example["target_ranks"])),
+            tuple((int(one["step"]), one["head"], str(one["text"])) for one in example["texts"]),
+        )
+    return found
 
 
 def _row(step: int, head: str, entry: Mapping[str, Any]) -> Step:

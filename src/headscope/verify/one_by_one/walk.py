@@ -53,6 +53,8 @@ class Subject:
         reference_prompt: the prompt of the pass that hidden states are compared with, by the
             untouched model; None: `prompt` itself.
         max_new_tokens: tokens of a text; None: twice the prompt's and 32.
+        special: whether the tokenizer adds its special tokens; not to prompts that hold them, as
+            those of a chat template do.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Subject:
     target: str
     reference_prompt: str | None = None
     max_new_tokens: int | None = None
+    special: bool = True
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -139,17 +142,20 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
             f"{subject.id}: the target is empty, so it has no first token to rank; give the text "
             "that is to be followed, such as the translation"
         )
-    ids = _ids(lm, subject.prompt, f"{subject.id}: the prompt")
+    special = subject.special
+    ids = _ids(lm, subject.prompt, f"{subject.id}: the prompt", special)
     reference = subject.reference_prompt
     full = cumulative_gates(lm.geometry, (), 0.0)
     as_is = last_token(lm, ids, full)
     compared = as_is
     if reference is not None and reference != subject.prompt:
-        compared = last_token(lm, _ids(lm, reference, f"{subject.id}: the reference prompt"), full)
+        told = _ids(lm, reference, f"{subject.id}: the reference prompt", special)
+        compared = last_token(lm, told, full)
     # Stable, so that of equal logits the lower id comes first.
     order = as_is.logits[0].sort(descending=True, stable=True).indices
     top = tuple(int(index) for index in order[:TOP])
-    first = _first_token(lm, ids, joined(subject.prompt, subject.target), subject.target)
+    whole = lm.encode(joined(subject.prompt, subject.target), special)
+    first = _first_token(lm, ids, whole, subject.target)
     return Prepared(subject, tuple(ids), first, top, compared.states[0])
 
 
@@ -252,8 +258,8 @@ def _ranks(logits: torch.Tensor, tokens: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _ids(lm: LanguageModel, prompt: str, name: str) -> list[int]:
-    ids = lm.encode(prompt)
+def _ids(lm: LanguageModel, prompt: str, name: str, special: bool) -> list[int]:
+    ids = lm.encode(prompt, special)
     if not ids:
         raise InputError(f"{name} is empty; give at least one word")
     if len(ids) >= lm.context_length:
@@ -264,9 +270,8 @@ def _ids(lm: LanguageModel, prompt: str, name: str) -> list[int]:
     return ids
 
 
-def _first_token(lm: LanguageModel, ids: Sequence[int], text: str, target: str) -> int:
-    whole = lm.encode(text)
-    if whole[: len(ids)] == list(ids):
+def _first_token(lm: LanguageModel, ids: Sequence[int], whole: Sequence[int], target: str) -> int:
+    if list(whole[: len(ids)]) == list(ids):
         for token in whole[len(ids) : len(ids) + 1]:
             if lm.tokenizer.decode([token]).strip():
                 return token

@@ -13,7 +13,7 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template
 from headscope.errors import InputError
-from headscope.heads import HeadSet
+from headscope.heads import Gate, HeadSet
 from headscope.verify.removal.controls import Pool, draw_heads
 from headscope.verify.removal.outputs import BASELINE, Kind, Label
 
@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headscope.lm import LanguageModel
+    from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
 __all__ = [
     "Condition",
+    "Pass",
     "Removal",
     "check_gate",
     "conditions",
+    "gate_key",
     "generate",
+    "kept_texts",
     "reference_texts",
     "translate",
 ]
@@ -97,6 +101,13 @@ class Removal:
             )
 
 
+def gate_key(heads: HeadSet, gate: float) -> str:
+    """What decides a gate that puts one number on some heads: equal keys are equal gates."""
+    if gate == 1 or not len(heads):
+        return "as is"
+    return f"{gate + 0.0!r} {','.join(map(str, sorted(heads)))}"
+
+
 @dataclass(frozen=True)
 class Condition:
     """One way to run the model: the output of `heads` times `label.gate`.
@@ -111,14 +122,22 @@ class Condition:
     @property
     def key(self) -> str:
         """What decides the outputs: conditions with one key are the same gate."""
-        if self.label.gate == 1 or not len(self.heads):
-            return "as is"
-        return f"{self.label.gate + 0.0!r} {','.join(map(str, sorted(self.heads)))}"
+        return gate_key(self.heads, self.label.gate)
 
     def as_dict(self) -> dict[str, Any]:
         """Its name and its heads, as a JSON object."""
         label = {name: getattr(self.label, name) for name in ("kind", "k", "gate", "draw")}
         return {**label, "heads": [str(head) for head in self.heads], "filled_up": self.filled_up}
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A gate, and the prompts to be continued under it by their place (see `kept_texts`)."""
+
+    gate: Gate
+    rows: Sequence[int]
+    ablate: Ablate = "zero"
+    means: NDArray[np.float32] | None = None
 
 
 def conditions(
@@ -166,35 +185,61 @@ def generate(
     Conditions with the same gate are generated once. `means` are the heads' mean outputs, for
     mean ablation (see `headscope.lm.ablation.head_means`).
     """
+    from headscope.lm.generation import GenerateConfig
+
     prompts, limits = _prompts(lm, directions, config.template, config.max_new_tokens)
-    order = sorted(range(len(prompts)), key=lambda at: (len(prompts[at]), at))
-    blocks = [order[at : at + KEPT_AT_ONCE] for at in range(0, len(order), KEPT_AT_ONCE)]
+    every = range(len(prompts))
+    passes = {
+        one.key: Pass(one.heads.scaled(one.label.gate), every, config.ablate, means)
+        for one in planned
+    }
+    settings = GenerateConfig(batch_tokens=config.batch_tokens)
+    made = kept_texts(lm, prompts, limits, passes, settings, run, "translating", progress)
+    texts = {key: [found[at] for at in every] for key, found in made.items()}
+    return [_by_direction(texts[condition.key], directions) for condition in planned]
+
+
+def kept_texts(
+    lm: LanguageModel,
+    prompts: Sequence[str],
+    limits: Sequence[int],
+    passes: Mapping[str, Pass],
+    settings: GenerateConfig,
+    run: Run,
+    title: str,
+    progress: Progress | None = None,
+    special: bool = True,
+) -> dict[str, dict[int, str]]:
+    """Greedy continuations of prompts in every pass: texts by pass and place of the prompt.
+
+    Texts are kept in `run` some hundred at a time, prompts of similar length together, so that a
+    run that was stopped goes on there. `limits` are the new tokens of each prompt. Keys of passes
+    must say all that decides a pass. `special`: whether the tokenizer adds its special tokens.
+    """
     kept: dict[str, Any] = run.read_part("outputs")
-    different = {condition.key: condition for condition in planned}
-    total = len(different) * len(prompts)
-    made: dict[str, list[str]] = {}
-    for number, (key, condition) in enumerate(different.items()):
-        texts: list[str] = [""] * len(prompts)
-        done = number * len(prompts)
-        for place, block in enumerate(blocks):
-            part = f"{place} {key}"
+    total = sum(len(one.rows) for one in passes.values())
+    made: dict[str, dict[int, str]] = {}
+    done = 0
+    for key, one in passes.items():
+        order = sorted(one.rows, key=lambda at: (len(prompts[at]), at))
+        made[key] = {}
+        for place, start in enumerate(range(0, len(order), KEPT_AT_ONCE)):
+            block, part = order[start : start + KEPT_AT_ONCE], f"{place} {key}"
             if part not in kept:
-                kept[part] = _generate(
-                    lm,
-                    [prompts[at] for at in block],
-                    [limits[at] for at in block],
-                    condition,
-                    config,
-                    means,
-                )
+                with lm.gated(one.gate, one.ablate, one.means):
+                    found = lm.generate(
+                        [prompts[at] for at in block],
+                        settings,
+                        [limits[at] for at in block],
+                        special=special,
+                    )
+                kept[part] = [generation.text for generation in found]
                 run.append_part("outputs", part, kept[part])
-            for at, text in zip(block, kept[part], strict=True):
-                texts[at] = text
+            made[key].update(zip(block, kept[part], strict=True))
             done += len(block)
             if progress:
-                progress("translating", done, total)
-        made[key] = texts
-    return [_by_direction(made[condition.key], directions) for condition in planned]
+                progress(title, done, total)
+    return made
 
 
 def translate(
@@ -206,10 +251,12 @@ def translate(
     batch_tokens: int = 8192,
 ) -> list[list[str]]:
     """Greedy translations of every sentence with `heads` removed, by direction; nothing is kept."""
-    config = Removal(template=template, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens)
+    from headscope.lm.generation import GenerateConfig
+
     prompts, limits = _prompts(lm, directions, template, max_new_tokens)
-    condition = Condition(Label("top", len(heads), 0.0), heads)
-    return _by_direction(_generate(lm, prompts, limits, condition, config, None), directions)
+    with lm.gated(heads.removed()):
+        made = lm.generate(prompts, GenerateConfig(batch_tokens=batch_tokens), limits)
+    return _by_direction([one.text for one in made], directions)
 
 
 def reference_texts(directions: Mapping[str, PairFile], template: Template) -> list[str]:
@@ -237,22 +284,6 @@ def _prompts(
             size = len(lm.tokenizer(pair.source, add_special_tokens=False)["input_ids"])
             limits.append(max_new_tokens or 2 * size + 32)
     return prompts, limits
-
-
-def _generate(
-    lm: LanguageModel,
-    prompts: Sequence[str],
-    limits: Sequence[int],
-    condition: Condition,
-    config: Removal,
-    means: NDArray[np.float32] | None,
-) -> list[str]:
-    from headscope.lm.generation import GenerateConfig
-
-    gate = condition.heads.scaled(condition.label.gate)
-    with lm.gated(gate, config.ablate, means):
-        made = lm.generate(prompts, GenerateConfig(batch_tokens=config.batch_tokens), limits)
-    return [one.text for one in made]
 
 
 def _by_direction(texts: Sequence[str], directions: Sequence[PairFile]) -> list[list[str]]:

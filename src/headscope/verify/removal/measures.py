@@ -5,7 +5,7 @@ What a package or command is missing for is None, with the reason; it is never 0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from headscope.verify.removal.outputs import Translations
 if TYPE_CHECKING:
     from headscope.measure.external import External
 
-__all__ = ["Measured", "Measures", "kept_from", "measure"]
+__all__ = ["Distinct", "Measured", "Measures", "kept_from", "measure"]
 
 Array = NDArray[Any]
 
@@ -60,21 +60,29 @@ class Measures:
     identifier: str | None
 
 
-def measure(directions: Mapping[str, Translations]) -> Measures:
-    """Every measure of every output, each distinct one of a sentence scored once."""
+def measure(
+    directions: Mapping[str, Translations], only: Collection[str] | None = None
+) -> Measures:
+    """Every measure of every output, each distinct one of a sentence scored once.
+
+    `only` names the measures that are wanted, such as `chrf`; `empty` is always there.
+    """
     from headscope.measure.identify import identifier_name
 
     missing: dict[str, str] = {}
-    distinct = {name: _Distinct(made) for name, made in directions.items()}
+    distinct = {name: Distinct(made) for name, made in directions.items()}
     found: dict[str, dict[str, Array]] = {}
     for name, one in distinct.items():
         found[name] = {"empty": np.array([not text.strip() for text in one.outputs])}
         for key, compute in _MEASURES.items():
+            if only is not None and key not in only:
+                continue
             try:
                 found[name][key] = compute(one, directions[name].target_language)
             except InputError as error:  # a package, a tokeniser or a language that is not there
                 missing.setdefault(key, str(error))
-    for key, scores in _external(list(distinct.values()), missing).items():
+    external = _external(list(distinct.values()), missing) if only is None else {}
+    for key, scores in external.items():
         for name, part in zip(found, scores, strict=True):
             found[name][key] = part
     identified = any("off_target" in part for part in found.values())
@@ -118,25 +126,25 @@ def _or_none(array: Array | None) -> Array:
     return np.empty(0) if array is None else array
 
 
-def _chrf(one: _Distinct, _: str) -> Array:
+def _chrf(one: Distinct, _: str) -> Array:
     from headscope.measure.metrics import chrf
 
     return chrf(one.outputs, one.references).statistics
 
 
-def _bleu(one: _Distinct, language: str) -> Array:
+def _bleu(one: Distinct, language: str) -> Array:
     from headscope.measure.metrics import bleu
 
     return bleu(one.outputs, one.references, language).statistics
 
 
-def _source_copies(one: _Distinct, _: str) -> Array:
+def _source_copies(one: Distinct, _: str) -> Array:
     from headscope.measure.metrics import source_copies
 
     return source_copies(one.outputs, one.sources, one.references)
 
 
-def _off_targets(one: _Distinct, language: str) -> Array:
+def _off_targets(one: Distinct, language: str) -> Array:
     """Which outputs are not in the target language; InputError where nobody can tell."""
     from headscope.measure.identify import identifier_name, identify, off_targets
 
@@ -147,7 +155,7 @@ def _off_targets(one: _Distinct, language: str) -> Array:
     raise InputError(f"{identifier_name()} does not know the language {language}")
 
 
-class _Distinct:
+class Distinct:
     """The distinct (sentence, output) pairs of a direction.
 
     Random heads often change nothing, so that there are far fewer of them than outputs.
@@ -168,7 +176,7 @@ class _Distinct:
 
 
 #: How outputs are measured here, each by the texts and the code of the target language.
-_MEASURES: dict[str, Callable[[_Distinct, str], Array]] = {
+_MEASURES: dict[str, Callable[[Distinct, str], Array]] = {
     "chrf": _chrf,
     "bleu": _bleu,
     "off_target": _off_targets,
@@ -176,7 +184,7 @@ _MEASURES: dict[str, Callable[[_Distinct, str], Array]] = {
 }
 
 
-def _external(parts: Sequence[_Distinct], missing: dict[str, str]) -> dict[str, list[Array]]:
+def _external(parts: Sequence[Distinct], missing: dict[str, str]) -> dict[str, list[Array]]:
     """Scores of the measures that run as commands, by direction: one call for all sentences."""
     from headscope.measure.external import bleurt, comet
 

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import re
-import string
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
 
+from headscope.measure.answers import normalize_answer
+
 __all__ = ["compute_exact", "compute_f1", "normalize_answer", "standing_in"]
 
 MODULE = "transformers.data.metrics"
-
-
-def normalize_answer(text: str) -> str:
-    """An answer as it is compared."""
-    plain = "".join(sign for sign in text.lower() if sign not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 def compute_exact(gold: str, answer: str) -> int:

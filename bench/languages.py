@@ -1,0 +1,104 @@
+"""Whether languages of the bundled model have heads of their own, as JSON.
+
+    python bench/languages.py --out bench/results/languages-pocket.json
+
+Heads are found by LAHIS on documents of the dev split and removed on documents of the test split,
+both with default settings: of each language the first specific heads, at most 5 % of the model's.
+The question is whether this raises the loss of the language's own text more than that of any other
+language, and more than as many random heads do. Beside it stand as many heads by importance alone,
+and the removal of whole layers. With several --seeds everything is repeated on other documents.
+The runs are kept in --runs and go on where they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from machine import machine, tell
+
+from headscope.cli.output import progress
+from headscope.find.lahis import Lahis
+from headscope.recipes.documents import DocumentsChoice
+from headscope.recipes.find_lahis import FindLahis, find_lahis
+from headscope.recipes.verify_layers import VerifyLayers, verify_layers
+from headscope.recipes.verify_perplexity import VerifyPerplexity, verify_perplexity
+from headscope.verify.languages.conditions import LanguageRemoval
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--documents", type=int, help="of each language; without it as many as the commands take"
+    )
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--layers", action="store_true", help="also remove whole layers")
+    parser.add_argument("--runs", type=Path, default=Path("runs/bench-languages"))
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    before = machine("cpu")
+    documents = DocumentsChoice(limit=given.documents)
+    size = f"{given.documents or 'default'}-{given.draws}"
+    runs: dict[str, Any] = {}
+    with progress() as update:
+        for seed in given.seeds:
+            place = given.runs / f"seed-{seed}"
+            find_lahis(FindLahis(score=Lahis(seed=seed)), place / "found", update)
+            removal = LanguageRemoval(draws=given.draws, seed=seed, batch_tokens=2048)
+            config = VerifyPerplexity((str(place / "found"),), documents=documents, removal=removal)
+            name = f"perplexity-{size}"
+            runs[f"seed {seed}"] = _brief(verify_perplexity(config, place / name, update))
+            if given.layers:
+                whole = VerifyLayers(
+                    str(place / "found"),
+                    documents=documents,
+                    removal=LanguageRemoval(
+                        draws=given.draws, layer_matched=False, seed=seed, batch_tokens=2048
+                    ),
+                )
+                name = f"layers-{size}"
+                told = verify_layers(whole, place / name, update)
+                runs[f"seed {seed}"]["layers"] = {
+                    key: told[key] for key in ("signature", "seconds", "languages", "profile")
+                }
+    tell(
+        {
+            "command": "bench/languages.py",
+            "machine": before,
+            "documents": given.documents,
+            "draws": given.draws,
+            "runs": runs,
+        },
+        given.out,
+    )
+
+
+def _brief(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's figures without its single draws."""
+    whole = ("signature", "seconds", "model", "leakage", "pool", "ablate", "sets", "empty")
+    return {
+        **{name: result[name] for name in whole},
+        "answers": [
+            {name: one[name] for name in ("role", "k", "answer")} for one in result["matrices"]
+        ],
+        "matrices": [
+            {name: value for name, value in one.items() if name != "answer"}
+            for one in result["matrices"]
+        ],
+        "languages": {
+            name: {
+                "documents": one["documents"],
+                "tokens": one["tokens"],
+                "baseline": one["baseline"],
+                "removed": [row for row in one["conditions"] if row["kind"] == "removed"],
+            }
+            for name, one in result["languages"].items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""`headscope survey`: every method on one model, and what they agree on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from headscope.cli import options
+from headscope.cli.compare_methods import agreement_table
+from headscope.cli.groups import model_argument, taking
+from headscope.cli.output import emit, progress
+
+if TYPE_CHECKING:
+    from headscope.recipes.inputs import ModelChoice
+
+
+def _file(flag: str, words: str) -> Any:
+    return Option(flag, metavar="FILE", help=words)
+
+
+@taking(model=model_argument)
+def survey(
+    model: ModelChoice,
+    methods: Annotated[
+        list[str] | None,
+        Option(
+            "--method",
+            metavar="NAME",
+            help="Only this one, see `headscope methods`; repeatable. Without it all that the "
+            "data allows.",
+        ),
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        Option("--pairs", metavar="PAIR=FILE", help="Sentence pairs of en-de, say; repeatable."),
+    ] = None,
+    documents: Annotated[
+        list[str] | None,
+        Option("--documents", metavar="LANG=FILE", help="Documents of a language; repeatable."),
+    ] = None,
+    task: options.Tasks = None,
+    questions: Annotated[
+        str | None, _file("--questions", "Questions with contexts and answers.")
+    ] = None,
+    needles: Annotated[
+        str | None, _file("--needles", "Facts with a question and a text to hide them in.")
+    ] = None,
+    words: Annotated[
+        str | None, _file("--words", "Words, a meaning a row and a language a column.")
+    ] = None,
+    quick: Annotated[
+        bool,
+        Option("--quick", help="Little data and no long trainings: a first look."),
+    ] = False,
+    k: Annotated[
+        str | None,
+        Option(
+            "--k",
+            metavar="K",
+            help="Top heads of each method's scores: a number or a share such as 15%; sets that "
+            "a method chose itself keep their size.",
+        ),
+    ] = None,
+    seed: options.Seed = 0,
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Run every method of finding heads that the data allows, and show how far they agree.
+
+    The bundled model brings data for all of them. Writes report.html into the run folder.
+    """
+    from headscope.cli.models import hide_loading_bars
+    from headscope.recipes.survey import Survey
+    from headscope.recipes.survey import survey as make_survey
+    from headscope.recipes.survey_plans import SurveyData
+
+    data = SurveyData(
+        tuple(pairs or ()),
+        tuple(documents or ()),
+        tuple(task or ()),
+        questions,
+        needles,
+        words,
+        seed,
+    )
+    config = Survey(model, data, tuple(methods or ()), quick, k)
+    hide_loading_bars()
+    with progress() as update:
+        result = make_survey(config, out, update)
+    emit(result, as_json, _summary(result))
+
+
+def _summary(result: dict[str, Any]) -> str:
+    """Which methods ran, how they agree, and where to read on."""
+    lines = []
+    for one in result["runs"]:
+        said = one["why"] or ""
+        time = "left out" if one["run"] is None else f"{one['seconds']:.0f} s"
+        lines.append(f"{one['method']:<18} {time:>9}  {said}".rstrip())
+    table = agreement_table(result)
+    return "\n".join([*lines, "", table, f"report: {result['report']}"])

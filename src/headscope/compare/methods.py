@@ -1,0 +1,286 @@
+"""What several methods say about the heads of one model, head by head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headscope.compare.artifacts import Artifact
+from headscope.errors import InputError
+from headscope.heads import Amount, Gate, Geometry, Head, HeadSet, default_amount, read_scores
+from headscope.heads.resolve import MEAN
+from headscope.heads.store import kind_of
+
+__all__ = [
+    "Agreement",
+    "HeadRow",
+    "MethodColumn",
+    "Verdict",
+    "agreement",
+    "amount",
+    "head_rows",
+    "read_methods",
+    "selections",
+]
+
+#: Of runs with several parts: what becomes a column. `parts`: the parts measure different things;
+#: `both`: their mean and each of them. Of any other method the mean alone.
+_PARTS = {"patching": "parts", "lahis": "both"}
+
+#: Methods whose heads somebody else chose: how far those agree with another method is no finding.
+_OF_GIVEN_HEADS = ("soft-gate", "key-tokens")
+
+
+@dataclass(frozen=True)
+class MethodColumn:
+    """One thing that a method says of every head: a score, a set of its own, or both.
+
+    Attributes:
+        name: unlike any other column's.
+        method: the method's name, or the run's where there are several runs of one method.
+        artifact: scores, set and where they were read from.
+        own: the heads that the method itself chose (a mask, the specific heads of a language);
+            None: the top of its scores is taken.
+        weights: digest of the model's weights, where it is noted.
+        signature: of the run.
+        folder: name of the run's folder.
+    """
+
+    name: str
+    method: str
+    artifact: Artifact
+    own: HeadSet | None
+    weights: str | None
+    signature: str
+    folder: str
+
+    def selected(self, k: Amount) -> HeadSet:
+        """The heads that the method selects: its own set, else the top `k` of its scores."""
+        if self.own is not None:
+            return self.own
+        assert self.artifact.scores is not None  # `read_methods` makes none without either
+        return self.artifact.scores.top(k)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one column says of one head; rank 1 is the highest score, ties share the lowest."""
+
+    score: float | None
+    rank: int | None
+    selected: bool
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    """One head with what every column says, and the methods that select it in any column."""
+
+    head: Head
+    verdicts: tuple[Verdict, ...]
+    selected_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How many heads so many methods select.
+
+    `expected` is what independent random sets of the methods' sizes would give.
+    """
+
+    methods: int
+    heads: int
+    expected: float
+
+
+def read_methods(
+    folders: Sequence[str], every_part: bool = False
+) -> tuple[list[MethodColumn], Geometry]:
+    """The columns of finished runs (or saved artifacts) of one model, in the order given.
+
+    Of a run of several directions the mean is taken, of one with several languages or effects also
+    or instead each of them; with `every_part` of any run all parts.
+
+    Raises:
+        InputError: for fewer than two methods, an unfinished run, a folder without heads, or
+            another geometry or other weights than the first run's.
+    """
+    runs = [_read(Path(folder), every_part) for folder in folders]
+    if len(runs) < 2:
+        raise InputError("a comparison of methods needs at least two runs; name another one")
+    first = runs[0][0]
+    for columns in runs:
+        one = columns[0]
+        if one.artifact.geometry != first.artifact.geometry:
+            raise InputError(
+                f"{first.artifact.place} is of a model of {first.artifact.geometry}, but "
+                f"{one.artifact.place} of one of {one.artifact.geometry}; methods are compared on "
+                "one model"
+            )
+        other = next((c for cs in runs for c in cs if c.weights not in (None, one.weights)), None)
+        if one.weights is not None and other is not None:
+            raise InputError(
+                f"{one.artifact.place} was found in weights {one.weights[:12]}…, but "
+                f"{other.artifact.place} in {str(other.weights)[:12]}…; methods are compared on "
+                "one model: run both on the same"
+            )
+    return _with_own_names(runs), first.artifact.geometry
+
+
+def head_rows(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> list[HeadRow]:
+    """Every head: those selected by most methods first, then by layer and head."""
+    geometry = columns[0].artifact.geometry
+    ranks = [_ranks(column) for column in columns]
+    rows = []
+    for head in geometry.heads():
+        verdicts = []
+        chosen: dict[str, None] = {}
+        for column, selected, rank in zip(columns, sets, ranks, strict=True):
+            scores = column.artifact.scores
+            score = None if scores is None else scores[head]
+            verdicts.append(Verdict(score, rank.get(head), head in selected))
+            if head in selected:
+                chosen[column.method] = None
+        rows.append(HeadRow(head, tuple(verdicts), tuple(chosen)))
+    return sorted(rows, key=lambda row: (-len(row.selected_by), row.head))
+
+
+def agreement(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> list[Agreement]:
+    """How many heads 0, 1, 2 … methods select, beside independent random sets of their sizes."""
+    geometry = columns[0].artifact.geometry
+    unions = selections(columns, sets)
+    counts = np.zeros(len(unions) + 1, dtype=np.int64)
+    for head in geometry.heads():
+        counts[sum(head in one for one in unions.values())] += 1
+    chances = np.array([1.0])
+    for one in unions.values():
+        share = len(one) / geometry.total
+        chances = np.convolve(chances, [1 - share, share])
+    return [
+        Agreement(number, int(count), float(chance) * geometry.total)
+        for number, (count, chance) in enumerate(zip(counts, chances, strict=True))
+    ]
+
+
+def selections(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> dict[str, HeadSet]:
+    """What each method selects in any of its columns, by method."""
+    found: dict[str, HeadSet] = {}
+    for column, one in zip(columns, sets, strict=True):
+        found[column.method] = found[column.method] | one if column.method in found else one
+    return found
+
+
+def amount(geometry: Geometry, k: Amount | None) -> Amount:
+    """How many top heads are compared: `k`, by default 20, or 15 % below 256 heads."""
+    return default_amount(geometry) if k is None else k
+
+
+def _read(path: Path, every_part: bool) -> list[MethodColumn]:
+    """The columns of one folder; their names are not yet made unlike others'."""
+    if not path.is_dir():
+        raise InputError(f"{path}: is no folder; name the folder of a finished run")
+    if (path / "run.json").exists() and not (path / "DONE.json").exists():
+        raise InputError(
+            f"{path}: this run is not finished; run the same command again to finish it"
+        )
+    run = _object(path / "run.json")
+    provenance = _object(path / "provenance.json")
+    command = str(run.get("command") or "")
+    name = path.resolve().name
+    method = command.removeprefix("find ") if command else name
+    if method in _OF_GIVEN_HEADS:
+        raise InputError(
+            f"{path}: {method} looks at heads that were given to it and says nothing of the "
+            "others; name the run that found them"
+        )
+    if command == "atlas":
+        method = "translation-score"
+    weights = provenance.get("weights")
+    signature = str(run.get("signature") or "")
+    scores = read_scores(path)
+    own = _own(path)
+    columns = []
+
+    def add(label: str, part: str | None, chosen: HeadSet | None) -> None:
+        one = scores.get(part or MEAN)
+        geometry = one.geometry if one is not None else chosen.geometry if chosen else None
+        if geometry is None:
+            raise InputError(
+                f"{path}: holds no scores, no heads and no gate; name a run that found heads"
+            )
+        noted = weights
+        for origin in (one, chosen):
+            noted = noted or (None if origin is None else origin.origin.provenance.get("weights"))
+        place = str(path) if part is None else f"{path}:{part}"
+        artifact = Artifact(label, place, geometry, one, chosen)
+        columns.append(MethodColumn(label, method, artifact, chosen, noted, signature, name))
+
+    parts = [part for part in scores if part != MEAN]
+    way = "both" if every_part else _PARTS.get(method, "mean")
+    if not parts or way != "parts":
+        add(method, None, own if not parts else None)
+    if parts and way != "mean":
+        for part in parts:
+            specific = path / "specific" / part
+            has = kind_of(specific) == "heads"
+            add(f"{method} {part}", part, HeadSet.from_pretrained(specific) if has else None)
+    return columns
+
+
+def _own(path: Path) -> HeadSet | None:
+    """The set that a method chose itself, if it saved one."""
+    for place in (path / "heads", path):
+        if kind_of(place) == "heads":
+            return HeadSet.from_pretrained(place)
+    for place in (path / "gate", path):
+        if kind_of(place) == "gate":
+            return Gate.from_pretrained(place).changed_heads()
+    return None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is damaged; run the same command again") from error
+    return value if isinstance(value, dict) else {}
+
+
+def _with_own_names(runs: Sequence[Sequence[MethodColumn]]) -> list[MethodColumn]:
+    """Columns with the run's folder in their names where two runs are of one method."""
+    methods = [columns[0].method for columns in runs]
+    found: list[MethodColumn] = []
+    taken: dict[str, int] = {}
+    for columns in runs:
+        method = columns[0].method
+        own = method
+        if methods.count(method) > 1:
+            own = f"{method} ({columns[0].folder})"
+            taken[own] = taken.get(own, 0) + 1
+            if taken[own] > 1:
+                own = f"{own} {taken[own]}"
+        for column in columns:
+            name = own + column.name.removeprefix(method)
+            artifact = replace(column.artifact, name=name)
+            found.append(replace(column, name=name, method=own, artifact=artifact))
+    return found
+
+
+def _ranks(column: MethodColumn) -> dict[Head, int]:
+    """The rank of every head by its score; equal scores share the lowest rank."""
+    scores = column.artifact.scores
+    if scores is None:
+        return {}
+    ranks: dict[Head, int] = {}
+    last, rank = None, 0
+    for place, (head, score) in enumerate(scores.ranked(), 1):
+        if score != last:
+            last, rank = score, place
+        ranks[head] = rank
+    return ranks

@@ -1,0 +1,151 @@
+"""Hidden states at the last input token: as is, instructed, masked, and both.
+
+After Heads Up! (ICML 2025), figure 4 and table 41: if a mask makes the model carry out a task
+without being told, the states it passes through should come to resemble those of the instructed
+model, more than those of the model as it is do. Measured for every layer, after its attention and
+after the whole layer, as the cosine between states, over many samples; shuffled masks of the same
+size are the control. The logit lens says what each layer would say if it were the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.lm.lens import States, lens, states, token_ranks
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["CONDITIONS", "CONTROLS", "PAIRS", "PAPER", "PLACES", "Masking", "Sample", "observe"]
+
+CONDITIONS = ("as is", "instructed", "masked", "masked, instructed")
+"""The bare and the instructed prompt, each by the whole model and by the masked one."""
+
+PAPER = (
+    ("as is", "instructed"),
+    ("instructed", "masked"),
+    ("masked", "masked, instructed"),
+)
+"""The pairs of the paper's figure 4: blue, red and green."""
+
+PAIRS = tuple(PAPER) + tuple(pair for pair in combinations(CONDITIONS, 2) if pair not in PAPER)
+"""Every two conditions, the paper's first."""
+
+PLACES = ("after attention", "after layer")
+CONTROLS = ("shuffled", "shuffled_by_layer")
+"""Random masks of the same size: over all heads, and with as many heads in each layer."""
+
+#: The condition that shuffled masks are held against.
+_REFERENCE = "instructed"
+
+Tensors = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample as tokens: both prompts up to the last input token, and what should come next."""
+
+    bare: tuple[int, ...]
+    instructed: tuple[int, ...]
+    target: int
+
+
+class Masking(Protocol):
+    """Something that masks a model inside a context."""
+
+    def on(self, lm: LanguageModel) -> AbstractContextManager[None]:
+        """The context in which `lm` is masked."""
+
+
+def observe(
+    lm: LanguageModel,
+    samples: Sequence[Sample],
+    mask: Masking,
+    controls: Mapping[str, Sequence[Masking]],
+    top: int = 5,
+    batch_tokens: int = 8192,
+) -> Tensors:
+    """All that is kept of some samples, n of them.
+
+    Args:
+        lm: the model.
+        samples: prompts as tokens.
+        mask: the mask.
+        controls: shuffled masks of the same size, by the names in `CONTROLS`.
+        top: k, the tokens that the lens shows.
+        batch_tokens: upper bound of rows × tokens of a batch.
+
+    Returns:
+        `cosines` float32 (pairs, n, 2, L), in the order of `PAIRS`, after attention and after the
+        layer; for each of `CONTROLS` float32 (draws, n, 2, L), the cosine between the bare prompt
+        under a shuffled mask and the instructed prompt; `lens_tokens` int32 and `lens_logits`
+        float32 (conditions, n, L + 1, k), the likeliest tokens of the embedding and of each layer;
+        `ranks` int32 (conditions, n, L + 1), of the target's first token.
+
+    Raises:
+        InputError: if the mask is not of this model, or `top` is below 1.
+    """
+    if top < 1:
+        raise InputError(f"top is {top}; the lens shows at least 1 token")
+    bare = [sample.bare for sample in samples]
+    told = [sample.instructed for sample in samples]
+
+    def under(masking: Masking | None, rows: Sequence[Sequence[int]]) -> States:
+        with contextlib.nullcontext() if masking is None else masking.on(lm):
+            return states(lm, rows, batch_tokens=batch_tokens)
+
+    seen = {
+        "as is": under(None, bare),
+        "instructed": under(None, told),
+        "masked": under(mask, bare),
+        "masked, instructed": under(mask, told),
+    }
+    found: Tensors = {"cosines": np.stack([cosines(seen[a], seen[b]) for a, b in PAIRS])}
+    nothing = np.zeros((0, *found["cosines"].shape[1:]), dtype=np.float32)
+    for name in CONTROLS:
+        rows = [cosines(under(one, bare), seen[_REFERENCE]) for one in controls.get(name, ())]
+        found[name] = np.stack(rows) if rows else nothing
+    targets = torch.tensor([sample.target for sample in samples])
+    found |= _through_the_lens(lm, [seen[name] for name in CONDITIONS], targets, top)
+    return found
+
+
+def cosines(one: States, other: States) -> NDArray[np.float32]:
+    """The cosine of two models' states, float32 (n, 2, L): after attention, after the layer."""
+    both = [
+        torch.cosine_similarity(a.double(), b.double(), dim=-1)
+        for a, b in (
+            (one.after_attention, other.after_attention),
+            (one.after_layer, other.after_layer),
+        )
+    ]
+    found: NDArray[np.float32] = torch.stack(both, dim=1).float().numpy()
+    return found
+
+
+def _through_the_lens(
+    lm: LanguageModel, seen: Sequence[States], targets: torch.Tensor, top: int
+) -> Tensors:
+    tokens, logits, ranks = [], [], []
+    for one in seen:
+        stream = torch.cat([one.embedding[:, None], one.after_layer], dim=1)
+        best = lens(lm, stream, top)
+        wanted = targets[:, None, None].expand(*stream.shape[:-1], 1)
+        tokens.append(best.tokens.int().numpy())
+        logits.append(best.logits.numpy())
+        ranks.append(token_ranks(lm, stream, wanted)[..., 0].int().numpy())
+    return {
+        "lens_tokens": np.stack(tokens),
+        "lens_logits": np.stack(logits),
+        "ranks": np.stack(ranks),
+    }

@@ -1,0 +1,102 @@
+"""The same words in several languages: a table with one meaning a row and one language a column."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headscope.data.files import file_kind, open_bytes, text_lines
+from headscope.data.languages import is_known
+from headscope.data.tables import read_table
+from headscope.errors import InputError
+
+__all__ = ["Concept", "ConceptFile", "concept_file", "read_concepts"]
+
+
+@dataclass(frozen=True)
+class Concept:
+    """One meaning: its words by language code, where it has one, and the line it stands on."""
+
+    id: str
+    words: Mapping[str, str]
+    line: int
+
+
+@dataclass(frozen=True)
+class ConceptFile:
+    """Meanings in order; `languages` are the codes of the columns, `digest` is of the content."""
+
+    concepts: tuple[Concept, ...]
+    languages: tuple[str, ...]
+    path: str
+    digest: str
+
+
+def concept_file(
+    concepts: Sequence[Concept], languages: Sequence[str], path: str, digest: str | None = None
+) -> ConceptFile:
+    """A table of these meanings; without a digest that of its words is taken."""
+    text = json.dumps([[c.id, dict(c.words)] for c in concepts], ensure_ascii=False, sort_keys=True)
+    made = hashlib.sha256(text.encode()).hexdigest()
+    return ConceptFile(tuple(concepts), tuple(languages), path, digest or made)
+
+
+def read_concepts(path: str | Path, limit: int | None = None) -> ConceptFile:
+    """Read a table of words: TSV, JSON Lines or Parquet, columns named by language codes.
+
+    A column `id` names the meanings, else their line does (Indonesian, whose code this is too, is
+    written `ind`). A cell may be empty where a language has no word. Columns with other names are
+    left out.
+
+    Raises:
+        InputError: naming file and line, if fewer than three columns are languages, or a cell is
+            no text.
+    """
+    path = Path(path)
+    names = _columns(path)
+    languages = [name for name in names if name != "id" and is_known(name)]
+    if len(languages) < 3:
+        raise InputError(
+            f"{path} has {len(languages)} columns named by a language code (found: "
+            f"{', '.join(names) or 'none'}); name at least three, such as en, de and es"
+        )
+    table = read_table(path, languages, [name for name in names if name == "id"], limit)
+    concepts = []
+    for record in table.records:
+        words = {}
+        for language in languages:
+            cell = record.cells[language]
+            if cell is not None and not isinstance(cell, str):
+                raise InputError(
+                    f"{path}, {table.unit} {record.line}: the word in {language!r} is "
+                    f"{type(cell).__name__}, not text; write it as text"
+                )
+            if cell and cell.strip():
+                words[language] = cell.strip()
+        name = record.cells.get("id")
+        concepts.append(Concept(str(record.line if name is None else name), words, record.line))
+    return concept_file(concepts, languages, str(path), table.digest)
+
+
+def _columns(path: Path) -> list[str]:
+    """The names of a table's columns, from its first record."""
+    kind = file_kind(path)
+    if kind == "parquet":
+        from headscope.data.extras import need
+
+        pq = need("pyarrow.parquet", f"reading {path}", "data")
+        return [str(name) for name in pq.ParquetFile(path).schema_arrow.names]
+    with open_bytes(path) as handle:
+        _, first = next(text_lines(handle, path), (1, ""))
+    if kind == "tsv":
+        return first.split("\t")
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InputError(f"{path}, line 1 is no JSON object; write one JSON object a line")
+    return [str(name) for name in value]

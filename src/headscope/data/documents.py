@@ -1,0 +1,248 @@
+"""Documents: texts of one language each, from files and datasets.
+
+A document is a record with a text, and at times its language and an id, in a JSON Lines, Parquet
+or TSV file, a folder or a dataset of the Hub, or a line of a plain text file (``.txt``).  One file
+may hold several languages.  Where only the first so many documents are wanted, no more are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headscope.data.columns import Record, cell_text
+from headscope.data.files import check_limit, open_bytes, text_lines
+from headscope.data.hub import hub_records, is_dataset_folder, is_hub_name
+from headscope.data.languages import is_known, language_name, language_tag, same_language
+from headscope.data.tables import open_records
+from headscope.errors import InputError, naming
+
+__all__ = ["Document", "DocumentFile", "DocumentSource", "digest_of", "read_documents"]
+
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_ID = "id"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text.
+
+    ``id`` is the record's own, else its line; ``language`` a code, None where nothing says it;
+    ``line`` the line (or Parquet row) it stands on, from 1.
+    """
+
+    id: str
+    text: str
+    language: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class DocumentFile:
+    """Documents of one language in file order; ``digest`` is the SHA-256 of their texts.
+
+    ``path`` is where they come from, for messages.
+    """
+
+    documents: tuple[Document, ...]
+    language: str | None
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class DocumentSource:
+    """Where documents come from and what to read.
+
+    ``data``: a ``.txt`` (one document a line), JSON Lines, Parquet or TSV file, compressed or not,
+    a folder written by ``datasets``, or a Hub dataset ``name`` or ``name:config``. ``language``
+    says the language of all of it. Without it the column ``language_column`` does (None:
+    ``language``, if there); ``languages`` then names those that are wanted, all if empty.
+    ``split`` is one of a dataset. ``limit``: the first so many documents of each language.
+    """
+
+    data: str
+    language: str | None = None
+    text_column: str = "text"
+    language_column: str | None = None
+    languages: tuple[str, ...] = ()
+    split: str | None = None
+    limit: int | None = None
+
+
+def digest_of(texts: Sequence[str]) -> str:
+    """SHA-256 of texts in their order."""
+    hasher = hashlib.sha256()
+    for text in texts:
+        hasher.update(json.dumps(text, ensure_ascii=False).encode() + b"\n")
+    return hasher.hexdigest()
+
+
+def read_documents(source: DocumentSource) -> tuple[DocumentFile, ...]:
+    """The documents of each language, in the order asked for, else in that of the file.
+
+    A language that is asked for and not there is left out. Every error is an ``InputError`` with
+    file, line and fix: a document without text, a missing column, an unknown language, none of
+    the languages asked for.
+    """
+    check_limit(source.limit)
+    if not source.data:
+        raise InputError("no data given; name a file, a folder or a Hub dataset")
+    for asked in (*filter(None, [source.language]), *source.languages):
+        language_name(asked)
+    shelf = _Shelf(source)
+    with _records(source) as (records, unit, remote):
+        for record in records:
+            place = f"{source.data}, {unit} {record.line}"
+            text = cell_text(record, source.text_column, place, "give a text")
+            code = _language(record, source, place)
+            if remote and code and source.limit and not (source.language or source.languages):
+                raise InputError(
+                    f"{source.data} may hold any number of languages, so it would be read to its "
+                    "end; name those wanted with --language"
+                )
+            shelf.put(Document(_id(record), text, code, record.line))
+            if shelf.full:
+                break
+    return shelf.files()
+
+
+@dataclass
+class _Shelf:
+    """Documents sorted by language while they are read."""
+
+    source: DocumentSource
+    found: dict[str | None, list[Document]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    spelt: dict[str, str | None] = field(default_factory=dict)
+
+    def put(self, document: Document) -> None:
+        key = document.language
+        if key is not None:
+            self.seen.add(key)
+            if key not in self.spelt:
+                self.spelt[key] = self._key(key)
+            key = self.spelt[key]
+            if key is None:
+                return
+        kept = self.found.setdefault(key, [])
+        if self.source.limit is None or len(kept) < self.source.limit:
+            kept.append(Document(document.id, document.text, key, document.line))
+
+    def _key(self, code: str) -> str | None:
+        """The first spelling of a language, or the one asked for; None if it is not wanted."""
+        asked = self.source.languages
+        known = asked or [one for one in self.found if one is not None]
+        for one in known:
+            if same_language(one, code):
+                return one
+        return None if asked and self.source.language is None else code
+
+    @property
+    def full(self) -> bool:
+        """Whether further documents would be left out, as far as one can know."""
+        limit = self.source.limit
+        if limit is None or not self.found:
+            return False
+        if None in self.found:
+            wanted: Sequence[str | None] = [None]
+        elif self.source.language is not None:
+            wanted = list(self.found)
+        elif self.source.languages:
+            wanted = self.source.languages
+        else:
+            return False
+        return all(len(self.found.get(one, ())) >= limit for one in wanted)
+
+    def files(self) -> tuple[DocumentFile, ...]:
+        name, asked = self.source.data, self.source.languages
+        if not self.found and not self.seen:
+            raise InputError(f"{name} holds no documents; give a file with at least one")
+        order = list(self.found)
+        if asked and self.source.language is None and None not in self.found:
+            order = [code for code in dict.fromkeys(asked) if code in self.found]
+            if not order:
+                others = ", ".join(sorted(self.seen)[:20])
+                raise InputError(
+                    f"{name} holds no documents in {' or '.join(asked)}; it has {others}"
+                )
+        return tuple(
+            DocumentFile(
+                tuple(self.found[code]),
+                code,
+                name,
+                digest_of([document.text for document in self.found[code]]),
+            )
+            for code in order
+        )
+
+
+def _language(record: Record, source: DocumentSource, place: str) -> str | None:
+    """The language of a document; InputError where its column and the file's language differ."""
+    column = source.language_column or "language"
+    if column not in record.cells:
+        return source.language
+    written = record.cells[column]
+    if source.language is not None:
+        # Languages may be named in any way there; only a clear contradiction counts.
+        code = written.strip() if isinstance(written, str) else ""
+        if is_known(code) and language_tag(code).macro != language_tag(source.language).macro:
+            raise InputError(
+                f"{place}: column {column!r} says {code}, but the data were given as "
+                f"{source.language}; give the file without a language, or another one"
+            )
+        return source.language
+    code = cell_text(record, column, place, "give a language code such as en").strip()
+    with naming(place):
+        language_name(code)
+    return code
+
+
+def _id(record: Record) -> str:
+    value = record.cells.get(_ID)
+    return str(value) if isinstance(value, str | int) and str(value).strip() else str(record.line)
+
+
+@contextmanager
+def _records(source: DocumentSource) -> Iterator[tuple[Iterator[Record], str, bool]]:
+    """Records one after the other, what one is called, and whether each has to be fetched."""
+    path = Path(source.data)
+    required = [source.text_column]
+    optional = [_ID]
+    if source.language_column:
+        required.append(source.language_column)
+    else:
+        optional.append("language")
+    if path.is_dir() and not is_dataset_folder(path):
+        raise InputError(f"{path} holds no dataset; give a file, or a folder with a dataset")
+    if path.is_dir() or (not path.exists() and is_hub_name(source.data)):
+        records = hub_records(source.data, source.split, required, optional)
+        yield records, "row", not path.is_dir()
+        return
+    if source.split is not None:
+        raise InputError(
+            f"{path} is a file, which has no split {source.split!r}; leave --split out"
+        )
+    if _is_text(path):
+        if source.language_column:
+            raise InputError(
+                f"{path} is plain text, which has no column {source.language_column!r}; leave "
+                "--language-column out"
+            )
+        with open_bytes(path) as handle:
+            lines = text_lines(handle, path)
+            yield (Record(n, {source.text_column: line}) for n, line in lines), "line", False
+        return
+    with open_records(path, required, optional) as (records, unit):
+        yield records, unit, False
+
+
+def _is_text(path: Path) -> bool:
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    return bool(suffixes) and suffixes[-1] == ".txt"

@@ -1,0 +1,253 @@
+"""Questions on a text, with their answers: SQuAD and XQuAD files, and lists of records.
+
+Two forms are read. *SQuAD* (Rajpurkar et al. 2016, 2018), which XQuAD shares: one JSON object with
+``data`` → ``paragraphs`` → ``context`` and ``qas``, each with ``question``, ``answers`` and, in
+version 2, ``is_impossible``. *Records*: JSON Lines, or one JSON list, of objects with ``context``,
+``question`` and ``answers`` (a text, a list of texts, a list of ``{"text": …}``, or the Hub's
+``{"text": […]}``), and optionally ``id`` and ``language``. Files may be compressed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headscope.data.files import CORRUPT, check_limit, damaged, open_bytes, text_lines
+from headscope.data.languages import language_name
+from headscope.errors import InputError, naming
+
+__all__ = ["Question", "QuestionFile", "read_questions"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question on a context with the answers that count as right, at least one.
+
+    Attributes:
+        id: the file's own, or else its place.
+        context: the text that holds the answer; may be empty.
+        question: the question.
+        answers: texts of which each is right, none twice; the first is the one that is learned.
+        line: line of the file from 1; in one JSON text, the number of the question from 1.
+        place: where it stands, in words, for messages.
+        language: code of the question's language, where the file says it.
+        group: questions of one group belong on one side of every split: those on one context.
+    """
+
+    id: str
+    context: str
+    question: str
+    answers: tuple[str, ...]
+    line: int
+    place: str = ""
+    language: str | None = None
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class QuestionFile:
+    """The questions of a file in order; `unanswerable` more were left out.
+
+    `digest` is the SHA-256 of the whole (decompressed) file.
+    """
+
+    questions: tuple[Question, ...]
+    unanswerable: int
+    path: str
+    digest: str
+
+
+def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
+    """Read the first `limit` questions that have an answer; the others before them are counted.
+
+    Raises `InputError` naming the file and the place: a file that is missing, empty, damaged, not
+    UTF-8 or not JSON, a missing or misshapen entry, an empty question or answer, and a file of
+    which no question can be answered.
+    """
+    path = Path(path)
+    check_limit(limit)
+    data = _bytes(path)
+    digest = hashlib.sha256(data).hexdigest()
+    found: list[Question] = []
+    unanswerable = 0
+    for question in _questions(path, data):
+        if question is None:
+            unanswerable += 1
+            continue
+        found.append(question)
+        if len(found) == limit:
+            break
+    if not found:
+        raise InputError(
+            f"{path} holds no question with an answer; give a SQuAD file, or records with context, "
+            "question and answers"
+        )
+    return QuestionFile(tuple(found), unanswerable, str(path), digest)
+
+
+def _bytes(path: Path) -> bytes:
+    with open_bytes(path) as handle:
+        try:
+            data = handle.read()
+        except (*CORRUPT, OSError) as error:
+            raise damaged(path, error) from None
+    if not data.strip():
+        raise InputError(f"{path} is empty; give a file with at least one question")
+    return data
+
+
+def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
+    """Every question of a file, None for one without an answer."""
+    whole = _whole(path, data)
+    if isinstance(whole, dict) and "data" in whole:
+        yield from _squad(path, whole["data"])
+    elif isinstance(whole, list):
+        for number, record in enumerate(whole, 1):
+            yield _record(path, f"record {number}", record, number)
+    else:
+        for number, line in text_lines(io.BytesIO(data), path):
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise _not_json(f"{path}, line {number}", error) from None
+            yield _record(path, f"line {number}", record, number)
+
+
+def _whole(path: Path, data: bytes) -> Any:
+    """The file as one JSON text, or None where each of its lines is one."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}, line {line}: is not valid UTF-8; save the file as UTF-8"
+        ) from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        first, _, rest = text.strip().partition("\n")
+        # Where the first line is whole by itself, so should the others be: those are looked at
+        # one by one. A file written over several lines is damaged where it says it is.
+        if rest.strip() and _is_json(first):
+            return None
+        place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise _not_json(f"{path}{place}", error) from None
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _not_json(place: str, error: BaseException) -> InputError:
+    reason = getattr(error, "msg", str(error).partition(";")[0])
+    return InputError(
+        f"{place} is not valid JSON ({reason}); give a SQuAD file, or one JSON object a line"
+    )
+
+
+def _squad(path: Path, articles: Any) -> Iterator[Question | None]:
+    number = 0
+    for at, article in enumerate(_list(path, "data", articles)):
+        place = f"data[{at}]"
+        paragraphs = _list(path, f"{place}.paragraphs", _entry(path, place, article, "paragraphs"))
+        for index, paragraph in enumerate(paragraphs):
+            inside = f"{place}.paragraphs[{index}]"
+            context = _entry(path, inside, paragraph, "context")
+            asked = _list(path, f"{inside}.qas", _entry(path, inside, paragraph, "qas"))
+            for row, one in enumerate(asked):
+                number += 1
+                here = f"{inside}.qas[{row}]"
+                _entry(path, here, one, "question")
+                yield _record(path, here, {**one, "context": context}, number)
+
+
+def _record(path: Path, place: str, record: Any, number: int) -> Question | None:
+    """One question, or None where it says that it has no answer."""
+    context = _text(path, place, record, "context")
+    question = _text(path, place, record, "question")
+    if not question.strip():
+        raise InputError(f"{path}, {place}: the question is empty; write one, or remove it")
+    impossible = record.get("is_impossible", False)
+    if not isinstance(impossible, bool):
+        raise InputError(f"{path}, {place}: is_impossible is {impossible!r}; write true or false")
+    name = "answers" if "answers" in record or "answer" not in record else "answer"
+    answers = _answers(path, place, name, _entry(path, place, record, name))
+    if impossible or not answers:
+        return None
+    language = record.get("language")
+    if language is not None:
+        with naming(f"{path}, {place}"):
+            if not isinstance(language, str):
+                raise InputError(f"the language is {language!r}; write a code such as de")
+            language_name(language)
+    identity = record.get("id")
+    return Question(
+        place if identity is None else str(identity),
+        context,
+        question,
+        answers,
+        number,
+        place,
+        language,
+        hashlib.sha256(context.encode()).hexdigest(),
+    )
+
+
+def _answers(path: Path, place: str, name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, dict):
+        value = _entry(path, f"{place}, {name}", value, "text")
+    listed = value if isinstance(value, list) else [value]
+    texts = []
+    for one in listed:
+        text = one.get("text") if isinstance(one, dict) else one
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(
+                f"{path}, {place}: {name} holds {_short(one)} where a text is expected; write "
+                'texts such as ["in 1903"], and an empty list where there is no answer'
+            )
+        texts.append(text.strip())
+    return tuple(dict.fromkeys(texts))
+
+
+def _text(path: Path, place: str, record: Any, name: str) -> str:
+    value = _entry(path, place, record, name)
+    if not isinstance(value, str):
+        raise InputError(f"{path}, {place}: {name} is {_short(value)}; it must be a text")
+    if any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise InputError(
+            f"{path}, {place}: {name} holds half of a surrogate pair, which is no character; "
+            "write the file anew"
+        )
+    return value
+
+
+def _entry(path: Path, place: str, record: Any, name: str) -> Any:
+    if not isinstance(record, dict):
+        raise InputError(
+            f"{path}, {place}: is {_short(record)}, where an object with {name!r} is expected"
+        )
+    if name not in record:
+        there = ", ".join(islice(map(str, record), 8)) or "nothing"
+        raise InputError(f"{path}, {place}: has no {name!r}; there is {there}")
+    return record[name]
+
+
+def _list(path: Path, place: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"{path}, {place}: is {_short(value)}, where a list is expected")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 40 else f"{text[:39]}…"

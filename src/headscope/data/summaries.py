@@ -1,0 +1,100 @@
+"""Texts with summaries, by language, from JSON Lines, TSV and Parquet files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headscope.data.columns import Record, cell_text
+from headscope.data.documents import DocumentSource, digest_of
+from headscope.data.files import check_limit
+from headscope.data.languages import language_name, same_language
+from headscope.data.tables import open_records
+from headscope.errors import InputError, naming
+
+__all__ = ["Summarised", "SummaryFile", "read_summaries"]
+
+
+@dataclass(frozen=True)
+class Summarised:
+    """A text and its summary; `id` is the record's own, else its line (or Parquet row), from 1."""
+
+    id: str
+    text: str
+    summary: str
+    line: int
+
+
+@dataclass(frozen=True)
+class SummaryFile:
+    """Texts and summaries of one language in file order; `digest` is the SHA-256 of them all."""
+
+    items: tuple[Summarised, ...]
+    language: str
+    path: str
+    digest: str
+
+
+def read_summaries(
+    source: DocumentSource, summary_column: str = "summary"
+) -> tuple[SummaryFile, ...]:
+    """Texts with their summaries, by language, in the order asked for, else in that of the file.
+
+    `source` names the file, its columns and languages as it does for documents; here it is a file,
+    and its language is given or stands in a column (None: `language`). Every error is an
+    `InputError` with file, line and fix: an empty text or summary, a missing column, an unknown
+    language, a language that is asked for and not there.
+    """
+    check_limit(source.limit)
+    for asked in (*filter(None, [source.language]), *source.languages):
+        language_name(asked)
+    column = source.language_column or "language"
+    required = [source.text_column, summary_column]
+    if source.language is None:
+        required.append(column)
+    found: dict[str, list[Summarised]] = {code: [] for code in source.languages}
+    others: set[str] = set()
+    with open_records(Path(source.data), required, ["id"]) as (records, unit):
+        for record in records:
+            place = f"{source.data}, {unit} {record.line}"
+            written = source.language or _language(record, column, place)
+            code = next((one for one in found if same_language(one, written)), written)
+            if source.languages and code not in found:
+                others.add(code)
+                continue
+            kept = found.setdefault(code, [])
+            if source.limit is None or len(kept) < source.limit:
+                kept.append(_item(record, source.text_column, summary_column, place))
+    for code, items in found.items():
+        if not items:
+            raise InputError(
+                f"{source.data} holds no texts in {code}; it has {', '.join(sorted(others))}"
+            )
+    if not found:
+        raise InputError(f"{source.data} holds no texts; give a file with at least one")
+    return tuple(
+        SummaryFile(
+            tuple(items),
+            code,
+            source.data,
+            digest_of([part for one in items for part in (one.text, one.summary)]),
+        )
+        for code, items in found.items()
+    )
+
+
+def _item(record: Record, text: str, summary: str, place: str) -> Summarised:
+    own = record.cells.get("id")
+    return Summarised(
+        str(own) if isinstance(own, str | int) and str(own).strip() else str(record.line),
+        cell_text(record, text, place, "give a text"),
+        cell_text(record, summary, place, "give a summary"),
+        record.line,
+    )
+
+
+def _language(record: Record, column: str, place: str) -> str:
+    code = cell_text(record, column, place, "give a language code such as en").strip()
+    with naming(place):
+        language_name(code)
+    return code

@@ -1,0 +1,223 @@
+"""Causal head gating: which heads help a task, hinder it, or do nothing for it.
+
+Nam et al. 2025 (arXiv 2505.13737), section 3. Soft gates over all heads, G = σ(logits) in [0, 1],
+are fitted on the answers' negative log-likelihood with everything else frozen; then, from there,
+once with a term that pushes gates towards 1 (G+) and once with one that pushes them towards 0 (G−),
+equation 1:
+
+    loss = mean NLL − λ · mean over heads of clip(logit), λ > 0 for G+ and λ < 0 for G−
+
+A head that the task needs stays open against the push (G− high), one that disturbs it stays closed
+against the push (G+ low), and one that does nothing follows the push either way. Table 1 of the
+paper: facilitation = G−, interference = 1 − G+, irrelevance = G+ · (1 − G−). (The text above that
+table writes irrelevance as G− · (1 − G+), which would be near 0 for the very heads it describes;
+the table's form is used.) Settings are those of the paper's appendix 6.2: gates begin evenly drawn
+from (0, 1), logits are clipped at ±4 in the term. As in the published code the term is a mean over
+heads (equation 1 writes a sum), NLL is a mean over tokens and samples, and gradients are no longer
+than 1.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.find.gate_fitting import Descent, Optimizer, Sample, descend
+
+if TYPE_CHECKING:
+    from headscope.heads import Geometry
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["ROLES", "CausalGates", "CausalGating", "fit_causal_gates", "role_scores"]
+
+Push = Literal["none", "keep", "remove"]
+PUSHES: tuple[Push, ...] = ("none", "keep", "remove")
+Floats = NDArray[np.float32]
+Role = Literal["facilitating", "interfering", "irrelevant"]
+ROLES: tuple[Role, ...] = ("facilitating", "interfering", "irrelevant")
+
+
+@dataclass(frozen=True)
+class CausalGating:
+    """How gates are fitted.
+
+    Attributes:
+        steps: of the first fit, without a push.
+        pushed_steps: of each of the two fits that go on from there.
+        batch_size: samples a step.
+        rates: Adam's learning rate, on logits, at the first and at the last step.
+        pushed_rates: likewise of the two pushed fits.
+        weight: λ, the weight of the push.
+        clip: logits beyond ± this are not pushed further.
+        clip_norm: longest gradient.
+        seeds: how many fits, with the seeds `seed`, `seed` + 1, …; each decides the gates at the
+            beginning and the order of the samples.
+        seed: the first one.
+        checkpointing: compute layers again in the backward pass instead of keeping their values.
+    """
+
+    steps: int = 500
+    pushed_steps: int = 500
+    batch_size: int = 64
+    rates: tuple[float, float] = (0.1, 0.01)
+    pushed_rates: tuple[float, float] = (0.5, 0.1)
+    weight: float = 0.1
+    clip: float = 4.0
+    clip_norm: float = 1.0
+    seeds: int = 10
+    seed: int = 0
+    checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "pushed_steps", "batch_size", "seeds"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("weight", "clip", "clip_norm"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise InputError(f"{name} is {getattr(self, name)}; it must be above 0")
+        for first, last in (self.rates, self.pushed_rates):
+            Optimizer(first)
+            Optimizer(last)
+
+    @classmethod
+    def small(cls, **changes: Any) -> CausalGating:
+        """For models of fewer than 256 heads: shorter fits, fewer of them."""
+        return replace(cls(steps=150, pushed_steps=150, batch_size=16, seeds=3), **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class CausalGates:
+    """The gates of one seed, float32 (L, W) each, 1 where the model has no head.
+
+    `losses` holds for each fit the mean loss of every step's samples, before the step, in nats.
+    """
+
+    free: Floats
+    keep: Floats
+    remove: Floats
+    losses: dict[str, NDArray[np.float64]]
+
+
+def fit_causal_gates(
+    lm: LanguageModel,
+    samples: Sequence[Sample],
+    config: CausalGating,
+    seed: int,
+    run: Run | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    every: int = 25,
+) -> CausalGates:
+    """Fit gates over all heads without a push, then towards keeping and towards removing.
+
+    With a run, the fit is kept in it every so many steps and goes on from there. Raises
+    `InputError` if there is no sample, or naming the one whose loss is no finite number.
+    """
+    if not samples:
+        raise InputError("there is no example to fit gates on; give at least one")
+    geometry = lm.geometry
+    total = config.steps + 2 * config.pushed_steps
+    fits: dict[Push, Descent] = {}
+    make = _maker(geometry)
+    done = 0
+    for push in PUSHES:
+        steps = config.steps if push == "none" else config.pushed_steps
+        batches = _batches(len(samples), steps, config.batch_size, f"{seed} {push}")
+        start = _begin(geometry, seed) if push == "none" else fits["none"].values
+        first, last = config.rates if push == "none" else config.pushed_rates
+        optimizer = Optimizer(first, 0.0, config.clip_norm, last, steps)
+        at = _read(run, f"{push}-{seed}") or Descent.begin(start)
+        while at.steps < steps:
+            at = descend(
+                lm,
+                samples,
+                batches[at.steps : at.steps + every],
+                make,
+                optimizer,
+                at,
+                _push(push, config),
+                config.checkpointing,
+            )
+            if run is not None:
+                run.write_tensors(_file(f"{push}-{seed}"), at.arrays())
+            if progress:
+                progress(done + at.steps, total)
+        fits[push] = at
+        done += steps
+    gates = {push: make(torch.from_numpy(at.values)).numpy() for push, at in fits.items()}
+    losses: dict[str, NDArray[np.float64]] = {push: at.losses for push, at in fits.items()}
+    return CausalGates(gates["none"], gates["keep"], gates["remove"], losses)
+
+
+def role_scores(keep: NDArray[Any], remove: NDArray[Any]) -> dict[Role, NDArray[np.float64]]:
+    """The scores of the three roles (table 1 of the paper) from G+ and G−, each in [0, 1].
+
+    Arrays of any one shape. A head may score high in two: G+ and G− are fitted apart.
+    """
+    kept, removed = np.asarray(keep, dtype=np.float64), np.asarray(remove, dtype=np.float64)
+    return {
+        "facilitating": removed,
+        "interfering": 1 - kept,
+        "irrelevant": kept * (1 - removed),
+    }
+
+
+def _push(push: Push, config: CausalGating) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    if push == "none":
+        return None
+    weight = config.weight if push == "keep" else -config.weight
+
+    def term(logits: torch.Tensor) -> torch.Tensor:
+        return -weight * logits.clamp(-config.clip, config.clip).mean()
+
+    return term
+
+
+def _begin(geometry: Geometry, seed: int) -> Floats:
+    """Logits of gates drawn evenly from (0, 1)."""
+    drawn = np.random.default_rng([seed, geometry.total]).uniform(1e-4, 1 - 1e-4, geometry.total)
+    return np.log(drawn / (1 - drawn)).astype(np.float32)
+
+
+def _batches(count: int, steps: int, size: int, name: str) -> list[list[int]]:
+    """Which samples each step learns from: all of them in turn, in a new order every time."""
+    rng = random.Random(f"causal gating {name}")
+    size = min(size, count)
+    waiting: list[int] = []
+    batches = []
+    for _ in range(steps):
+        while len(waiting) < size:
+            order = list(range(count))
+            rng.shuffle(order)
+            waiting += order
+        batches.append(waiting[:size])
+        waiting = waiting[size:]
+    return batches
+
+
+def _maker(geometry: Geometry) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Puts σ of one logit a head, (N,), into a gate (L, W)."""
+    places = torch.from_numpy(np.flatnonzero(geometry.mask()))
+
+    def make(logits: torch.Tensor) -> torch.Tensor:
+        ones = torch.ones(geometry.layers * geometry.width)
+        return ones.index_put((places,), torch.sigmoid(logits)).view(geometry.shape)
+
+    return make
+
+
+def _read(run: Run | None, name: str) -> Descent | None:
+    if run is None or not (run.path / _file(name)).exists():
+        return None
+    return Descent.of(run.read_written(_file(name)))
+
+
+def _file(name: str) -> str:
+    return f"parts/fits/{name}.safetensors"

@@ -1,0 +1,299 @@
+"""Gradients of every document's loss with respect to every head's gate.
+
+The gate has one part a row of the batch, so a single backward pass over a batch gives the gradient
+of each document's own loss: as if every document had been alone, and much faster.  Gradients are
+taken at gate 1 (`gate_gradients`), or at a gate that moves on after every document
+(`moving_gate_gradients`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headscope.data.documents import DocumentFile
+from headscope.errors import InputError
+from headscope.find.capture import Part, Progress
+from headscope.lm.batching import cheapest_buckets, collate
+from headscope.lm.losses import checkpointed, frozen, row_losses
+from headscope.lm.memory import in_halves
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = [
+    "LONGEST",
+    "GateGradients",
+    "Text",
+    "batch_gradients",
+    "gate_gradients",
+    "moving_gate_gradients",
+    "ones_gate",
+    "texts_of",
+]
+
+#: Documents are cut here, or at the model's context where that is shorter.
+LONGEST = 2048
+#: What a batch costs beside its tokens, in tokens: little where a processor does all the work
+#: itself (40 were measured on one core), much where a device waits for its next kernel.
+ON_CPU, ON_DEVICE = 64, 1024
+#: Documents after which a moving gate is written down.
+KEPT_EVERY = 16
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document as tokens; `name` says in messages where it stands."""
+
+    name: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class GateGradients:
+    """What single documents say about every head.
+
+    Attributes:
+        products: float32 (documents, L, W): g · ∂loss/∂g, in nats; 0 where there is no head.
+        losses: float32 (documents,): the mean loss of each document, in nats a token.
+        tokens: int32 (documents,): how many tokens were predicted.
+    """
+
+    products: NDArray[np.float32]
+    losses: NDArray[np.float32]
+    tokens: NDArray[np.int32]
+
+
+def texts_of(lm: LanguageModel, file: DocumentFile) -> list[Text]:
+    """The documents as tokens, cut at `LONGEST` or the context; those with one token left out.
+
+    Raises `InputError` if no document is left, in which nothing could be predicted.
+    """
+    longest = min(LONGEST, lm.context_length)
+    found = []
+    for document in file.documents:
+        ids = tuple(lm.encode(document.text)[:longest])
+        if len(ids) > 1:
+            found.append(Text(f"{file.path}, line {document.line}", ids))
+    if not found:
+        raise InputError(
+            f"no document of {file.path} has two tokens of this model, so there is nothing to "
+            "predict; give longer texts"
+        )
+    return found
+
+
+def gate_gradients(
+    lm: LanguageModel,
+    texts: Sequence[Text],
+    batch_tokens: int = 2048,
+    checkpoint: bool = False,
+    part: Part | None = None,
+    progress: Progress | None = None,
+) -> GateGradients:
+    """∂loss/∂g of every document at gate 1, where it is g · ∂loss/∂g.
+
+    Args:
+        lm: the model; its parameters take no part in the graph.
+        texts: documents of at least two tokens.
+        batch_tokens: padded tokens of a batch; halved where memory does not suffice.
+        checkpoint: keep each layer's input alone and compute the layer again in the backward pass.
+            A single document that does not fit is tried so in any case.
+        part: where finished batches are kept and read from; None: nowhere.
+        progress: called with (documents done, documents in all).
+
+    Raises:
+        InputError: if a loss or a gradient is no finite number; it names the document, and all
+            that was computed before is kept.
+    """
+    found = _Found(part or Part(), "gradients", texts)
+    overhead = ON_CPU if lm.device.type == "cpu" else ON_DEVICE
+    buckets = cheapest_buckets([len(text.ids) for text in texts], batch_tokens, overhead)
+    left = [[index for index in bucket if index not in found.losses] for bucket in buckets]
+
+    def work(some: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        rows = [texts[index].ids for index in some]
+        ones = ones_gate(lm, len(some))
+        try:
+            losses, gradients = batch_gradients(lm, rows, ones, checkpoint)
+        except torch.OutOfMemoryError:
+            if len(some) > 1 or checkpoint:
+                raise
+        else:
+            return _array(losses), _array(gradients)
+        # Out of the handler, whose traceback would keep the tensors of the failed try alive.
+        torch.cuda.empty_cache()
+        losses, gradients = batch_gradients(lm, rows, ones, True)
+        return _array(losses), _array(gradients)
+
+    for some, (losses, products) in in_halves([bucket for bucket in left if bucket], work):
+        fine = [at for at in range(len(some)) if _finite(losses[at], products[at])]
+        found.keep([some[at] for at in fine], losses[fine], products[fine])
+        for at in range(len(some)):
+            if at not in fine:
+                raise _not_finite(lm, texts[some[at]], float(losses[at]))
+        if progress:
+            progress(len(found.losses), len(texts))
+    return found.all()
+
+
+def moving_gate_gradients(
+    lm: LanguageModel,
+    texts: Sequence[Text],
+    learning_rate: float = 1e-2,
+    weight_decay: float = 1e-2,
+    checkpoint: bool = False,
+    part: Part | None = None,
+    progress: Progress | None = None,
+) -> GateGradients:
+    """g · ∂loss/∂g of every document at a gate that takes one step of AdamW after each.
+
+    As the published code of LAHIS does it, but with a gate in 32 bits: the gate begins at 1, each
+    document is scored at the gate as it is, and then AdamW lowers that document's loss.  Documents
+    come in their order, one at a time; arguments and errors are those of `gate_gradients`.
+    """
+    found = _Found(part or Part(), "moving", texts)
+    gate = torch.nn.Parameter(ones_gate(lm, 1)[0])
+    optimizer = torch.optim.AdamW([gate], lr=learning_rate, weight_decay=weight_decay)
+    done = len(found.losses)
+    if done:
+        _restore(gate, optimizer, found.state, done)
+    waiting: list[tuple[float, NDArray[np.float32]]] = []
+
+    def keep(end: int) -> None:
+        if waiting:
+            some = list(range(end - len(waiting), end))
+            losses = np.array([loss for loss, _ in waiting], dtype=np.float32)
+            found.keep(some, losses, np.stack([one for _, one in waiting]), _state(gate, optimizer))
+            waiting.clear()
+
+    for index in range(done, len(texts)):
+        losses, gradients = batch_gradients(lm, [texts[index].ids], gate.detach()[None], checkpoint)
+        products = _array(gate.detach() * gradients[0])
+        if not _finite(_array(losses), products):
+            keep(index)
+            raise _not_finite(lm, texts[index], float(losses[0]))
+        waiting.append((float(losses[0]), products))
+        gate.grad = gradients[0]
+        optimizer.step()
+        if len(waiting) == KEPT_EVERY or index + 1 == len(texts):
+            keep(index + 1)
+        if progress:
+            progress(index + 1, len(texts))
+    return found.all()
+
+
+def batch_gradients(
+    lm: LanguageModel, rows: Sequence[Sequence[int]], gate: torch.Tensor, checkpoint: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each row's loss (B,), and its gradient (B, L, W) with respect to its part of the gate."""
+    batch = collate(rows, lm.pad_token_id)
+    # Every token is predicted but the first of each row.
+    learned = batch.attention_mask.bool() & (batch.position_ids > 0)
+    own = gate.detach().clone().requires_grad_(True)
+    again = checkpointed(lm) if checkpoint else contextlib.nullcontext()
+    with torch.enable_grad(), frozen(lm), lm.gated(own), again:
+        losses = row_losses(lm, batch, learned)
+        (gradients,) = torch.autograd.grad(losses.sum(), own)
+    return losses.detach(), gradients
+
+
+def ones_gate(lm: LanguageModel, rows: int) -> torch.Tensor:
+    """A gate of ones for each row, in 32 bits whatever the model computes in."""
+    shape = (rows, lm.geometry.layers, lm.geometry.width)
+    return torch.ones(shape, dtype=torch.float32, device=lm.device)
+
+
+def _array(tensor: torch.Tensor) -> NDArray[np.float32]:
+    values: NDArray[np.float32] = tensor.detach().float().cpu().numpy()
+    return values
+
+
+def _finite(loss: NDArray[np.float32], products: NDArray[np.float32]) -> bool:
+    return bool(np.isfinite(loss).all() and np.isfinite(products).all())
+
+
+def _not_finite(lm: LanguageModel, text: Text, loss: float) -> InputError:
+    dtype = str(lm.dtype).removeprefix("torch.")
+    half = "; --dtype float32 may help" if lm.dtype in (torch.float16, torch.bfloat16) else ""
+    what = "its gradient is not finite" if np.isfinite(loss) else f"its loss is {loss}"
+    return InputError(
+        f"{text.name}: the model cannot be scored on this document in {dtype} ({what}){half}; "
+        "leave the document out, or check the model (what was computed before it is kept, and the "
+        "same command goes on from there)"
+    )
+
+
+class _Found:
+    """What is known of documents so far, by their number; kept in a part of the run."""
+
+    def __init__(self, part: Part, name: str, texts: Sequence[Text]) -> None:
+        self._part, self._name, self._texts = part, name, texts
+        self.losses: dict[int, float] = {}
+        self.products: dict[int, NDArray[np.float32]] = {}
+        self.state: dict[str, NDArray[Any]] = {}
+        for stored in part.tensors(name):
+            self._take(stored["index"].tolist(), stored["losses"], stored["products"])
+            self.state = {key: stored[key] for key in _STATE if key in stored}
+
+    def _take(
+        self, some: Sequence[int], losses: NDArray[np.float32], products: NDArray[np.float32]
+    ) -> None:
+        self.losses.update(zip(some, losses.tolist(), strict=True))
+        self.products.update(zip(some, products, strict=True))
+
+    def keep(
+        self,
+        some: Sequence[int],
+        losses: NDArray[np.float32],
+        products: NDArray[np.float32],
+        state: dict[str, NDArray[Any]] | None = None,
+    ) -> None:
+        """Add finished documents; a document is in one batch, so its number names the batch."""
+        if not some:
+            return
+        self._take(some, losses, products)
+        index = np.array(some, dtype=np.int64)
+        arrays: dict[str, NDArray[Any]] = {"index": index, "losses": losses, "products": products}
+        arrays |= state or {}
+        self._part.keep_tensors(self._name, f"{some[0]:09d}", arrays)
+
+    def all(self) -> GateGradients:
+        order = range(len(self._texts))
+        return GateGradients(
+            np.stack([self.products[index] for index in order]),
+            np.array([self.losses[index] for index in order], dtype=np.float32),
+            np.array([len(text.ids) - 1 for text in self._texts], dtype=np.int32),
+        )
+
+
+_STATE = ("gate", "exp_avg", "exp_avg_sq")
+
+
+def _state(gate: torch.nn.Parameter, optimizer: torch.optim.Optimizer) -> dict[str, NDArray[Any]]:
+    """What a later process needs to go on: the gate, and AdamW's running means."""
+    kept = optimizer.state[gate]
+    tensors = (gate, kept["exp_avg"], kept["exp_avg_sq"])
+    return {name: _array(one) for name, one in zip(_STATE, tensors, strict=True)}
+
+
+def _restore(
+    gate: torch.nn.Parameter,
+    optimizer: torch.optim.Optimizer,
+    state: dict[str, NDArray[Any]],
+    steps: int,
+) -> None:
+    stored = {name: torch.from_numpy(array).to(gate.device) for name, array in state.items()}
+    with torch.no_grad():
+        gate.copy_(stored["gate"])
+    optimizer.state[gate] = {
+        "step": torch.tensor(float(steps)),
+        "exp_avg": stored["exp_avg"],
+        "exp_avg_sq": stored["exp_avg_sq"],
+    }

@@ -1,0 +1,153 @@
+"""What is trained, and how temperature and learning rate move over the steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from headscope.errors import InputError
+
+__all__ = ["ENOUGH", "MEANS", "PRESETS", "MaskTraining", "preset"]
+
+Start = Literal["positive", "negative"]
+Place = Literal["output", "query"]
+PresetName = Literal["paper", "small"]
+
+#: Where the weights begin on average: all heads kept, or none (Table 11).
+MEANS: dict[Start, float] = {"positive": 4.0, "negative": -3.0}
+#: Adam moves a weight by at most about the sum of the learning rates, and by much less where
+#: gradients change sign: this many times the distance to 0 is enough (15 for a start at 4).
+ENOUGH = 3.75
+
+
+@dataclass(frozen=True)
+class MaskTraining:
+    """How a mask is trained; the defaults are those of Heads Up!, Table 11.
+
+    Attributes:
+        start: `positive`: weights begin around 4, so that nearly all heads are kept; `negative`:
+            around -3, so that nearly none is.
+        spread: standard deviation of the weights at the start.
+        steps: how many steps.
+        batch: samples of a step.
+        learning_rate: of Adam, at its highest, after the warm-up.
+        final_learning_rate: of the last step.
+        warmup: share of the steps over which the learning rate rises, linearly; then it falls
+            like half a cosine.
+        temperature: at the first step.
+        final_temperature: reached, linearly, after `cooling` of the steps, and kept.
+        cooling: see there.
+        penalty: what each kept head adds to the loss, in nats.
+        feed_forward: train a gate of each layer's feed-forward part, too (appendix C.3.3).
+        on: what a gate multiplies: a head's `output`, or its `query`, so that a removed head
+            attends evenly (appendix C.3.2).
+        seed: of the start, the order of the samples and the noise.
+        keep_every: steps between two states of the weights that are kept as history.
+        batch_tokens: padded tokens that are computed at once; a step's batch is computed in parts
+            where it has more. Small parts need little memory and, on a CPU, less time.
+        checkpointing: compute layers again in the backward pass instead of keeping what they
+            computed; slower, for long samples.
+    """
+
+    start: Start = "positive"
+    spread: float = 0.02
+    steps: int = 6200
+    batch: int = 16
+    learning_rate: float = 1e-2
+    final_learning_rate: float = 1e-4
+    warmup: float = 0.1
+    temperature: float = 4.0
+    final_temperature: float = 0.05
+    cooling: float = 0.4
+    penalty: float = 0.0
+    feed_forward: bool = False
+    on: Place = "output"
+    seed: int = 0
+    keep_every: int = 10
+    batch_tokens: int = field(default=256, metadata={"signature": False})
+    checkpointing: bool = field(default=False, metadata={"signature": False})
+
+    def __post_init__(self) -> None:
+        if self.start not in MEANS:
+            raise InputError(f"start is {self.start!r}; use {' or '.join(MEANS)}")
+        if self.on not in ("output", "query"):
+            raise InputError(f"on is {self.on!r}; use output or query")
+        for name in ("steps", "batch", "keep_every", "batch_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("learning_rate", "temperature", "final_temperature"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise InputError(f"{name} is {value}; it must be a number above 0")
+        for name in ("spread", "final_learning_rate"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise InputError(f"{name} is {value}; it must be 0 or more")
+        for name in ("warmup", "cooling"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it is a share, from 0 to 1")
+        if not math.isfinite(self.penalty):
+            raise InputError(f"penalty is {self.penalty}; it must be a finite number")
+        if self.travel < abs(self.mean):
+            raise InputError(
+                f"the learning rates of {self.steps} steps add up to {self.travel:.3g}, and Adam "
+                f"moves a weight by no more than about that, so none can get from {self.mean:g} to "
+                f"0; train more steps or raise the learning rate (about {self.enough:g} is enough)"
+            )
+
+    @property
+    def mean(self) -> float:
+        """Where the weights begin on average."""
+        return MEANS[self.start]
+
+    @property
+    def travel(self) -> float:
+        """The sum of the learning rates: about how far a weight can get."""
+        return math.fsum(self.learning_rate_at(step) for step in range(self.steps))
+
+    @property
+    def enough(self) -> float:
+        """A sum of the learning rates that lets weights decide either way."""
+        return ENOUGH * abs(self.mean)
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of a step, from 0."""
+        rising = round(self.warmup * self.steps)
+        if step < rising:
+            return self.learning_rate * (step + 1) / rising
+        falling = max(1, self.steps - 1 - rising)
+        share = 0.5 * (1 + math.cos(math.pi * (step - rising) / falling))
+        return self.final_learning_rate + (self.learning_rate - self.final_learning_rate) * share
+
+    def temperature_at(self, step: int) -> float:
+        """The temperature of a step, from 0."""
+        cooling = self.cooling * self.steps
+        if step >= cooling:
+            return self.final_temperature
+        share = step / cooling
+        return self.temperature + (self.final_temperature - self.temperature) * share
+
+
+#: `paper`: Table 11. `small`: for models of fewer than 256 heads, in a tenth of the steps with ten
+#: times the learning rate, so that weights can get as far.
+PRESETS: dict[PresetName, MaskTraining] = {
+    "paper": MaskTraining(),
+    "small": MaskTraining(steps=600, learning_rate=0.1, final_learning_rate=1e-3, keep_every=2),
+}
+
+
+def preset(name: PresetName | None, heads: int, **changes: Any) -> MaskTraining:
+    """A preset with changes; without a name that for the number of heads of the model.
+
+    Changes that are None are none. Another learning rate takes the final one along, in proportion.
+    """
+    chosen = name or ("small" if heads < 256 else "paper")
+    if chosen not in PRESETS:
+        raise InputError(f"there is no preset {chosen!r}; known: {', '.join(PRESETS)}")
+    base = PRESETS[chosen]
+    given = {key: value for key, value in changes.items() if value is not None}
+    if "learning_rate" in given and "final_learning_rate" not in given:
+        share = base.final_learning_rate / base.learning_rate
+        given["final_learning_rate"] = given["learning_rate"] * share
+    return replace(base, **given)

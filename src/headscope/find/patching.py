@@ -1,0 +1,293 @@
+"""Activation patching: heads whose output carries a target language, or a meaning, over.
+
+A prompt asks for a word in one language; another prompt asks for another word in another language.
+At the last token of the first prompt, one head's output from the second is put in. What happens to
+the first word in the second language (the language came over) and to the second word in the first
+language (the meaning came over) is measured apart, after Todd et al. 2024 (causal indirect effect
+of a head's output at the last token) and Lasnier et al. 2026 (language and meaning apart).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headscope.data.concepts import ConceptFile
+from headscope.data.prompts import Template
+from headscope.errors import InputError
+from headscope.find.capture import Part, Progress
+from headscope.find.word_prompts import WORD_TEMPLATE, ReadyPair, encoded_pairs, word_pairs
+from headscope.heads import HeadScores
+from headscope.lm.batching import collate, length_buckets
+from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.memory import in_halves
+from headscope.lm.patching import Patch, head_outputs, patched
+from headscope.measure.intervals import bootstrap_interval
+from headscope.runs import plain
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["EFFECTS", "Patching", "patching"]
+
+#: What is measured, by the place of the answer whose probability changes: the clean word in the
+#: other language, the other word in the clean language, the other word in the other language, and
+#: the clean answer itself.
+EFFECTS = ("language", "concept", "both", "kept")
+
+
+@dataclass(frozen=True)
+class Patching:
+    """How prompts are made and patched.
+
+    Attributes:
+        pairs: how many pairs of prompts are drawn.
+        template: the prompt for one word, up to where the answer begins.
+        known_only: only pairs count of which the model answers both prompts right by itself, by
+            the first token: what a model does not know cannot be carried over.
+        control: whether each head is also patched from a prompt that has nothing to do with the
+            pair, which tells how much any foreign output changes.
+        chat: whether prompts are wrapped in the model's chat template; None: where it has one.
+        seed: of the drawing and of the bootstrap.
+        bootstrap_draws, level: of the interval over pairs.
+        batch_tokens: padded tokens of a batch.
+    """
+
+    pairs: int = 100
+    template: Template = WORD_TEMPLATE
+    known_only: bool = True
+    control: bool = True
+    chat: bool | None = None
+    seed: int = 0
+    bootstrap_draws: int = 1000
+    level: float = 0.95
+    batch_tokens: int = 8192
+
+    def __post_init__(self) -> None:
+        for name in ("pairs", "batch_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(
+                    f"{name.replace('_', ' ')} is {getattr(self, name)}; it must be at least 1"
+                )
+
+
+def patching(
+    lm: LanguageModel,
+    concepts: ConceptFile,
+    config: Patching = Patching(),
+    run: Run | None = None,
+    progress: Progress | None = None,
+) -> dict[str, HeadScores]:
+    """The change of probability that one head's output brings over, for every head.
+
+    Probabilities are those of the first token of an answer, right after the prompt.
+
+    Args:
+        lm: the model.
+        concepts: words of the same meanings in at least three languages.
+        config: how.
+        run: a run folder; finished pairs are kept there, and a run that was stopped goes on.
+        progress: called with (pairs done, pairs in all).
+
+    Returns:
+        Scores `language` (the clean word in the other prompt's language becomes more likely) and
+        `concept` (the other prompt's word in the clean language does), each in [-1, 1] with
+        bootstrap bounds over pairs. `extra` of both: `chance`, the same change when the output
+        comes from an unrelated prompt (NaN without one), `both` (the other prompt's own answer)
+        and `kept` (the clean prompt's own answer). `statistics`, by pair: each of `EFFECTS` and
+        `control_language`, `control_concept`, (P, L, W), and `clean`, (P, 4), the probabilities
+        without a patch. `config` tells `examples`, and `left_out` by reason.
+
+    Raises:
+        InputError: if the words do not suffice for a pair, or no pair is left.
+    """
+    drawn = word_pairs(concepts, config.pairs, config.seed)
+    ready = encoded_pairs(lm, drawn, config.template, config.chat)
+    if not ready:
+        raise InputError(
+            f"in none of {len(drawn)} pairs of {concepts.path} do the four answers begin with "
+            "different tokens; give other words or languages"
+        )
+    plain_probabilities, outputs, known = _unpatched(lm, ready, config)
+    kept = np.flatnonzero(known) if config.known_only else np.arange(len(ready))
+    if not kept.size:
+        raise InputError(
+            f"{lm.name} answers no pair of {len(ready)} right by itself, so nothing it knows can "
+            "be carried over; give words it knows, or count all pairs with --all"
+        )
+    chosen = [ready[i] for i in kept]
+    donors = _unrelated(chosen, config.seed) if config.control else [None] * len(chosen)
+    part = Part(run, "patching")
+    done = {key: arrays for one in part.tensors("pairs") for key, arrays in _by_pair(one).items()}
+    rows = []
+    for at, one in enumerate(chosen):
+        if at not in done:
+            donor = donors[at]
+            borrowed = None if donor is None else outputs[kept[donor]]
+            done[at] = _effects(
+                lm, one, plain_probabilities[kept[at]], outputs[kept[at]], borrowed, config
+            )
+            part.keep_tensors("pairs", f"{at:06d}", {"pair": np.array([at]), "effects": done[at]})
+        rows.append(done[at])
+        if progress:
+            progress(at + 1, len(chosen))
+    left_out = {
+        "same_first_token": len(drawn) - len(ready),
+        "not_known": len(ready) - len(chosen),
+        "without_control": sum(donor is None for donor in donors) if config.control else 0,
+    }
+    return _scores(lm, config, np.stack(rows), plain_probabilities[kept], left_out, run)
+
+
+def _unpatched(
+    lm: LanguageModel, ready: Sequence[ReadyPair], config: Patching
+) -> tuple[NDArray[np.float64], list[torch.Tensor], NDArray[np.bool_]]:
+    """Probabilities of the four answers (P, 4), the other prompts' head outputs, what is known."""
+    probabilities = np.zeros((len(ready), 4))
+    outputs: list[torch.Tensor] = [torch.empty(0)] * len(ready)
+    known = np.ones(len(ready), dtype=bool)
+    texts = [(at, side) for at in range(len(ready)) for side in ("clean", "other")]
+    ids = [ready[at].clean if side == "clean" else ready[at].other for at, side in texts]
+
+    def read(some: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        with head_outputs(lm) as seen:
+            return _last(lm, [ids[i] for i in some]), seen.values
+
+    batches = length_buckets([len(one) for one in ids], config.batch_tokens)
+    for some, (chances, values) in in_halves(batches, read):
+        for row, index in enumerate(some):
+            at, side = texts[index]
+            right = ready[at].firsts[0 if side == "clean" else 3]
+            known[at] &= int(chances[row].argmax()) == right
+            if side == "clean":
+                probabilities[at] = chances[row, list(ready[at].firsts)].double().cpu().numpy()
+            else:
+                outputs[at] = values[row]
+    return probabilities, outputs, known
+
+
+def _last(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """The probabilities of the next token of each row, (B, V) in float32."""
+    batch = collate(rows, lm.pad_token_id)
+    with evaluating(lm.model), torch.inference_mode():
+        logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch, logits=False)).logits
+        return logits[:, -1].float().softmax(dim=-1)
+
+
+def _unrelated(chosen: Sequence[ReadyPair], seed: int) -> list[int | None]:
+    """For each pair another one whose other prompt shares neither meaning nor target language."""
+    rng = random.Random(f"patching control {seed}")
+    found: list[int | None] = []
+    for one in chosen:
+        able = [
+            at
+            for at, other in enumerate(chosen)
+            if other.pair.other_target not in (one.pair.target, one.pair.other_target)
+            and other.pair.concepts[1] not in one.pair.concepts
+        ]
+        found.append(rng.choice(able) if able else None)
+    return found
+
+
+def _effects(
+    lm: LanguageModel,
+    one: ReadyPair,
+    clean: NDArray[np.float64],
+    outputs: torch.Tensor,
+    borrowed: torch.Tensor | None,
+    config: Patching,
+) -> NDArray[np.float32]:
+    """Changes of probability, (6, L, W): `EFFECTS`, then language and concept of the control."""
+    heads = list(lm.geometry.heads())
+    layers = torch.tensor([head.layer for head in heads])
+    numbers = torch.tensor([head.head for head in heads])
+    found = np.full((6, *lm.geometry.shape), np.nan, dtype=np.float32)
+    size = max(1, config.batch_tokens // len(one.clean))
+    batches = [
+        list(range(start, min(start + size, len(heads)))) for start in range(0, len(heads), size)
+    ]
+    for place, source in ((slice(0, 4), outputs), (slice(4, 6), borrowed)):
+        if source is None:
+            continue
+
+        def read(some: list[int], source: torch.Tensor = source) -> NDArray[np.float64]:
+            own = source[layers[some], numbers[some]]
+            with patched(lm, Patch(layers[some], numbers[some], own)):
+                chances = _last(lm, [one.clean] * len(some))
+            now: NDArray[np.float64] = chances[:, list(one.firsts)].double().cpu().numpy()
+            return now - clean
+
+        for some, changes in in_halves(batches, read):
+            # The clean answer is the first of four; the effects name it last.
+            columns = changes[:, [1, 2, 3, 0]] if source is outputs else changes[:, [1, 2]]
+            found[place, layers[some], numbers[some]] = columns.T
+    return found
+
+
+def _by_pair(tensors: dict[str, NDArray[Any]]) -> dict[int, NDArray[np.float32]]:
+    return {int(tensors["pair"][0]): tensors["effects"]}
+
+
+def _scores(
+    lm: LanguageModel,
+    config: Patching,
+    effects: NDArray[np.float32],
+    clean: NDArray[np.float64],
+    left_out: dict[str, int],
+    run: Run | None,
+) -> dict[str, HeadScores]:
+    """Means over pairs; `effects` is (P, 6, L, W)."""
+    totals = np.ones(len(effects), dtype=np.int32)
+    names = (*EFFECTS, "control_language", "control_concept")
+    statistics: dict[str, NDArray[Any]] = {
+        name: effects[:, at].astype(np.float32) for at, name in enumerate(names)
+    }
+    statistics["clean"] = clean
+
+    def mean(name: str) -> NDArray[np.float64]:
+        values = statistics[name].astype(np.float64)
+        known = ~np.isnan(values).all(axis=(1, 2))
+        if not known.any():
+            return np.full(lm.geometry.shape, np.nan)
+        return np.asarray(values[known].mean(axis=0))
+
+    scores = {}
+    for name in ("language", "concept"):
+        low, high = bootstrap_interval(
+            np.nan_to_num(statistics[name]),
+            totals,
+            "macro",
+            config.bootstrap_draws,
+            config.seed,
+            config.level,
+        )
+        scores[name] = HeadScores(
+            lm.geometry,
+            mean(name),
+            "patching",
+            low,
+            high,
+            extra={
+                "chance": mean(f"control_{name}"),
+                "both": mean("both"),
+                "kept": mean("kept"),
+            },
+            statistics=statistics,
+            config={
+                **plain(config),
+                "effect": name,
+                "examples": len(effects),
+                "tokens": len(effects),
+                "left_out": left_out,
+            },
+            provenance=dict(run.provenance) if run is not None else {},
+            signature=run.signature if run is not None else "",
+        )
+    return scores

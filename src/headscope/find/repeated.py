@@ -1,0 +1,165 @@
+"""Induction score: heads that look at what followed the same token before.
+
+A block of random tokens is given to the model twice. A head is an induction head as far as its
+peak, seen from a token of the second block, is the token that came after the same token in the
+first block (Olsson et al. 2022; random repeated tokens as in their per-head measure).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.find.capture import Captured, Part, Progress, capture_reference
+from headscope.find.translation import rate
+from headscope.heads import HeadScores
+from headscope.lm.inputs import ordinary_tokens
+from headscope.measure.intervals import bootstrap_interval
+from headscope.runs import plain
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["Induction", "induction", "repeated_blocks"]
+
+
+@dataclass(frozen=True)
+class Induction:
+    """How repeated blocks are made and read.
+
+    Attributes:
+        sequences: how many blocks.
+        length: tokens of a block, n; the model reads 2 n of them.
+        seed: of the tokens and of the bootstrap.
+        bootstrap_draws, level: of the interval over sequences.
+        batch_tokens: padded tokens of a batch.
+    """
+
+    sequences: int = 50
+    length: int = 50
+    seed: int = 0
+    bootstrap_draws: int = 1000
+    level: float = 0.95
+    batch_tokens: int = 8192
+
+    # Read by `capture_reference`: the row of a token is the one that reads it.
+    query = "read"
+    max_new_tokens = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("sequences", 1), ("length", 2), ("batch_tokens", 1)):
+            if getattr(self, name) < least:
+                raise InputError(
+                    f"{name.replace('_', ' ')} is {getattr(self, name)}; it must be at least "
+                    f"{least}"
+                )
+
+
+def induction(
+    lm: LanguageModel,
+    config: Induction = Induction(),
+    run: Run | None = None,
+    progress: Progress | None = None,
+) -> HeadScores:
+    """The share of second-block queries whose peak is the token after the earlier occurrence.
+
+    Args:
+        lm: the model; its tokenizer only says which ids are special and what opens a text.
+        config: the blocks.
+        run: a run folder; finished batches are kept there, and a run that was stopped goes on.
+        progress: called with (sequences done, sequences in all).
+
+    Returns:
+        Scores in [0, 1] with bootstrap bounds over sequences. `extra`: `chance`, the mean over all
+        n shifts of the places that would count (a head that looks anywhere into the block scores
+        1 / n), and `duplicate`, the share of peaks on the earlier occurrence itself. `statistics`,
+        by sequence: `hits`, `totals` (n each), `block` (peaks on any place that could count) and
+        `duplicates`.
+
+    Raises:
+        InputError: if two blocks do not fit the context, or there are too few ordinary tokens.
+    """
+    opening, blocks = repeated_blocks(lm, config)
+    n, first = config.length, len(opening)
+    ids = [[*opening, *block, *block] for block in blocks]
+    rows = [np.arange(first + n, first + 2 * n) for _ in ids]
+    part = Part(run, "induction")
+    captured = capture_reference(lm, ids, rows, None, config, part, progress)
+    # Token i of the second block occurred at `first + i`; what followed stands one further on.
+    statistics: dict[str, NDArray[Any]] = {
+        "hits": _stacked(captured, np.arange(n) + first + 1),
+        "duplicates": _stacked(captured, np.arange(n) + first),
+        "block": np.stack(
+            [((one.peaks > first) & (one.peaks <= first + n)).sum(axis=0) for one in captured]
+        ).astype(np.uint16),
+        "totals": np.full(len(ids), n, dtype=np.int32),
+    }
+    hits, totals = statistics["hits"], statistics["totals"]
+    low, high = bootstrap_interval(
+        hits, totals, "macro", config.bootstrap_draws, config.seed, config.level
+    )
+    return HeadScores(
+        lm.geometry,
+        rate(hits, totals, "macro"),
+        "induction",
+        low,
+        high,
+        extra={
+            "chance": rate(statistics["block"], totals, "macro") / n,
+            "duplicate": rate(statistics["duplicates"], totals, "macro"),
+        },
+        statistics=statistics,
+        config={**plain(config), "examples": len(ids), "tokens": int(totals.sum())},
+        provenance=dict(run.provenance) if run is not None else {},
+        signature=run.signature if run is not None else "",
+    )
+
+
+def repeated_blocks(
+    lm: LanguageModel, config: Induction
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """What opens a text of this model (a begin mark, or nothing), and the blocks.
+
+    The tokens of a block are ordinary ones of the vocabulary, all different, so that each has one
+    earlier occurrence.
+    """
+    tokenizer = lm.tokenizer_or_none
+    added = set(getattr(tokenizer, "added_tokens_decoder", None) or ())
+    known = [index for index in ordinary_tokens(lm.model, tokenizer) if index not in added]
+    if len(known) < config.length:
+        raise InputError(
+            f"a block of {config.length} different tokens needs more than the {len(known)} "
+            f"ordinary tokens of {lm.name}; make it shorter with --block"
+        )
+    opening = _opening(lm)
+    whole = len(opening) + 2 * config.length
+    if whole > lm.context_length:
+        raise InputError(
+            f"two blocks of {config.length} tokens make {whole} and the context of {lm.name} "
+            f"holds {lm.context_length}; make them shorter with --block"
+        )
+    rng = random.Random(f"induction {config.seed}")
+    return opening, [tuple(rng.sample(known, config.length)) for _ in range(config.sequences)]
+
+
+def _opening(lm: LanguageModel) -> tuple[int, ...]:
+    """The special tokens that the tokenizer itself puts in front of a text."""
+    if lm.tokenizer_or_none is None:
+        return ()
+    special = set(lm.tokenizer.all_special_ids)
+    ids = lm.encode("a")
+    count = next((at for at, one in enumerate(ids) if one not in special), len(ids))
+    return tuple(ids[:count])
+
+
+def _stacked(captured: list[Captured], places: NDArray[np.intp]) -> NDArray[np.uint16]:
+    """How many peaks of each text fall on the place that belongs to their row, (S, L, W)."""
+    return np.stack([(one.peaks == places[:, None, None]).sum(axis=0) for one in captured]).astype(
+        np.uint16
+    )

@@ -1,0 +1,241 @@
+"""Retrieval score: heads that look at a hidden fact's token while it is being copied out.
+
+A fact (the needle) stands somewhere in a longer text (the haystack), a question follows, and the
+model answers greedily. A generated token that occurs in the needle is retrieved by a head if the
+head's peak, at the step that predicts it, is that same token in the needle (Wu et al. 2025,
+"Retrieval Head Mechanistically Explains Long-Context Factuality", section 2).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.needles import NeedleFile
+from headscope.errors import InputError
+from headscope.find.capture import Captured, Part, Progress, capture_greedy
+from headscope.find.hiding import Hidden, hide
+from headscope.find.translation import rate
+from headscope.heads import HeadScores
+from headscope.measure.intervals import bootstrap_interval
+from headscope.runs import plain
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["Retrieval", "by_place", "retrieval"]
+
+TEMPLATE = "{context}\nQuestion: {question}\nAnswer:"
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """How facts are hidden and answers read.
+
+    Attributes:
+        lengths: tokens of a haystack with its needle; empty: a quarter, half and all of the
+            shortest haystack, or of what the context has room for.
+        depths: where the needle stands, as a share of the haystack before it.
+        template: `{context}` (haystack with needle) and `{question}`, up to the answer.
+        share_of: `generated` counts the tokens of the needle that were generated; `needle` divides
+            by all different tokens of the needle, as published, so that short answers score low.
+        answered_only: leave out prompts whose known answer is not in what was generated: there
+            was nothing to copy (prompts without a known answer always count).
+        max_new_tokens: longest answer; None: twice the needle and 32.
+        seed: of the bootstrap.
+        bootstrap_draws, level: of the interval over needles.
+        batch_tokens: padded tokens of a batch.
+    """
+
+    lengths: tuple[int, ...] = ()
+    depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    template: str = TEMPLATE
+    share_of: Literal["generated", "needle"] = "generated"
+    answered_only: bool = True
+    max_new_tokens: int | None = None
+    seed: int = 0
+    bootstrap_draws: int = 1000
+    level: float = 0.95
+    batch_tokens: int = 8192
+
+    # Read by `capture_greedy`: the step that predicts a token is looked at.
+    query = "predict"
+
+    def __post_init__(self) -> None:
+        if not self.depths or any(not 0 <= depth <= 1 for depth in self.depths):
+            raise InputError("a depth is a share of the haystack, from 0 to 1; give at least one")
+        if any(length < 1 for length in self.lengths):
+            raise InputError("the length of a haystack is a number of tokens, at least 1")
+        for name in ("context", "question"):
+            if self.template.count(f"{{{name}}}") != 1:
+                raise InputError(
+                    f"the template has {{{name}}} {self.template.count(f'{{{name}}}')} times; "
+                    "put it once"
+                )
+
+
+def retrieval(
+    lm: LanguageModel,
+    needles: NeedleFile,
+    config: Retrieval = Retrieval(),
+    run: Run | None = None,
+    progress: Progress | None = None,
+) -> HeadScores:
+    """Of the needle's tokens that are generated, the share whose peak is that token there.
+
+    Args:
+        lm: the model.
+        needles: facts, questions and haystacks.
+        config: how.
+        run: a run folder; finished batches are kept there, and a run that was stopped goes on.
+        progress: called with (prompts done, prompts in all).
+
+    Returns:
+        Scores in [0, 1], the mean over needles of the share at all their lengths and depths, with
+        bootstrap bounds over needles. `extra`: `chance`, the same peaks with
+        the needle at every other place of its haystack, and `elsewhere`, the share of peaks on the
+        same token outside the needle. `statistics`, by prompt: `hits`, `chance`, `elsewhere`,
+        `totals` (generated tokens that occur in the needle; 0: the prompt is left out), `needles`
+        (which one), `lengths`, `depths` and `answered` (1, 0, or -1 where no answer is given).
+        `config` tells `examples`, `left_out` and `tokens`.
+
+    Raises:
+        InputError: if a haystack is too short or too long, or no token of any needle is generated.
+    """
+    hidden = hide(lm, needles, config)
+    marked = []
+    for one in hidden:
+        mark = np.zeros(len(one.ids), dtype=bool)
+        mark[one.needle] = True
+        marked.append(mark)
+    captured = capture_greedy(
+        lm, [one.prompt for one in hidden], marked, None, config, Part(run, "retrieval"), progress
+    )
+    counts = [_count(one, seen, config) for one, seen in zip(hidden, captured, strict=True)]
+    texts = [
+        lm.tokenizer.decode(list(seen.output_ids), skip_special_tokens=True) for seen in captured
+    ]
+    statistics: dict[str, NDArray[Any]] = {
+        "hits": np.stack([one[0] for one in counts]).astype(np.uint16),
+        "chance": np.stack([one[1] for one in counts]).astype(np.float32),
+        "elsewhere": np.stack([one[2] for one in counts]).astype(np.uint16),
+        "totals": np.array([one[3] for one in counts], dtype=np.int32),
+        "needles": np.array([one.number for one in hidden], dtype=np.int32),
+        "lengths": np.array([one.length for one in hidden], dtype=np.int32),
+        "depths": np.array([one.depth for one in hidden], dtype=np.float32),
+        "answered": np.array(
+            [
+                -1 if one.answer is None else int(one.answer.casefold() in text.casefold())
+                for one, text in zip(hidden, texts, strict=True)
+            ],
+            dtype=np.int8,
+        ),
+    }
+    if config.answered_only:
+        statistics["totals"][statistics["answered"] == 0] = 0
+    totals = statistics["totals"]
+    if not totals.any():
+        raise InputError(
+            f"{lm.name} found no needle of {needles.path}, so no head can have retrieved one; "
+            "give facts it can find, or shorter haystacks with --length"
+        )
+    # The prompts of one needle are not independent of each other.
+    hits, chance, elsewhere, sizes = (
+        _by_needle(statistics, name) for name in ("hits", "chance", "elsewhere", "totals")
+    )
+    low, high = bootstrap_interval(
+        hits, sizes, "macro", config.bootstrap_draws, config.seed, config.level
+    )
+    return HeadScores(
+        lm.geometry,
+        rate(hits, sizes, "macro"),
+        "retrieval",
+        low,
+        high,
+        extra={
+            "chance": rate(chance, sizes, "macro"),
+            "elsewhere": rate(elsewhere, sizes, "macro"),
+        },
+        statistics=statistics,
+        config={
+            **plain(config),
+            "examples": int((totals > 0).sum()),
+            "left_out": int((totals == 0).sum()),
+            "tokens": int(totals.sum()),
+        },
+        provenance=dict(run.provenance) if run is not None else {},
+        signature=run.signature if run is not None else "",
+    )
+
+
+def _count(
+    one: Hidden, seen: Captured, config: Retrieval
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], int]:
+    """Hits, chance and same tokens elsewhere, (L, W), and the tokens that could be hit."""
+    ids = np.array(one.ids)
+    of_needle = Counter(ids[one.needle].tolist())
+    shape = seen.peaks.shape[1:]
+    hits, elsewhere = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    chance = np.zeros(shape)
+    offsets = _offsets(one)
+    total = 0
+    for token, peaks in zip(seen.output_ids, seen.peaks, strict=True):
+        if token not in of_needle:
+            continue
+        total += 1
+        there = np.zeros(len(ids) + len(seen.output_ids) + 1, dtype=np.float64)
+        right = one.needle[ids[one.needle] == token]
+        same = np.zeros(len(there), dtype=bool)
+        same[: len(ids)] = ids == token
+        same[right] = False
+        for place in right:
+            there[place + offsets] += 1 / len(offsets)
+        hit = np.isin(peaks, right)
+        hits += hit
+        elsewhere += same[peaks]
+        # A head that is not there has the place -1, which is none of these.
+        chance += there[peaks]
+    if config.share_of == "needle" and total:
+        total = max(len(of_needle), total)
+    return hits, chance, elsewhere, total
+
+
+def _offsets(one: Hidden) -> NDArray[np.intp]:
+    """By how many places the needle can be moved within its haystack, its own place included."""
+    first, last = int(one.needle[0]), int(one.needle[-1])
+    return np.arange(one.context[0] - first, one.context[1] - last)
+
+
+def _by_needle(statistics: dict[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    """The sum of a statistic over the prompts that count of each needle, by needle."""
+    values, needles = statistics[name], statistics["needles"]
+    counted = (statistics["totals"] > 0).reshape(-1, *[1] * (values.ndim - 1))
+    found = np.zeros((int(needles.max()) + 1, *values.shape[1:]), dtype=np.float64)
+    np.add.at(found, needles, np.where(counted, values, 0))
+    return found
+
+
+def by_place(scores: HeadScores) -> list[dict[str, Any]]:
+    """How much was found at each length and depth: prompts, tokens of needles, right answers."""
+    lengths, depths = scores.statistics["lengths"], scores.statistics["depths"]
+    answered, totals = scores.statistics["answered"], scores.statistics["totals"]
+    rows: list[dict[str, Any]] = []
+    places = sorted(set(zip(lengths.tolist(), depths.tolist(), strict=True)))
+    for length, depth in places:
+        own = (lengths == length) & (depths == np.float32(depth))
+        known = answered[own][answered[own] >= 0]
+        rows.append(
+            {
+                "length": length,
+                "depth": depth,
+                "examples": int(own.sum()),
+                "tokens": int(totals[own].sum()),
+                "answered": float(known.mean()) if known.size else None,
+            }
+        )
+    return rows

@@ -1,0 +1,236 @@
+"""Losses of texts: negative log-likelihoods of tokens, with and without gradients.
+
+Everything here runs under whatever gates and observers are active around it.  Losses are in nats,
+from a log-softmax in 32 bits, and logits are made for some positions at a time, so that positions
+× vocabulary is never held for a whole batch (where the architecture allows it, see
+`headscope.lm.vocabulary`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from headscope.errors import InputError
+from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.memory import in_halves
+from headscope.lm.sharing.prefix import decoder_layers
+from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_logits
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+__all__ = ["checkpointed", "frozen", "row_losses", "token_losses"]
+
+#: Logits held at once: 32 million numbers, 128 MB in 32 bits.
+CHUNK = 1 << 25
+_NONE = object()
+
+
+def token_losses(
+    lm: LanguageModel,
+    rows: Sequence[Sequence[int]],
+    starts: Sequence[int] | None = None,
+    batch_tokens: int = 8192,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[NDArray[np.float32]]:
+    """The negative log-likelihood of each token of each row, given those before it; no gradient.
+
+    Rows of similar length share a batch; where memory does not suffice a batch is halved.
+
+    Args:
+        lm: the model.
+        rows: token ids of each text, at most the model's context each.
+        starts: for each row the first token whose loss is wanted, at least 1; by default 1, since
+            nothing predicts the first token.
+        batch_tokens: upper bound of a padded batch's size.
+        progress: told after each batch how many rows of how many are done.
+
+    Returns:
+        For each row a float32 array of len(row) - start losses in nats, empty where there is none.
+
+    Raises:
+        InputError: if a row is longer than the context, or a start is below 1.
+    """
+    first = [1] * len(rows) if starts is None else list(starts)
+    if len(first) != len(rows):
+        raise InputError(f"{len(first)} starts were given for {len(rows)} rows; give one each.")
+    for index, (row, start) in enumerate(zip(rows, first, strict=True)):
+        if start < 1:
+            raise InputError(
+                f"The start of row {index} is {start}; it must be at least 1, since nothing "
+                "predicts the first token."
+            )
+        if len(row) > lm.context_length:
+            raise InputError(
+                f"Row {index} has {len(row)} tokens, but the model's context holds "
+                f"{lm.context_length}; cut it."
+            )
+    losses = [np.zeros(0, dtype=np.float32)] * len(rows)
+    wanted = [index for index, row in enumerate(rows) if len(row) > first[index]]
+    buckets = length_buckets([len(rows[index]) for index in wanted], batch_tokens)
+    done = len(rows) - len(wanted)
+
+    def batch_losses(places: list[int]) -> list[NDArray[np.float32]]:
+        some = [wanted[place] for place in places]
+        batch = collate([rows[i] for i in some], lm.pad_token_id)
+        learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
+        width = learned.shape[1]
+        for at, index in enumerate(some):
+            learned[at, width - len(rows[index]) + first[index] :] = True
+        flat = _losses_at(lm, batch, learned).cpu().numpy()
+        counts = [len(rows[index]) - first[index] for index in some]
+        return np.split(flat, np.cumsum(counts)[:-1])
+
+    with evaluating(lm.model), torch.no_grad():
+        for places, found in in_halves(buckets, batch_losses):
+            for place, values in zip(places, found, strict=True):
+                losses[wanted[place]] = values
+            done += len(places)
+            if progress:
+                progress(done, len(rows))
+    return losses
+
+
+def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
+    """The mean negative log-likelihood of each row's marked tokens, with gradients.
+
+    Gradients reach whatever gates are active around the call; run the backward pass inside the
+    same contexts.  The model computes as in evaluation, whatever mode it is in.
+
+    Args:
+        lm: the model; see `frozen` for leaving its parameters out of the graph.
+        batch: rows padded on the left.
+        learned: bool (B, T): the tokens that count, each predicted from those before it.
+
+    Returns:
+        Shape (B,), float32, nats a token.
+
+    Raises:
+        InputError: if a row has no marked token, or one that nothing predicts (padding, or the
+            first token of a row).
+    """
+    learned = learned.cpu()
+    if learned.shape != batch.input_ids.shape or learned.dtype != torch.bool:
+        raise InputError(
+            f"The marks of learned tokens are {learned.dtype} of shape {tuple(learned.shape)}; "
+            f"they must be bool of shape {tuple(batch.input_ids.shape)}."
+        )
+    predicted = batch.attention_mask.cpu().bool()
+    predicted = predicted & torch.nn.functional.pad(predicted[:, :-1], (1, 0), value=False)
+    if bool((learned & ~predicted).any()):
+        row = int((learned & ~predicted).any(dim=1).nonzero()[0])
+        raise InputError(
+            f"Row {row} of a batch marks padding or its first token, which nothing predicts; mark "
+            "later tokens."
+        )
+    counts = learned.sum(dim=1)
+    if not bool(counts.all()):
+        row = int((counts == 0).nonzero()[0])
+        raise InputError(f"Row {row} of a batch marks no token, so its loss has no meaning.")
+    with contextlib.nullcontext() if lm.model in _calm else evaluating(lm.model):
+        flat = _losses_at(lm, batch, learned)
+    owner = learned.nonzero()[:, 0].to(flat.device)
+    sums = torch.zeros(len(learned), dtype=flat.dtype, device=flat.device)
+    return sums.index_add(0, owner, flat) / counts.to(flat.device)
+
+
+def _losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
+    """Losses (N,) of the marked tokens, float32, row by row; column 0 is never marked."""
+    places = learned.nonzero(as_tuple=True)
+    before = (places[0], places[1] - 1)
+    targets = batch.input_ids.cpu()[places]
+    if not applies_apart(lm, batch):
+        logits = lm.model(**forward_inputs(lm.model, batch)).logits
+        return _entropy(logits[before], targets)
+    hidden, output = hidden_states(lm, batch)
+    chosen = hidden[before]
+
+    def losses(part: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return _entropy(vocabulary_logits(lm, part, output), wanted)
+
+    vocabulary = int(lm.model.config.get_text_config(decoder=True).vocab_size)
+    size = max(1, CHUNK // vocabulary)
+    if len(targets) <= size:
+        return losses(chosen, targets)
+    parts = []
+    for start in range(0, len(targets), size):
+        part, wanted = chosen[start : start + size], targets[start : start + size]
+        if part.requires_grad:
+            # Logits are made again in the backward pass instead of being kept for it.
+            made: Any = checkpoint(
+                losses, part, wanted, use_reentrant=False, preserve_rng_state=False
+            )
+            parts.append(made)
+        else:
+            parts.append(losses(part, wanted))
+    return torch.cat(parts)
+
+
+def _entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(logits.float(), targets.to(logits.device), reduction="none")
+
+
+@contextlib.contextmanager
+def frozen(lm: LanguageModel) -> Iterator[None]:
+    """No parameter of the model requires a gradient inside; all are as before afterwards."""
+    parameters = [one for one in lm.model.parameters() if one.requires_grad]
+    for one in parameters:
+        one.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for one in parameters:
+            one.requires_grad_(True)
+
+
+#: Models inside `checkpointed`, whose mode is set for the backward pass too.
+_calm: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def checkpointed(lm: LanguageModel) -> Iterator[None]:
+    """Keep what enters each decoder layer alone, and compute the layer again in the backward pass.
+
+    For texts too long for memory: each layer's forward pass runs twice.  The non-reentrant kind of
+    checkpointing, around each layer's own ``forward``: unlike the switch of ``transformers`` it
+    needs no training mode, so that dropout, layer dropout and router noise stay asleep; the model
+    is in evaluation mode inside, also while layers are computed again.  The backward pass has to
+    run inside, too.  Every layer gets its own ``forward`` back at the end, also after an exception.
+    """
+    layers: list[Any] = list(decoder_layers(lm))
+    own = [layer.__dict__.get("forward", _NONE) for layer in layers]
+    nested = lm.model in _calm
+    with evaluating(lm.model):
+        try:
+            _calm.add(lm.model)
+            for layer in layers:
+                layer.forward = _twice(layer.forward)
+            yield
+        finally:
+            if not nested:
+                _calm.discard(lm.model)
+            for layer, before in zip(layers, own, strict=True):
+                if before is not _NONE:
+                    layer.forward = before
+                elif "forward" in layer.__dict__:
+                    del layer.forward
+
+
+def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+    return run

@@ -1,0 +1,148 @@
+"""Activation patching: one head's output, seen in one text, put in its place in another.
+
+A head's output is its A·V at the input of the output projection W_O, where gates act too: whatever
+kernel or norm came before, these channels times the head's slice of W_O are all that the head adds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    from headscope.lm.geometry import AttentionSite
+    from headscope.lm.model import LanguageModel
+
+__all__ = ["HeadOutputs", "Patch", "head_outputs", "patched"]
+
+
+@dataclasses.dataclass(eq=False)
+class HeadOutputs:
+    """What a context of `head_outputs` saw; `values` is filled by a forward pass.
+
+    Attributes:
+        values: (B, L, W, D) in the model's dtype and on its device, D the largest width of a head;
+            0 where there is no head or no channel. Empty before the first pass; of several passes
+            the last counts.
+    """
+
+    values: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Patch:
+    """One head's output for each row of a batch.
+
+    Attributes:
+        layers, heads: int64 (B,), the head that is replaced in each row; a layer of -1 leaves the
+            row as it is.
+        values: (B, D), its new output; heads narrower than D read the first channels.
+        position: the token whose output is replaced, by its place in the padded row; -1 is the
+            last one.
+    """
+
+    layers: torch.Tensor
+    heads: torch.Tensor
+    values: torch.Tensor
+    position: int = -1
+
+
+@contextlib.contextmanager
+def head_outputs(lm: LanguageModel, position: int = -1) -> Iterator[HeadOutputs]:
+    """Keep every head's output at one token of each row, while forward passes run inside.
+
+    `position` is a place in the padded row; -1, the last token, is the same in rows of any length,
+    which are padded on the left. Gates and patches that were entered before act first.
+    """
+    widest = max(site.head_width for site in lm.sites)
+    found = HeadOutputs(torch.zeros((0, lm.geometry.layers, lm.geometry.width, widest)))
+
+    def keep(site: AttentionSite) -> _Hook:
+        def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
+            seen = args[0][:, position].detach().reshape(-1, site.heads, site.head_width)
+            if found.values.shape[0] != seen.shape[0] or found.values.dtype != seen.dtype:
+                shape = (len(seen), lm.geometry.layers, lm.geometry.width, widest)
+                found.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
+            # Layers may lie on several devices; what is kept lies on one.
+            found.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
+
+        return hook
+
+    with _hooked(lm, keep):
+        yield found
+
+
+@contextlib.contextmanager
+def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
+    """Replace one head's output in each row of every forward pass inside the context.
+
+    A head that gets its own output changes no bit. The hooks are gone at the end, also after an
+    exception, and nothing else of the model is touched. Gates that were entered before act on what
+    is replaced, and so do not count; gates entered later act on the replacement.
+
+    Raises:
+        InputError: if a head does not exist or the shapes do not belong together; in the forward
+            pass, if the batch has another number of rows.
+    """
+    rows = len(patch.layers)
+    if len(patch.heads) != rows or patch.values.dim() != 2 or len(patch.values) != rows:
+        raise InputError(
+            f"a patch of {rows} layers has {len(patch.heads)} heads and values of shape "
+            f"{tuple(patch.values.shape)}; give one of each for every row of the batch"
+        )
+    widths = {site.layer: (site.heads, site.head_width) for site in lm.sites}
+    for layer, head in zip(patch.layers.tolist(), patch.heads.tolist(), strict=True):
+        heads, width = widths.get(layer, (0, 0))
+        if layer != -1 and not (0 <= head < heads and width <= patch.values.shape[1]):
+            raise InputError(
+                f"there is no head {layer}.{head} whose output has at most "
+                f"{patch.values.shape[1]} channels in a model of {lm.geometry}"
+            )
+
+    def replace(site: AttentionSite) -> _Hook | None:
+        own = (patch.layers == site.layer).nonzero()[:, 0]
+        if not len(own):
+            return None
+        values = patch.values[own, : site.head_width]
+        heads = patch.heads[own]
+
+        def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            x = args[0]
+            if x.dim() != 3 or x.shape[0] != rows:
+                raise InputError(
+                    f"a patch of {rows} rows met a batch of shape {tuple(x.shape)} in layer "
+                    f"{site.layer}; give one head a row, and generate without beam search"
+                )
+            changed = x.clone().view(*x.shape[:-1], site.heads, site.head_width)
+            at = own.to(x.device)
+            changed[at, patch.position, heads.to(x.device)] = values.to(x.device, x.dtype)
+            return (changed.view(x.shape), *args[1:])
+
+        return hook
+
+    with _hooked(lm, replace):
+        yield
+
+
+_Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
+
+
+@contextlib.contextmanager
+def _hooked(lm: LanguageModel, make: Callable[[AttentionSite], _Hook | None]) -> Iterator[None]:
+    """A hook before the output projection of every site that gets one."""
+    handles = []
+    try:
+        for site in lm.sites:
+            hook = make(site)
+            if hook is not None:
+                handles.append(site.projection.register_forward_pre_hook(hook))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,199 @@
+"""Where the residual stream can be read between a layer's attention and its feed-forward part.
+
+A decoder layer adds what its attention writes to the residual stream x, and then (or at the same
+time) what its feed-forward part writes. The state *after attention* is x + attention, whatever
+stands before the addition (a norm of the attention's output, a factor) included.
+
+* One after the other: it is what the norm before the feed-forward part reads. That module is found
+  by trying: with every W_O writing zeros, it reads exactly the layer's own input, and without, it
+  does not.
+* Side by side (GPT-NeoX, Cohere, Falcon, Phi): nothing reads x + attention, so it is computed from
+  the layer's input and the output of W_O. This is right if the feed-forward part does not see the
+  attention, which is checked: silencing W_O must change the layer's output by W_O's output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from headscope.errors import InputError
+from headscope.lm.geometry import AttentionSite
+from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+__all__ = ["input_of", "reading_places"]
+
+_known: weakref.WeakKeyDictionary[LanguageModel, tuple[str | None, ...]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def input_of(
+    args: tuple[Any, ...], kwargs: dict[str, Any], shape: tuple[int, int] | None = None
+) -> torch.Tensor | None:
+    """The tensor a module was called with, or None if it was called with something else.
+
+    With ``shape``, (B, T), it comes as (B, T, D), also where a layer lays rows and tokens one after
+    the other (OPT), or None if it holds anything else than a vector for each token.
+    """
+    first = args[0] if args else kwargs.get("hidden_states")
+    if not isinstance(first, torch.Tensor):
+        return None
+    if shape is None or tuple(first.shape[:2]) == shape:
+        return first
+    if first.dim() == 2 and first.shape[0] == shape[0] * shape[1]:
+        return first.reshape(*shape, -1)
+    return None
+
+
+def reading_places(lm: LanguageModel) -> tuple[str | None, ...]:
+    """For each decoder layer the name, below the layer, of the module that reads x + attention.
+
+    None for a layer whose attention and feed-forward part work side by side: there it is the
+    layer's input plus W_O's output. Found with a few passes over a few tokens, once a model.
+
+    Raises:
+        InputError: if a layer does neither.
+    """
+    if lm not in _known:
+        _known[lm] = _find(lm)
+    return _known[lm]
+
+
+@dataclasses.dataclass(eq=False)
+class _Seen:
+    """One layer's pass: its input and output, W_O's output, and what its modules read after W_O."""
+
+    entered: torch.Tensor | None = None
+    left: torch.Tensor | None = None
+    written: torch.Tensor | None = None
+    read: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+
+
+def _find(lm: LanguageModel) -> tuple[str | None, ...]:
+    sites = {site.layer: site for site in lm.sites}
+    with evaluating(lm.model), torch.no_grad():
+        plain = _watch(lm)
+        silent = _watch(lm, lm.sites)
+        found: dict[int, str | None] = {}
+        for layer in sites:
+            found[layer] = _reader(plain[layer], silent[layer])
+            if found[layer] is None:
+                _check_parallel(lm, sites[layer], plain[layer], _watch(lm, [sites[layer]])[layer])
+    # Layers that mix tokens by other means than attention are built like their neighbours.
+    like = {name for name in found.values() if name is not None}
+    for layer in set(range(len(plain))) - set(found):
+        names = [name for name in plain[layer].read if name in like]
+        if not names:
+            raise InputError(
+                f"{type(lm.model).__name__}: layer {layer} has no attention heads, and where its "
+                "residual stream can be read before the feed-forward part is not known; look at "
+                "states after whole layers, or use another model."
+            )
+        found[layer] = names[0]
+    return tuple(found[layer] for layer in range(len(plain)))
+
+
+def _reader(plain: _Seen, silent: _Seen) -> str | None:
+    """The first module after W_O that reads the layer's input if and only if W_O is silent."""
+    assert plain.entered is not None and silent.entered is not None
+    for name, value in silent.read.items():
+        if (
+            name in plain.read
+            and torch.equal(value, silent.entered)
+            and not torch.equal(plain.read[name], plain.entered)
+        ):
+            return name
+    return None
+
+
+def _check_parallel(lm: LanguageModel, site: AttentionSite, plain: _Seen, silent: _Seen) -> None:
+    """Silencing W_O has to change the layer's output by exactly what W_O wrote."""
+    assert plain.left is not None and silent.left is not None
+    written = plain.written
+    change = plain.left.float() - silent.left.float()
+    if written is not None and written.shape == change.shape:
+        off = float((change - written.float()).abs().max())
+        size = float(plain.left.float().abs().max() + written.float().abs().max())
+        if off <= (1e-4 if plain.left.dtype == torch.float32 else 3e-2) * size:
+            return
+    raise InputError(
+        f"{type(lm.model).__name__}: nothing in layer {site.layer} reads the residual stream after "
+        "attention, and the layer does not add attention and feed-forward part side by side "
+        "either, so the state after attention is not known; use another model."
+    )
+
+
+def _watch(lm: LanguageModel, silenced: Iterable[AttentionSite] = ()) -> list[_Seen]:
+    """One pass over a few tokens; the output projections of ``silenced`` write zeros in it."""
+    layers = decoder_layers(lm)
+    seen = [_Seen() for _ in layers]
+    sites = {site.layer: site for site in lm.sites}
+    with contextlib.ExitStack() as stack:
+        for site in silenced:
+            stack.enter_context(_hooked(site.projection.register_forward_hook(_zeros)))
+        for number, layer in enumerate(layers):
+            for handle in _watch_layer(seen[number], layer, sites.get(number)):
+                stack.enter_context(_hooked(handle))
+        lm.model(**forward_inputs(lm.model, probe_batch(lm.model, lm.tokenizer_or_none, (7,))))
+    return seen
+
+
+def _watch_layer(seen: _Seen, layer: nn.Module, site: AttentionSite | None) -> Iterator[Any]:
+    """Hooks that fill ``seen``, in the order in which they have to be there."""
+
+    def entering(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen.entered = _copy(input_of(args, kwargs))
+
+    def leaving(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        seen.left = _copy(hidden_states_of(output))
+
+    def writing(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        seen.written = _copy(output)
+        seen.read.clear()  # what was read before W_O had written
+
+    def reading(name: str) -> Any:
+        def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if seen.entered is None or name in seen.read:
+                return
+            rows, tokens, width = seen.entered.shape
+            value = _copy(input_of(args, kwargs, (rows, tokens)))
+            if value is not None and value.shape[-1] == width:
+                seen.read[name] = value
+
+        return keep
+
+    yield layer.register_forward_pre_hook(entering, with_kwargs=True)
+    yield layer.register_forward_hook(leaving)
+    if site is not None:
+        yield site.projection.register_forward_hook(writing)
+    for name, module in layer.named_modules():
+        if name:
+            yield module.register_forward_pre_hook(reading(name), with_kwargs=True)
+
+
+def _copy(value: torch.Tensor | None) -> torch.Tensor | None:
+    # Some layers add to the residual stream in place.
+    return None if value is None else value.detach().clone()
+
+
+def _zeros(_: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(output)
+
+
+@contextlib.contextmanager
+def _hooked(handle: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,142 @@
+"""The cross-method atlas: what several methods say of every head of one model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headscope.compare.methods import (
+    HeadRow,
+    MethodColumn,
+    agreement,
+    amount,
+    head_rows,
+    read_methods,
+    selections,
+)
+from headscope.compare.overlap import overlaps
+from headscope.heads import Amount, HeadSet, count_of
+from headscope.heads.store import write_bytes
+from headscope.runs import open_run
+
+__all__ = ["COMMAND", "CompareMethods", "compare_methods"]
+
+COMMAND = "compare methods"
+
+
+@dataclass(frozen=True)
+class CompareMethods:
+    """Which runs are compared.
+
+    `k`: how many heads of each method's scores count as selected (a number or a share; None: 20,
+    or 15 % below 256 heads); sets that a method chose itself keep their size. `every_part`: also
+    single directions of translation scores.
+    """
+
+    runs: tuple[str, ...]
+    k: Amount | None = None
+    every_part: bool = False
+
+
+def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str, Any]:
+    """Compare, write `methods.csv` and `methods.json` into the run and return the result.
+
+    Raises:
+        InputError: see `headscope.compare.methods.read_methods`.
+    """
+    began = time.monotonic()
+    columns, geometry = read_methods(config.runs, config.every_part)
+    k = count_of(amount(geometry, config.k), geometry.total)
+    settings = {"k": k, "columns": [column.name for column in columns]}
+    inputs = {column.name: column.artifact.digest for column in columns}
+    weights = next((one.weights for one in columns if one.weights), None)
+    model = next(
+        (one.artifact.origin.provenance.get("model") for one in columns if one.weights), None
+    )
+    about = {"model": model, "weights": weights}
+    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        sets = [column.selected(k) for column in columns]
+        named = {column.name: one for column, one in zip(columns, sets, strict=True)}
+        scores = {
+            column.name: column.artifact.scores
+            for column in columns
+            if column.artifact.scores is not None
+        }
+        rows = head_rows(columns, sets)
+        table = [_row(row, columns) for row in rows]
+        write_bytes(run.path / "methods.csv", _csv(rows, columns).encode())
+        run.write_json("methods.json", table)
+        unions = selections(columns, sets)
+        result = {
+            "signature": run.signature,
+            "model": {"name": model, "digest": weights, "geometry": geometry.as_dict()},
+            "k": k,
+            "columns": [_about(column, one) for column, one in zip(columns, sets, strict=True)],
+            "methods": [
+                {
+                    "name": name,
+                    "size": len(one),
+                    "specific": [str(row.head) for row in rows if row.selected_by == (name,)],
+                }
+                for name, one in unions.items()
+            ],
+            "shared": [str(row.head) for row in rows if len(row.selected_by) == len(unions)],
+            "agreement": [asdict(one) for one in agreement(columns, sets)],
+            "pairs": [asdict(pair) for pair in overlaps(named, scores, dict.fromkeys(named))],
+            "heads": table,
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def _about(column: MethodColumn, selected: HeadSet) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "method": column.method,
+        "place": column.artifact.place,
+        "signature": column.signature,
+        "ranked": column.artifact.scores is not None,
+        "own_size": column.own is not None,
+        "weights": column.weights,
+        "size": len(selected),
+        "heads": [str(head) for head in selected],
+    }
+
+
+def _row(row: HeadRow, columns: Sequence[MethodColumn]) -> dict[str, Any]:
+    return {
+        "layer": row.head.layer,
+        "head": row.head.head,
+        "selected_by": list(row.selected_by),
+        "columns": {
+            column.name: asdict(verdict)
+            for column, verdict in zip(columns, row.verdicts, strict=True)
+        },
+    }
+
+
+def _csv(rows: Sequence[HeadRow], columns: Sequence[MethodColumn]) -> str:
+    """One line a head: score, rank and choice of every column; names may hold commas."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [f"{one.name} {what}" for one in columns for what in ("score", "rank", "selected")]
+    writer.writerow(["layer", "head", "methods", *names])
+    for row in rows:
+        cells: list[Any] = [row.head.layer, row.head.head, len(row.selected_by)]
+        for one in row.verdicts:
+            cells += [
+                "" if one.score is None else repr(one.score),
+                "" if one.rank is None else one.rank,
+                int(one.selected),
+            ]
+        writer.writerow(cells)
+    return text.getvalue()

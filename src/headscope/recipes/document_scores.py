@@ -1,0 +1,106 @@
+"""Scoring heads on documents of one or several languages, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.documents import DocumentFile
+from headscope.data.split import sentence_digest
+from headscope.heads import HeadScores, save_scores
+from headscope.recipes.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.leakage import FOUND_ON
+from headscope.runs import Run, open_run
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["Describe", "Score", "describe_language", "score_languages"]
+
+#: Scores the heads of a model on documents of one language, keeping batches in a run.
+Score = Callable[
+    ["LanguageModel", DocumentFile, Run, Callable[[int, int], None] | None], HeadScores
+]
+#: What a run says and stores beyond the scores themselves.
+Describe = Callable[[Run, Mapping[str, HeadScores]], dict[str, Any]]
+
+
+def score_languages(
+    command: str,
+    config: Any,
+    model: ModelChoice,
+    documents: DocumentsChoice,
+    seed: int,
+    score: Score,
+    describe: Describe,
+    check: Callable[[int], None] | None = None,
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Score every language and return the command's result; what is done already is kept.
+
+    `config` is the command's whole configuration, for the signature; `check` is told the number of
+    languages before a model is loaded. The run gets the scores of each language and their mean,
+    and the digests of the documents.
+    """
+    began = time.monotonic()
+    languages = read_languages(documents, model.model, "dev", seed)
+    if check:
+        check(len(languages))
+    lm = model.load()
+    settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
+    digests = {code: file.digest for code, file in languages.items()}
+    inputs = {**model_inputs(lm, {}), **digests}
+    provenance = {**model_provenance(lm), "seed": seed}
+    with open_run(out, command, settings, inputs, provenance=provenance) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        scores = {
+            code: score(lm, file, run, _reporter(progress, code))
+            for code, file in languages.items()
+        }
+        run.write_json(
+            FOUND_ON,
+            {
+                code: {"documents": sorted({sentence_digest(one.text) for one in file.documents})}
+                for code, file in languages.items()
+            },
+        )
+        several = len(scores) > 1
+        save_scores(run.path, scores if several else next(iter(scores.values())))
+        together = HeadScores.mean(scores) if several else next(iter(scores.values()))
+        result = {
+            "signature": run.signature,
+            "heads": together.records(),
+            "examples": sum(one.config["examples"] for one in scores.values()),
+            "tokens": sum(one.config["tokens"] for one in scores.values()),
+            **describe(run, scores),
+            "model": {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total},
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def describe_language(scores: HeadScores, choice: DocumentsChoice) -> dict[str, Any]:
+    """The JSON of one language: heads, and what was counted; `choice` says what was asked for."""
+    documents = scores.config["examples"] + scores.config["left_out"]
+    asked = choice.limit is not None or not choice.data
+    return {
+        "heads": scores.records(),
+        "documents": scores.config["examples"],
+        "left_out": scores.config["left_out"],
+        "fewer_than_usual": not asked and documents < DEFAULT_LIMIT,
+        "tokens": scores.config["tokens"],
+        "loss": scores.config["loss"],
+    }
+
+
+def _reporter(progress: Progress | None, title: str) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(title, done, total)

@@ -1,0 +1,161 @@
+"""A survey: every method that the data at hand allows, on one model, then what they agree on.
+
+Each method has a run folder of its own below that of the survey, so a survey that was stopped goes
+on with the method it was at, and within that where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.find.registry import Method, method, methods
+from headscope.heads import Amount
+from headscope.recipes.compare_methods import CompareMethods, compare_methods
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.removal_run import about_model
+from headscope.recipes.survey_plans import PLANS, SurveyData
+from headscope.report import write_report
+from headscope.runs import file_digest, open_run
+
+__all__ = ["COMMAND", "Survey", "survey"]
+
+COMMAND = "survey"
+#: Where the runs of the methods and their comparison are, below the survey's folder.
+RUNS, COMPARISON = "runs", "methods"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a survey covers.
+
+    `methods`: names of those wanted; empty: all that the data allows. `quick`: little data and
+    short trainings, to see that everything works; methods that need their time are left out. `k`:
+    how many heads of each are compared.
+    """
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    data: SurveyData = field(default_factory=SurveyData)
+    methods: tuple[str, ...] = ()
+    quick: bool = False
+    k: Amount | None = None
+
+
+def survey(
+    config: Survey, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Run the methods, compare them and write the report; the command's result.
+
+    A method whose data cannot be used, or that finds nothing to count, is told with its reason,
+    and the others go on.
+
+    Raises:
+        InputError: for an unknown method, or if fewer than two methods could be run.
+    """
+    began = time.monotonic()
+    wanted = [method(name) for name in dict.fromkeys(config.methods)] or list(methods())
+    lm = config.model.load()
+    model, provenance = about_model(lm), model_provenance(lm)
+    settings = {
+        "settings": config,
+        "methods": [one.name for one in wanted],
+        "computed_in": model["dtype"],
+    }
+    inputs = model_inputs(lm, {}) | _digests(config.data)
+    del lm  # every method loads it by itself
+    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
+        if not run.finished:
+            rows = [_run(one, config, run.path, progress) for one in wanted]
+            compared = [str(run.path / row["run"]) for row in rows if row["compared"]]
+            if len(compared) < 2:
+                why = "; ".join(f"{row['method']}: {row['why']}" for row in rows if row["why"])
+                raise InputError(
+                    f"fewer than two methods could be run, so there is nothing to compare ({why}); "
+                    "give data for more of them"
+                )
+            found = compare_methods(
+                CompareMethods(tuple(compared), config.k), run.path / COMPARISON
+            )
+            kept = ("k", "columns", "methods", "shared", "agreement", "pairs")
+            result = {
+                "signature": run.signature,
+                "model": model,
+                "quick": config.quick,
+                "runs": rows,
+                **{name: found[name] for name in kept},
+                "heads": found["heads"],
+                "run": str(run.path),
+                "seconds": time.monotonic() - began,
+            }
+            run.finish(result)
+        report = write_report(run.path)
+        # The folder may have been moved since.
+        return {**run.result(), "run": str(run.path), "report": str(report.resolve())}
+
+
+def _run(one: Method, config: Survey, folder: Path, progress: Progress | None) -> dict[str, Any]:
+    """Run one method below `folder`, or say why not."""
+    place = f"{RUNS}/{one.name}"
+    row: dict[str, Any] = {
+        "method": one.name,
+        "measures": one.measures,
+        "needs": one.needs,
+        "run": None,
+        "compared": False,
+        "seconds": None,
+        "why": None,
+    }
+    planned = _plan(one, config, folder)
+    if isinstance(planned, str):
+        return row | {"why": planned}
+    try:
+        result = planned(folder / place, progress)
+    except InputError as error:
+        return row | {"why": str(error)}
+    compared = one.name != "soft-gate"
+    why = None if compared else "its heads are those of translation-score, and so not compared"
+    return row | {
+        "run": place,
+        "compared": compared,
+        "seconds": result.get("seconds"),
+        "why": why,
+    }
+
+
+def _plan(
+    one: Method, config: Survey, folder: Path
+) -> Callable[[Path, Progress | None], dict[str, Any]] | str:
+    """How a method is run with the data at hand, or in words why it is not."""
+    if one.recipe is not None:
+        function = _from_elsewhere(one)
+        return lambda out, progress: function(config.model, out, config.quick, progress)
+    plan = PLANS.get(one.name)
+    if plan is None:
+        return "it has no recipe here; run it by itself and name its run in compare methods"
+    return plan(config.model, config.data, config.quick, folder / RUNS)
+
+
+def _from_elsewhere(one: Method) -> Callable[..., dict[str, Any]]:
+    module, _, name = str(one.recipe).partition(":")
+    try:
+        function: Callable[..., dict[str, Any]] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"the recipe {one.recipe!r} of the method {one.name} cannot be loaded ({error}); write "
+            "it as package.module:function"
+        ) from error
+    return function
+
+
+def _digests(data: SurveyData) -> dict[str, str]:
+    """Content hashes of the files given; a Hub dataset goes by its name."""
+    found = {}
+    for place in data.places():
+        path = Path(place.partition("=")[2] or place)
+        found[f"data {place}"] = file_digest(path) if path.is_file() else place
+    return found

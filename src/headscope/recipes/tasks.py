@@ -1,0 +1,362 @@
+"""From what people name (tasks, files, directions) to tasks with sides to train and to test on.
+
+The sides never share an example: of a file some inputs are held out by a hash, and the pocket
+model's own tasks come from different splits of its world.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.split import sentence_digest
+from headscope.data.tasks import (
+    DEFAULT_BARE,
+    Example,
+    Task,
+    few_shot,
+    hybrid,
+    prompt,
+    read_task,
+    split_task,
+    translation_task,
+)
+from headscope.errors import InputError
+from headscope.recipes.inputs import POCKET, PairsChoice, read_directions
+from headscope.recipes.leakage import Leakage, known_examples
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
+
+__all__ = [
+    "TaskChoice",
+    "TaskSides",
+    "answers",
+    "check_task_leakage",
+    "found_on",
+    "prompts",
+    "read_tasks",
+    "task_inputs",
+    "training_task",
+]
+
+#: Sentences of the pocket model's own that a direction is trained on.
+POCKET_SENTENCES = 1000
+
+
+@dataclass(frozen=True)
+class TaskChoice:
+    """Which tasks, and how they are asked for.
+
+    Attributes:
+        task: files, names of files in the folder `data`, or the pocket model's word tasks.
+        pair: translation directions, whose sentences `data` names (pocket's own without).
+        data: a folder of task files, or sentence pairs as in `PairsChoice`.
+        instruction: template of the instructed prompt, instead of the task's own.
+        bare: template of the prompt without instruction, instead of the default.
+        chat: whether prompts go through the chat template; None: where the tokenizer has one
+            (the pocket model's prompts are complete as they are).
+        shots: examples before each input.
+        held_out: examples that are tested on, and so not trained on.
+        limit: the first so many examples of each task, before any are held out.
+        language: code of the language of the outputs of task files.
+        input_column: key or column of a task file's inputs.
+        output_column: key or column of a task file's outputs.
+        source_column: column of a pair file's sources.
+        target_column: column of a pair file's targets.
+        split: split of a FLORES folder or dataset of pairs.
+    """
+
+    task: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    pair: tuple[str, ...] = ()
+    data: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    instruction: str | None = None
+    bare: str | None = None
+    chat: bool | None = None
+    shots: int = 0
+    held_out: int = 100
+    limit: int | None = None
+    language: str | None = None
+    input_column: str = "input"
+    output_column: str = "output"
+    source_column: str = "source"
+    target_column: str = "target"
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskSides:
+    """One task twice: with the examples to train on, and with those to test on.
+
+    `train` is None where a file holds no more inputs than are tested on.
+    """
+
+    train: Task | None
+    test: Task
+
+    @property
+    def name(self) -> str:
+        """What results call the task."""
+        return self.test.name
+
+    @property
+    def pool(self) -> tuple[Example, ...]:
+        """Where shots come from: never what is tested on, unless there is nothing else."""
+        return self.train.examples if self.train is not None else self.test.examples
+
+
+def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskSides]:
+    """The tasks chosen, by name, in the order named: tasks first, then directions.
+
+    Raises `InputError` if none is named, two have one name, or one cannot be read.
+    """
+    found: list[TaskSides] = [_task(choice, name, model, seed) for name in choice.task]
+    found += _directions(choice, model, seed)
+    if not found:
+        raise InputError(
+            "no task given; add --task FILE, or --pair en-de with --data, or for pocket --task "
+            "plural-de or --pair en-de"
+        )
+    named: dict[str, TaskSides] = {}
+    for sides in found:
+        if sides.name in named:
+            raise InputError(
+                f"two tasks are called {sides.name!r} ({named[sides.name].test.path} and "
+                f"{sides.test.path}); rename one file"
+            )
+        named[sides.name] = sides
+    return named
+
+
+def training_task(choice: TaskChoice, tasks: Mapping[str, TaskSides], seed: int = 0) -> Task:
+    """What a mask is trained on: the task with its shots, or a hybrid where several are named.
+
+    Raises `InputError` if a task has nothing to train on.
+    """
+    for name, sides in tasks.items():
+        if sides.train is None:
+            raise InputError(
+                f"the task {name!r} has {len(sides.test.examples)} different inputs, so holding "
+                f"{choice.held_out} out leaves none to train on; hold fewer out with --held-out"
+            )
+    trained = [sides.train for sides in tasks.values() if sides.train is not None]
+    if len(trained) > 1:
+        return hybrid(trained, choice.shots, seed)
+    return few_shot(trained[0], None, choice.shots, seed) if choice.shots else trained[0]
+
+
+def prompts(task: Task, instructed: bool = False) -> list[str]:
+    """The prompt of every example."""
+    return [prompt(task, example, instructed) for example in task.examples]
+
+
+def answers(lm: LanguageModel, task: Task, instructed: bool = False) -> list[Answered]:
+    """Every example's prompt and output as tokens; errors name the example's file and line."""
+    from headscope.lm.prompting import encode_answers
+
+    rows = []
+    for example in task.examples:
+        try:
+            rows += encode_answers(
+                lm, [prompt(task, example, instructed)], [example.output], task.chat
+            )
+        except InputError as error:
+            raise InputError(
+                f"{task.path}, example {example.id} (line {example.line}): {error}"
+            ) from error
+    return rows
+
+
+def task_inputs(tasks: Mapping[str, TaskSides]) -> dict[str, str]:
+    """Content hashes of the tasks, for a run's signature."""
+    return {f"task {name}": sides.test.digest for name, sides in tasks.items()}
+
+
+def found_on(tasks: Mapping[str, TaskSides]) -> dict[str, Any]:
+    """Digests of what is trained on by task, to be stored as `found_on.json`."""
+    return {
+        name: _digests(sides.train.examples, sides.train.is_translation)
+        for name, sides in tasks.items()
+        if sides.train is not None
+    }
+
+
+def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = False) -> Leakage:
+    """Count the examples that the heads of a run were found on.
+
+    Of translations one side is enough, of other tasks both have to be the same. Raises
+    `InputError` if there is an overlap, unless it is allowed.
+    """
+    both = list(tasks)
+    of = sum(len(task.examples) for task in both)
+    stored = known_examples(heads)
+    if stored is None:
+        return Leakage(known=False, overlap=None, of=of)
+    file, known = stored
+    overlap = sum(
+        any(
+            digest in known
+            for side in _digests([one], task.is_translation).values()
+            for digest in side
+        )
+        for task in both
+        for one in task.examples
+    )
+    if overlap and not allow_overlap:
+        raise InputError(
+            f"{overlap} of {of} test examples are among those these heads were found on ({file}), "
+            "so they prove nothing new; test with the --held-out and --seed the heads were found "
+            "with, on other examples, or add --allow-overlap"
+        )
+    return Leakage(known=True, overlap=overlap, of=of)
+
+
+def _digests(examples: Sequence[Example], translation: bool) -> dict[str, list[str]]:
+    if translation:
+        return {
+            "source": sorted({sentence_digest(one.input) for one in examples}),
+            "target": sorted({sentence_digest(one.output) for one in examples}),
+        }
+    return {"examples": sorted({sentence_digest(f"{one.input}\t{one.output}") for one in examples})}
+
+
+def _task(choice: TaskChoice, name: str, model: str, seed: int) -> TaskSides:
+    path = _place(choice, name, model)
+    if path is None:
+        return _pocket_task(choice, name)
+    task = read_task(
+        path,
+        instruction=choice.instruction,
+        bare=_bare(choice, model),
+        language=choice.language,
+        input_column=choice.input_column,
+        output_column=choice.output_column,
+        limit=choice.limit,
+    )
+    return _sides(dataclasses.replace(task, chat=_chat(choice, model)), choice.held_out, seed)
+
+
+def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
+    """The file of a task, or None for a word task of the pocket model."""
+    from headscope.pocket.head_tasks import task_names
+
+    if Path(name).is_file():
+        return Path(name)
+    folders = [Path(one) for one in choice.data if Path(one).is_dir()]
+    files = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
+    for file in files:
+        if name in (file.name, file.name.partition(".")[0]):
+            return file
+    if model == POCKET and name in task_names():
+        return None
+    known = [file.name.partition(".")[0] for file in files]
+    known += list(task_names()) if model == POCKET else []
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if not files and model == POCKET and "/" not in name and "." not in name:
+        from headscope.pocket.head_tasks import word_task
+
+        word_task(name, "test")  # says what names there are
+    advice = hint or "; give its path, or its name and the folder as --data"
+    raise InputError(f"there is no task file {name}{advice}")
+
+
+def _pocket_task(choice: TaskChoice, name: str) -> TaskSides:
+    from headscope.pocket.head_tasks import word_task
+
+    # Neither dev nor test was seen in the model's training, and both are small.
+    train, test = word_task(name, "train"), word_task(name, "test", "dev")
+    # A name that two languages write alike may belong to training in one of them.
+    trained = {example.input for example in train.examples}
+    new = [example for example in test.examples if example.input not in trained]
+    if not new:
+        raise InputError(
+            f"the task {name!r} has no input that training has not; name it with its language"
+        )
+    test = dataclasses.replace(test, examples=tuple(new[: choice.held_out]))
+    if choice.limit is not None:
+        train = dataclasses.replace(train, examples=train.examples[: choice.limit])
+    return TaskSides(_asked(choice, train), _asked(choice, test))
+
+
+def _asked(choice: TaskChoice, task: Task) -> Task:
+    """A task with the prompts of the choice in place of its own."""
+    changes: dict[str, Any] = {}
+    if choice.instruction is not None:
+        changes["instruction"] = choice.instruction
+    if choice.bare is not None:
+        changes["bare"] = choice.bare
+    if choice.chat is not None:
+        changes["chat"] = choice.chat
+    return dataclasses.replace(task, **changes)
+
+
+def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
+    data = tuple(one for one in choice.data if not _task_folder(choice, one))
+    if not choice.pair and not data:
+        return []
+    pairs = PairsChoice(
+        choice.pair,
+        data,
+        source_column=choice.source_column,
+        target_column=choice.target_column,
+        split=choice.split,
+        limit=choice.limit,
+    )
+    if data:
+        return [
+            _sides(
+                translation_task(
+                    one, choice.instruction, _bare(choice, model), chat=_chat(choice, model)
+                ),
+                choice.held_out,
+                seed,
+            )
+            for one in read_directions(pairs, model, "dev", seed=seed).values()
+        ]
+    # Which directions there are, and whether the model is the one that needs no data.
+    named = read_directions(dataclasses.replace(pairs, limit=1), model, "test", seed=seed)
+    from headscope.pocket.head_tasks import sentence_task
+
+    number = choice.limit or POCKET_SENTENCES
+    return [
+        TaskSides(
+            _asked(choice, sentence_task(name, "dev", number, seed)),
+            _asked(choice, sentence_task(name, "test", choice.held_out, seed)),
+        )
+        for name in named
+    ]
+
+
+def _task_folder(choice: TaskChoice, data: str) -> bool:
+    """Whether `--data` names the folder of task files rather than sentence pairs."""
+    return bool(choice.task) and not choice.pair and Path(data).is_dir()
+
+
+def _sides(task: Task, held_out: int, seed: int) -> TaskSides:
+    inputs = {sentence_digest(example.input) for example in task.examples}
+    if len(inputs) <= held_out:
+        return TaskSides(None, task)
+    train, test = split_task(task, held_out, seed)
+    return TaskSides(
+        dataclasses.replace(task, examples=train), dataclasses.replace(task, examples=test)
+    )
+
+
+def _bare(choice: TaskChoice, model: str) -> str:
+    if choice.bare is not None:
+        return choice.bare
+    if model == POCKET:
+        from headscope.pocket.mixture import BARE
+
+        return BARE
+    return DEFAULT_BARE
+
+
+def _chat(choice: TaskChoice, model: str) -> bool | None:
+    return False if choice.chat is None and model == POCKET else choice.chat

@@ -1,0 +1,232 @@
+"""A learned mask on held-out examples beside its controls, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import InputError
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.leakage import Leakage
+from headscope.recipes.tasks import (
+    TaskChoice,
+    TaskSides,
+    check_task_leakage,
+    read_tasks,
+    task_inputs,
+)
+from headscope.runs import Run, open_run
+from headscope.verify.masks.asking import NEW_TOKENS, Asked, Asking, Condition, Record, ask, asked
+from headscope.verify.masks.evidence import describe, means, statistics
+from headscope.verify.masks.mask import Mask, read_mask, shuffled
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "VerifyMask", "digest_of", "masks_by_task", "sample_rows", "verify_mask"]
+
+COMMAND = "verify mask"
+
+
+@dataclass(frozen=True)
+class VerifyMask:
+    """A whole run of the command.
+
+    Attributes:
+        masks: runs of `find mask`: one for all tasks, or `TASK=RUN` for each.
+        foreign: runs whose masks were trained for another task or model.
+        hybrid: a run whose mask was trained on several tasks at once.
+        draws: shuffled masks, free and layer-matched each.
+    """
+
+    masks: tuple[str, ...] = field(metadata={"signature": False})
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    foreign: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    hybrid: str | None = field(default=None, metadata={"signature": False})
+    draws: int = 5
+    seed: int = 0
+    asking: Asking = field(default_factory=Asking)
+    allow_overlap: bool = False
+
+
+def verify_mask(
+    config: VerifyMask, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Ask under every condition, keep what came, and return the command's result.
+
+    Beside the result the run holds `samples/TASK.jsonl`: of every condition and example the loss
+    of the right output, its tokens, and what the model wrote.
+    """
+    began = time.monotonic()
+    tasks = read_tasks(config.tasks, config.model.model, config.seed)
+    named = masks_by_task(config.masks, tasks)
+    leaks = {
+        name: check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
+        for name, sides in tasks.items()
+    }
+    lm = config.model.load()
+    own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
+    foreign = [read_mask(place, lm.geometry) for place in config.foreign]
+    hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)
+    planned = {
+        name: _conditions(sides, own[name], foreign, hybrid, config)
+        for name, sides in tasks.items()
+    }
+    settings = {
+        "settings": config,
+        "masks": {name: digest_of(mask) for name, mask in own.items()},
+        "others": [digest_of(mask) for mask in (*foreign, *([hybrid] if hybrid else []))],
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    inputs = model_inputs(lm, {}) | task_inputs(tasks)
+    provenance = {**model_provenance(lm), "seed": config.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        shown = {
+            name: _task(
+                lm, run, sides, own[name], planned[name], hybrid, leaks[name], config, progress
+            )
+            for name, sides in tasks.items()
+        }
+        result = {
+            "signature": run.signature,
+            "tasks": shown,
+            "conditions": (
+                next(iter(shown.values()))["conditions"]
+                if len(shown) == 1
+                else means([one["conditions"] for one in shown.values()])
+            ),
+            "shots": config.tasks.shots,
+            "draws": config.draws,
+            "model": {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total},
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def masks_by_task(masks: Sequence[str], tasks: Mapping[str, TaskSides]) -> dict[str, Path]:
+    """The run of each task's mask, from `RUN` for all tasks or `TASK=RUN` for each.
+
+    Raises `InputError` if a task has none, or a name is no task's.
+    """
+    found: dict[str, Path] = {}
+    for one in masks:
+        name, equals, place = one.partition("=")
+        if not equals or Path(one).exists():
+            for task in tasks:
+                found.setdefault(task, Path(one))
+            continue
+        if name not in tasks:
+            raise InputError(
+                f"--mask {one} is for a task {name!r} that is not tested; tested are "
+                f"{', '.join(tasks)}"
+            )
+        found[name] = Path(place)
+    missing = [name for name in tasks if name not in found]
+    if missing:
+        raise InputError(f"the task {missing[0]} has no mask; add --mask {missing[0]}=RUN")
+    return {name: found[name] for name in tasks}
+
+
+def digest_of(mask: Mask) -> dict[str, Any]:
+    """What of a mask decides results, for a run's signature."""
+    parts = mask.feed_forward
+    return {
+        "removed": [str(head) for head in mask.removed],
+        "on": mask.place,
+        "feed_forward": None if parts is None else parts.tolist(),
+    }
+
+
+def sample_rows(
+    task: Asked, conditions: Sequence[Condition], records: Sequence[Record]
+) -> Iterator[dict[str, Any]]:
+    """One row an example and condition, as they are kept in `samples/TASK.jsonl`."""
+    for condition, record in zip(conditions, records, strict=True):
+        for at, example in enumerate(task.task.examples):
+            yield {
+                "task": task.task.name,
+                "condition": condition.name,
+                "id": example.id,
+                "line": example.line,
+                "nll": record.nll[at],
+                "tokens": record.tokens[at],
+                "input": example.input,
+                "reference": example.output,
+                "output": record.texts[at] if record.texts else None,
+            }
+
+
+def _conditions(
+    sides: TaskSides,
+    mask: Mask,
+    foreign: Sequence[Mask],
+    hybrid: Mask | None,
+    config: VerifyMask,
+) -> list[Condition]:
+    planned = [Condition("as-is", "as is")]
+    if sides.test.instruction is not None:
+        planned.append(Condition("instructed", "instructed", instructed=True))
+    planned.append(Condition("masked", "masked", mask))
+    if hybrid is not None:
+        planned.append(Condition("hybrid", "hybrid", hybrid))
+    planned += [
+        Condition("foreign", f"foreign {number}", one) for number, one in enumerate(foreign, 1)
+    ]
+    for number, one in enumerate(shuffled(mask, config.draws, config.seed)):
+        planned.append(Condition("shuffled", f"shuffled {number}", one, draw=number))
+    for number, one in enumerate(shuffled(mask, config.draws, config.seed, layer_matched=True)):
+        name = f"shuffled-layer-matched {number}"
+        planned.append(Condition("shuffled-layer-matched", name, one, draw=number))
+    return planned
+
+
+def _task(
+    lm: LanguageModel,
+    run: Run,
+    sides: TaskSides,
+    mask: Mask,
+    planned: Sequence[Condition],
+    hybrid: Mask | None,
+    leak: Leakage,
+    config: VerifyMask,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    question = asked(sides.test, sides.pool, config.tasks.shots, config.seed)
+    records = [
+        ask(lm, question, condition, config.asking, run, progress=progress) for condition in planned
+    ]
+    task = sides.test
+    run.write_jsonl(f"samples/{task.name}.jsonl", sample_rows(question, planned, records))
+    numbers = [statistics(task, record) for record in records]
+    rows = describe(planned, numbers, config.seed)
+    for condition, row in zip(planned, rows, strict=True):
+        if condition.kind in ("foreign", "hybrid") and condition.mask is not None:
+            row["mask"] = condition.mask.as_dict()
+            row["unseen"] = task.name not in condition.mask.tasks if condition.mask.tasks else None
+    return {
+        "examples": len(task.examples),
+        "tokens": sum(records[0].tokens),
+        "language": task.language,
+        "translation": task.is_translation,
+        "at_start": task.at_start,
+        # Answers with more tokens than may be written, which no model can get right.
+        "too_long": (
+            0
+            if task.is_translation
+            else sum(n > (config.asking.max_new_tokens or NEW_TOKENS) for n in records[0].tokens)
+        ),
+        "instruction": task.instruction,
+        "bare": task.bare,
+        "mask": mask.as_dict(),
+        "unseen": task.name not in mask.tasks if mask.tasks else None,
+        "leakage": dict(leak),
+        "conditions": rows,
+    }

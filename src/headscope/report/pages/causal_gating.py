@@ -1,0 +1,240 @@
+"""The report of causal head gating: maps of the roles, how stable they are, and their test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headscope.heads import Head, HeadScores
+from headscope.report.charts import BarRow, Series, bar_rows, line_chart
+from headscope.report.html import Child, Html, join, tag
+from headscope.report.page import Page
+from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.parts import figure, scroll, section, table
+from headscope.report.records.causal_gating import CausalGatingRecord, read_causal_gating
+from headscope.report.sections.head_scores import SHOWN, head_map
+from headscope.report.words import between, count, enumeration, fixed
+
+__all__ = ["page"]
+
+ROLES = {
+    "facilitating": "The gate stays open even when it is pushed shut: the task needs the head.",
+    "interfering": "The gate stays shut even when it is pushed open: the head is in the way.",
+    "irrelevant": "The gate goes wherever it is pushed: the head does nothing for the task.",
+}
+CONDITIONS = {
+    "untouched": ("Untouched model", "key-base"),
+    "gates free": ("Gates fitted without a push", "key-s14"),
+    "gates keep": ("Gates pushed open (G+)", "key-s9"),
+    "gates remove": ("Gates pushed shut (G\u2212)", "key-s4"),
+    "without facilitating": ("Facilitating heads removed", "key-top"),
+    "random beside facilitating": ("as many random heads", "key-random"),
+    "without interfering": ("Interfering heads removed", "key-top"),
+    "random beside interfering": ("as many random heads", "key-random"),
+    "without irrelevant": ("Irrelevant heads removed", "key-top"),
+    "random beside irrelevant": ("as many random heads", "key-random"),
+}
+PUSHES = {
+    "none": ("without a push", "key-base"),
+    "keep": ("pushed open", "key-top"),
+    "remove": ("pushed shut", "key-random"),
+}
+
+
+def page(path: Path) -> Page:
+    """The report of the run of `find causal-gating` in this folder."""
+    record = read_causal_gating(path)
+    lead = (
+        f"Which attention heads of {record.model} help with the task \u201c{record.task}\u201d, "
+        "which are in its way, and which do nothing for it?"
+    )
+    facts = [
+        ("heads", str(record.scores.geometry.total)),
+        ("examples learned from", str(record.examples)),
+        ("held out", str(record.held_out)),
+        ("seeds", str(len(record.fits))),
+    ]
+    return simple_page(
+        f"{record.model} \u00b7 causal head gating",
+        masthead("Causal head gating", lead, facts, kicker="headscope \u00b7 find causal-gating"),
+        [
+            ("summary", "", _summary(record)),
+            ("heads", "Heads", _maps(record)),
+            ("roles", "Roles", _roles(record)),
+            ("check", "Test", _check(record)),
+            ("scores", "Scores", _scores(record)),
+            ("fits", "Fits", _fits(record)),
+            ("provenance", "Provenance", about_run(path)),
+        ],
+    )
+
+
+def _role(record: CausalGatingRecord, role: str) -> HeadScores:
+    return HeadScores(record.scores.geometry, record.scores.extra[role], role)
+
+
+def _summary(record: CausalGatingRecord) -> Html:
+    total = record.scores.geometry.total
+    kept = {role: one.mean for role, one in record.roles.items()}
+    lines: list[Child] = [
+        tag(
+            "p",
+            "Every head was given a gate between 0 (removed) and 1 (kept). The gates were fitted "
+            "to the task twice: once with a push towards 1, once with a push towards 0. ",
+            tag("strong", f"Of {total} heads {kept['facilitating']} help"),
+            f", {kept['interfering']} are in the way and {kept['irrelevant']} do nothing, on "
+            f"average over {count(len(record.fits), 'seed')}.",
+        )
+    ]
+    without, beside = (
+        record.checks.get(f"{name} facilitating") for name in ("without", "random beside")
+    )
+    if without is not None and beside is not None:
+        lines.append(
+            tag(
+                "p",
+                f"On examples that nothing was fitted to, removing "
+                f"{count(len(record.removed['facilitating']), 'facilitating head')} changes the "
+                f"loss of the answer by {_signed(without.change)} nats a token (95\u00a0% interval "
+                f"{between(without.low, without.high, 3)}), removing as many random heads by "
+                f"{_signed(beside.change)}.",
+                class_="sure",
+            )
+        )
+    return section("summary", "In short", *lines)
+
+
+def _maps(record: CausalGatingRecord) -> Html:
+    figures = [
+        figure(
+            f"map-{role}",
+            join(
+                tag("strong", f"{role.capitalize()}. "),
+                words,
+                " The further along the ramp, the more; means over seeds.",
+            ),
+            head_map(_role(record, role), role.capitalize(), 460),
+        )
+        for role, words in ROLES.items()
+    ]
+    return section("heads", "The three roles", tag("div", figures, class_="pair"))
+
+
+def _roles(record: CausalGatingRecord) -> Html:
+    rows: list[list[Child]] = [
+        [role, one.mean, one.always, one.any] for role, one in record.roles.items()
+    ]
+    caption = join(
+        tag("strong", "How many heads have each role. "),
+        f"A head has a role where its score for it is at least {record.threshold:g}. Fits that "
+        "begin elsewhere may end with other heads that do the same together: where few heads have "
+        "a role in every seed and many in at least one, single heads can stand in for each other.",
+    )
+    header = ("Role", "Mean over seeds", "In every seed", "In at least one")
+    body = scroll("Roles", table("Heads by role", header, rows, class_="numbers"))
+    return section("roles", "How stable the roles are", figure("roles-figure", caption, body))
+
+
+def _check(record: CausalGatingRecord) -> Html:
+    shown = [name for name in CONDITIONS if name in record.checks]
+    rows = [
+        BarRow(
+            CONDITIONS[name][0],
+            record.checks[name].nll,
+            CONDITIONS[name][1],
+            record.checks[name].each if len(record.checks[name].each) > 1 else (),
+        )
+        for name in shown
+    ]
+    tops = [value for row in rows for value in (row.value or 0.0, *row.points)]
+    changes = [
+        [
+            CONDITIONS[name][0],
+            fixed(record.checks[name].nll, 3),
+            _signed(record.checks[name].change),
+            between(record.checks[name].low, record.checks[name].high, 3),
+        ]
+        for name in shown
+        if name != "untouched"
+    ]
+    nobody = [role for role, heads in record.removed.items() if not heads]
+    caption = join(
+        tag("strong", "Loss of the answers on held-out examples, in nats a token. "),
+        "Less is better. Of each role the heads of highest score are removed; that should raise "
+        "the loss for facilitating heads, lower it for interfering ones and leave it for "
+        "irrelevant ones. Rings are single seeds, or single draws of random heads, and the bar "
+        "their mean. Intervals of the changes are over examples.",
+        f" No head is {enumeration(nobody)} enough to be removed." if nobody else "",
+    )
+    header = ("", "loss", "change", "95\u00a0% interval")
+    detail = scroll(
+        "Changes", table("Changes from the untouched model", header, changes, class_="numbers")
+    )
+    return section(
+        "check",
+        "What the roles predict, put to the test",
+        figure("check-figure", caption, bar_rows(rows, max(tops) or 1.0, 3), detail),
+    )
+
+
+def _scores(record: CausalGatingRecord) -> Html:
+    scores = record.scores
+
+    def row(head: Head) -> list[Child]:
+        at = head.layer, head.head
+        low, high = (None if one is None else float(one[at]) for one in (scores.low, scores.high))
+        extra = [fixed(float(scores.extra[name][at]), 3) for name in (*ROLES, "keep", "remove")]
+        return [str(head), *extra[:1], between(low, high, 3), *extra[1:]]
+
+    header = (
+        "Head", "Facilitating", "Over seeds", "Interfering", "Irrelevant", "Pushed open (G+)",
+        "Pushed shut (G\u2212)",
+    )  # fmt: skip
+    rows = [row(head) for head, _ in scores.ranked()]
+    first = table("Heads by facilitation", header, rows[:SHOWN], class_="numbers")
+    more = None
+    if len(rows) > SHOWN:
+        rest = table("The other heads", header, rows[SHOWN:], class_="numbers")
+        summary = tag("summary", f"The other {count(len(rows) - SHOWN, 'head')}")
+        more = tag("details", summary, scroll("The other heads", rest))
+    caption = join(
+        tag("strong", "Every head, most facilitating first. "),
+        "Facilitating is the gate pushed shut, interfering is 1 minus the gate pushed open, "
+        "irrelevant is the gate pushed open times 1 minus the gate pushed shut (Nam et al. 2025, "
+        "table 1); means over seeds. \u201cOver seeds\u201d is the lowest and the highest "
+        "facilitation of a seed, not a confidence interval.",
+    )
+    return section(
+        "scores",
+        "The scores",
+        figure("ranking", caption, scroll("Heads by facilitation", first), more),
+    )
+
+
+def _fits(record: CausalGatingRecord) -> Html:
+    series = []
+    for push, (words, mark) in PUSHES.items():
+        losses = [one.losses[push] for one in record.fits]
+        step = max(1, len(losses[0]) // 40)
+        before = 0 if push == "none" else len(record.fits[0].losses["none"])
+        points = []
+        for at in range(0, len(losses[0]), step):
+            some = [value for one in losses for value in one[at : at + step]]
+            points.append((float(before + at), sum(some) / len(some)))
+        series.append(Series(words, points, mark))
+    chart = line_chart(
+        series,
+        "step",
+        "loss of the answers",
+        "The mean loss of the answers over the steps of the three fits, the mean over seeds.",
+    )
+    caption = join(
+        tag("strong", "How the fits went. "),
+        "Loss of the answers on the examples learned from, in nats a token, without the push; the "
+        "mean over seeds and over a few steps each. Gates begin anywhere between 0 and 1, so the "
+        "loss begins high. The two pushed fits both go on from the end of the first.",
+    )
+    return section("fits", "The fits", figure("fits-figure", caption, chart))
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{fixed(value, 3)}"

@@ -1,0 +1,1 @@
+"""Does a mask pick heads that look at the answer: `places`, `reading` attention, `evidence`."""

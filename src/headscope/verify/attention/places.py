@@ -1,0 +1,129 @@
+"""Where the candidates of an example stand in its prompt, as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headscope.data.tasks import Example, Task, prompt
+from headscope.data.tasks.task import PLACEHOLDER
+from headscope.errors import InputError
+from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["Placed", "place_candidates"]
+
+_SPACE = "▁"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A prompt as tokens, and which of them are the candidates'.
+
+    Attributes:
+        ids: tokens up to the last input token, which predicts the answer.
+        target: places of the tokens of the right candidate.
+        others: places of the tokens of the other candidates.
+    """
+
+    ids: tuple[int, ...]
+    target: tuple[int, ...]
+    others: tuple[int, ...]
+
+    @property
+    def uniform(self) -> float:
+        """The target's share of the candidates' tokens."""
+        return len(self.target) / (len(self.target) + len(self.others))
+
+
+def place_candidates(
+    lm: LanguageModel, task: Task, example: Example, instructed: bool = False
+) -> Placed:
+    """Tokenise the prompt of an example and find its candidates in it.
+
+    A token belongs to a candidate if its characters, leading white space aside, intersect it.
+
+    Raises:
+        InputError: naming file and line, if the example has no two candidates, the answer is none
+            of them, or one cannot be found in the prompt or has no token of its own.
+    """
+    where = f"{task.path}, example {example.id} (line {example.line})"
+    if len(example.candidates) < 2 or example.output not in example.candidates:
+        raise InputError(
+            f"{where}: has no candidates among which the answer could be looked at; use a task "
+            'whose inputs are words such as "a, b, c" with one of them as the output, or add a '
+            "column `candidates`"
+        )
+    text = prompt(task, example, instructed)
+    template = task.instruction if instructed and task.instruction is not None else task.bare
+    begin = template.index(PLACEHOLDER)
+    spans = _within(text, begin, begin + len(example.input), example.candidates, where)
+    (wrapped,) = wrap_prompts(lm, [text], task.chat)
+    # A chat template leaves out white space around the prompt, and says it once, near its end.
+    told = text if wrapped == text else text.strip()
+    offset = wrapped.rfind(told)
+    if offset < 0:
+        raise InputError(
+            f"{where}: the chat template changes the prompt, so its words cannot be found in it; "
+            "use --no-chat"
+        )
+    offset -= 0 if told == text else len(text) - len(text.lstrip())
+    (row,) = encode_answers(lm, [text], [example.output], task.chat)
+    ids = row.ids[: row.start]
+    own = _characters(lm, wrapped, not uses_chat(lm, task.chat))
+    covered: list[tuple[int, ...]] = []
+    for start, end in spans:
+        inside = tuple(
+            place
+            for place, (token, first, last) in enumerate(own[: len(ids)])
+            if first < end + offset and last > start + offset and token == ids[place]
+        )
+        if not inside:
+            raise InputError(
+                f"{where}: the candidate {text[start:end]!r} has no token of its own in the prompt"
+            )
+        covered.append(inside)
+    right = {
+        place
+        for word, places in zip(example.candidates, covered, strict=True)
+        for place in places
+        if word == example.output
+    }
+    every = {place for places in covered for place in places}
+    return Placed(ids, tuple(sorted(right)), tuple(sorted(every - right)))
+
+
+def _within(
+    text: str, begin: int, end: int, words: Sequence[str], where: str
+) -> list[tuple[int, int]]:
+    """The characters of each word in ``text[begin:end]``, one after another."""
+    spans = []
+    at = begin
+    for word in words:
+        found = text.find(word, at, end)
+        if found < 0:
+            found = text.find(word, begin, end)
+        if found < 0:
+            raise InputError(f"{where}: the candidate {word!r} is not in the input; correct one")
+        at = found + len(word)
+        spans.append((found, at))
+    return spans
+
+
+def _characters(lm: LanguageModel, text: str, special: bool) -> list[tuple[int, int, int]]:
+    """Each token of a text with the span of its characters, white space in front aside."""
+    encoding = lm.tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
+    pieces = lm.tokenizer.convert_ids_to_tokens(encoding["input_ids"])
+    found = []
+    for token, piece, (start, end) in zip(
+        encoding["input_ids"], pieces, encoding["offset_mapping"], strict=True
+    ):
+        # SentencePiece's space before a text is given the first character's place.
+        start = end if piece.strip(_SPACE) == "" else start
+        while start < end and text[start].isspace():
+            start += 1
+        found.append((int(token), int(start), int(end)) if start < end else (int(token), 0, 0))
+    return found

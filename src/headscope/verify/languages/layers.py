@@ -1,0 +1,141 @@
+"""Whole layers: what each language loses without all heads of one, and where its heads lie.
+
+LAHIS (Liu et al. 2025, arXiv 2511.07498) removes the heads of one layer at a time, and counts the
+heads that are important for a language by layer. Beside a layer stand as many random heads, spread
+over all layers: the same draws for all layers of one size.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.heads import Geometry, Head, HeadSet
+from headscope.verify.languages.conditions import Condition
+from headscope.verify.languages.evidence import against_random, change, level
+from headscope.verify.languages.resampling import Resampled, Text
+
+__all__ = ["describe_layers", "layer_heads", "plan_layers", "profile", "spread_draws"]
+
+#: Tries for a draw that has not come up before, for each draw so far (as in `draw_heads`).
+TRIES = 30
+
+
+def layer_heads(geometry: Geometry, layer: int) -> HeadSet:
+    """All heads of a layer; none where the layer has no attention heads."""
+    return HeadSet(geometry, tuple(Head(layer, head) for head in range(geometry.counts[layer])))
+
+
+def spread_draws(geometry: Geometry, size: int, draws: int, seed: int = 0) -> list[HeadSet]:
+    """Random sets of `size` heads from the whole model, none twice while there are others.
+
+    Draw i is the same however many draws there are. InputError unless there are more heads than
+    `size`, so that there is something to choose.
+    """
+    every = list(geometry.heads())
+    if not 0 < size < len(every):
+        raise InputError(
+            f"{size} of {len(every)} heads are a layer, which leaves no choice for random heads; "
+            "removing whole layers needs a model with several layers of heads"
+        )
+    found: list[HeadSet] = []
+    seen: set[HeadSet] = set()
+    for number in range(draws):
+        stream = random.Random(f"heads of all layers {seed} {size} {number}")
+        for _ in range(TRIES * (len(seen) + 1)):
+            one = HeadSet(geometry, tuple(sorted(stream.sample(every, size))))
+            if one not in seen:
+                break
+        else:
+            seen.clear()  # every set has come up: all over again
+        seen.add(one)
+        found.append(one)
+    return found
+
+
+def plan_layers(
+    geometry: Geometry, languages: Sequence[str], draws: int, seed: int = 0
+) -> list[Condition]:
+    """The model as it is, every layer that has heads, and random draws of each layer size."""
+    every = tuple(languages)
+    planned = [Condition("", "chosen", "baseline", 0, None, HeadSet(geometry, ()), 0, every)]
+    for layer, size in enumerate(geometry.counts):
+        if size:
+            heads = layer_heads(geometry, layer)
+            planned.append(Condition(str(layer), "chosen", "removed", size, None, heads, 0, every))
+    for size in sorted({count for count in geometry.counts if count}):
+        planned += [
+            Condition("", "chosen", "random", size, number, heads, 0, every)
+            for number, heads in enumerate(spread_draws(geometry, size, draws, seed))
+        ]
+    return planned
+
+
+def describe_layers(
+    planned: Sequence[Condition],
+    texts: Mapping[str, Text],
+    drawn: Mapping[str, Resampled],
+    seed: int = 0,
+) -> dict[str, Any]:
+    """For each language its text as it is and without each layer, as JSON.
+
+    A layer has `nll`, both perplexities, its `change` of NLL and, against the draws of as many
+    random heads, `random`, `against_random`, `p_documents` and `p_draws` (see
+    `headscope.verify.languages.evidence`). `draws` holds the change under each draw, by size.
+    """
+    found: dict[str, Any] = {}
+    sizes = sorted({one.k for one in planned if one.kind == "random"})
+    rows = {
+        size: [at for at, one in enumerate(planned) if (one.kind, one.k) == ("random", size)]
+        for size in sizes
+    }
+    for name, text in texts.items():
+        layers = []
+        for at, one in enumerate(planned):
+            if one.kind == "removed":
+                layers.append(
+                    {
+                        "layer": int(one.of),
+                        "heads": len(one.heads),
+                        **level(at, text, drawn[name]),
+                        "change": change(at, text, drawn[name]),
+                        **against_random(at, rows[one.k], text, drawn[name], seed),
+                    }
+                )
+        found[name] = {
+            "documents": int(text.tokens.size),
+            "tokens": int(text.tokens.sum()),
+            "baseline": level(0, text, drawn[name]),
+            "layers": layers,
+            "draws": {
+                str(size): [float(text.mean[at] - text.mean[0]) for at in places]
+                for size, places in rows.items()
+            },
+        }
+    return found
+
+
+def profile(heads: HeadSet) -> dict[str, Any]:
+    """How many of a set's heads lie in each layer, and the share, as JSON.
+
+    `even` is the share a layer would have if the set were spread as the model's heads are.
+    """
+    counts = [0] * heads.geometry.layers
+    for head in heads:
+        counts[head.layer] += 1
+    total = max(1, len(heads))
+    return {
+        "important": len(heads),
+        "layers": [
+            {
+                "layer": layer,
+                "heads": size,
+                "important": count,
+                "share": count / total,
+                "even": size / heads.geometry.total,
+            }
+            for layer, (size, count) in enumerate(zip(heads.geometry.counts, counts, strict=True))
+        ],
+    }

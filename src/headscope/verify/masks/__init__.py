@@ -1,0 +1,12 @@
+"""Learned masks put to the test: what a masked model does with a task nobody tells it.
+
+After Heads Up! (ICML 2025). `mask` reads masks, scales and shuffles them; `asking` runs a model on
+a task under a condition; `marking` and `published` turn outputs into numbers; `evidence` says what
+the numbers of all conditions show. `scaling` tries gates between 0 and 1 for the heads outside a
+mask, `families` removes the heads that a family of tasks shares.
+"""
+
+from headscope.verify.masks.asking import Asked, Asking, Condition, Record, ask, asked
+from headscope.verify.masks.mask import Mask, read_mask
+
+__all__ = ["Asked", "Asking", "Condition", "Mask", "Record", "ask", "asked", "read_mask"]

@@ -1,0 +1,162 @@
+"""Heads outside a mask at part of their strength (Heads Up!, section 5).
+
+A gate α between 0 and 1 takes the place of 0: 1 is the model as it is, 0 the mask itself. The best
+α is chosen by the loss of the instructed task on some held-out examples; what it is worth is then
+measured on others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.split import sentence_digest
+from headscope.data.tasks import Example, Task
+from headscope.errors import InputError
+from headscope.verify.masks.asking import Condition
+from headscope.verify.masks.mask import Mask, shuffled
+
+__all__ = [
+    "GRID",
+    "best_alpha",
+    "check_conditions",
+    "check_grid",
+    "chosen_again",
+    "grid_conditions",
+    "halves_of",
+]
+
+#: The values of α that are tried.
+GRID = tuple(step / 10 for step in range(11))
+RESAMPLES = 1000
+
+
+def check_grid(grid: Sequence[float]) -> tuple[float, ...]:
+    """The values in ascending order, 0 and 1 among them; InputError for others than 0 to 1."""
+    for value in grid:
+        if not 0 <= value <= 1:
+            raise InputError(f"α is {value:g}; it lies between 0 (the mask) and 1 (no mask)")
+    return tuple(sorted({0.0, 1.0, *grid}))
+
+
+def halves_of(task: Task, seed: int = 0) -> tuple[Task, Task]:
+    """Examples to choose α on, and others to measure on: two halves by a hash of the input.
+
+    Raises `InputError` if there are fewer than two.
+    """
+
+    def rank(example: Example) -> bytes:
+        text = f"scaling {seed} {sentence_digest(example.input)}"
+        return hashlib.sha256(text.encode("ascii")).digest()
+
+    if len(task.examples) < 2:
+        raise InputError(
+            f"the task {task.name!r} has one held-out example, too few to choose α on some and "
+            "measure on others; hold more out"
+        )
+    chosen = set(sorted(task.examples, key=rank)[: len(task.examples) // 2])
+    first = tuple(example for example in task.examples if example in chosen)
+    second = tuple(example for example in task.examples if example not in chosen)
+    return replace(task, examples=first), replace(task, examples=second)
+
+
+def grid_conditions(
+    mask: Mask, grid: Sequence[float], draws: int, seed: int = 0
+) -> list[Condition]:
+    """The instructed model under every α, the model as it is first; then shuffled masks likewise,
+    and the uninstructed model without and with the mask."""
+    planned = [_scaled(mask, alpha) for alpha in sorted(grid, reverse=True)]
+    for number, one in enumerate(shuffled(mask, draws, seed) if draws else ()):
+        planned += [
+            Condition(
+                "shuffled",
+                f"shuffled {number} at {alpha:g}",
+                one.scaled(alpha),
+                instructed=True,
+                draw=number,
+                of=_name(alpha),
+            )
+            for alpha in grid
+            if alpha < 1
+        ]
+    return [
+        *planned,
+        Condition("as-is", "as is"),
+        Condition("masked", "masked", mask),
+    ]
+
+
+def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> list[Condition]:
+    """Instructed: the model as it is, under the mask, under the scaled mask, and under shuffled
+    masks scaled alike."""
+    planned = [
+        Condition("instructed", "instructed", instructed=True),
+        Condition("masked", "masked and instructed", mask, instructed=True),
+        Condition("scaled", "scaled and instructed", mask.scaled(alpha), instructed=True),
+    ]
+    if alpha == 1:  # every mask at full strength is no mask
+        return planned
+    for number, one in enumerate(shuffled(mask, draws, seed) if draws else ()):
+        planned.append(
+            Condition(
+                "shuffled",
+                f"shuffled {number}",
+                one.scaled(alpha),
+                instructed=True,
+                draw=number,
+                of="scaled and instructed",
+            )
+        )
+    return planned
+
+
+def best_alpha(losses: Mapping[float, float]) -> float:
+    """The α with the lowest loss; of equal ones the largest, which changes the model least."""
+    return min(losses, key=lambda alpha: (losses[alpha], -alpha))
+
+
+def chosen_again(losses: Mapping[float, NDArray[np.float64]], seed: int = 0) -> dict[float, float]:
+    """How often each α would be chosen on other examples: shares of 1,000 bootstrap resamples.
+
+    `losses` holds the mean loss of every example, (examples,), by α.
+    """
+    alphas = sorted(losses, reverse=True)  # arg min takes the first of equal ones
+    table = np.stack([losses[alpha] for alpha in alphas])
+    count = table.shape[1]
+    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
+    chosen = (table @ weights.T).argmin(axis=0)
+    return {alpha: float((chosen == at).mean()) for at, alpha in enumerate(alphas)}
+
+
+def alpha_rows(
+    grid: Sequence[float], conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The rows of the grid by ascending α, each with the losses of its shuffled masks."""
+    by_name = {condition.name: row for condition, row in zip(conditions, rows, strict=True)}
+    return [
+        {
+            "alpha": alpha,
+            **by_name[_name(alpha)],
+            "shuffled": [
+                row["nll"]
+                for condition, row in zip(conditions, rows, strict=True)
+                if condition.of == _name(alpha)
+            ],
+        }
+        for alpha in sorted(grid)
+    ]
+
+
+def _scaled(mask: Mask, alpha: float) -> Condition:
+    if alpha == 1:
+        return Condition("instructed", _name(alpha), instructed=True)
+    return Condition("scaled", _name(alpha), mask.scaled(alpha), instructed=True)
+
+
+def _name(alpha: float) -> str:
+    return f"α {alpha:g}"

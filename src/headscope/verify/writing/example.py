@@ -1,0 +1,54 @@
+"""The logit lens of one contradiction: layer by layer, which answer is nearer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from headscope.lm.lens import lens, states, token_ranks
+from headscope.verify.writing.arms import Arm
+from headscope.verify.writing.ranks import Forms
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["example_lens"]
+
+#: Tokens shown of each layer.
+SHOWN = 5
+
+
+def example_lens(lm: LanguageModel, arms: Sequence[Arm], forms: Forms) -> list[dict[str, Any]]:
+    """What each layer would say at the last token of a prompt, for every arm that is no draw.
+
+    By arm and layer the likeliest tokens with their logits, and the best rank of the first tokens
+    of either answer (`rank_a`, `rank_b`), of those forms that follow the same tokens as the first
+    form does; None where an answer has no such form.
+    """
+    before = forms[0].before
+    known = [one for one in forms if one.before == before]
+    found = []
+    for arm in arms:
+        if arm.name.draw is not None:
+            continue
+        with lm.gated(arm.heads.scaled(arm.gate)):
+            layers = states(lm, [before]).after_layer[0]
+        top = lens(lm, layers, SHOWN)
+        ranks = token_ranks(lm, layers, [one.token for one in known]).tolist()
+        rows = []
+        for layer, (tokens, logits) in enumerate(zip(top.tokens, top.logits, strict=True)):
+            best = {
+                f"rank_{side}": min(
+                    (
+                        int(rank)
+                        for form, rank in zip(known, ranks[layer], strict=True)
+                        if form.side == side
+                    ),
+                    default=None,
+                )
+                for side in ("a", "b")
+            }
+            said = [lm.tokenizer.decode([int(token)]) for token in tokens]
+            rows.append({"layer": layer, "tokens": said, "logits": logits.tolist(), **best})
+        found.append({"kind": arm.name.kind, "layers": rows})
+    return found

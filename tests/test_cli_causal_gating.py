@@ -1,0 +1,157 @@
+"""`headscope find causal-gating`: its run folder, its test by removal, its page, bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headscope.errors import InputError
+from headscope.find import gate_fitting
+from headscope.find.causal_gating import role_scores
+from headscope.heads import Gate, Head, HeadScores
+from headscope.recipes.find_causal_gating import FindCausalGating, find_causal_gating
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.tasks import TaskChoice
+from headscope.report.write import write_report
+from lm_helpers import saved
+
+Command = Callable[..., Any]
+ROLES = ("facilitating", "interfering", "irrelevant")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tasks") / "next.json"
+    rows = [{"input": str(at), "output": str(at + 1)} for at in range(30)]
+    path.write_text(json.dumps(rows), "utf-8")
+    return path
+
+
+def asked(model: Path, task: Path, out: Path) -> tuple[object, ...]:
+    return (
+        "find", "causal-gating", "--model", model, "--task", task, "--held-out", 8,
+        "--steps", 4, "--seeds", 2, "--batch", 3, "--out", out,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(model: Path, task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from headscope.cli import main
+
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert main([str(one) for one in asked(model, task, out)]) == 0
+    return out
+
+
+def test_the_json_and_the_run_agree(command: Command, model: Path, task: Path, run: Path) -> None:
+    code, said, err = command(*asked(model, task, run), "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(said)
+    assert {"signature", "run", "seconds", "heads", "examples", "tokens"} <= set(told)
+    assert told["examples"] == 22 and told["task"] == "next"
+    scores = HeadScores.from_pretrained(run / "scores")
+    keep, remove = (
+        np.array([Gate.from_pretrained(run / "seeds" / seed / name).values for seed in "01"])
+        for name in ("keep", "remove")
+    )
+    roles = role_scores(keep, remove)
+    mask = scores.geometry.mask()
+    for role in ROLES:
+        np.testing.assert_allclose(scores.extra[role], roles[role].mean(axis=0))
+        counted = told["roles"][role]
+        assert counted["mean"] == int((roles[role].mean(axis=0)[mask] >= 0.5).sum())
+        assert (
+            counted["always"] <= counted["mean"] + counted["any"] and counted["any"] <= mask.sum()
+        )
+    np.testing.assert_array_equal(scores.values, scores.extra["facilitating"])
+    for one in told["heads"]:
+        at = one["layer"], one["head"]
+        values = roles["facilitating"][:, at[0], at[1]]
+        assert one["score"] == pytest.approx(values.mean())
+        assert (one["low"], one["high"]) == pytest.approx((values.min(), values.max()))
+        assert one["irrelevant"] == pytest.approx(scores.extra["irrelevant"][at])
+    assert [one["seed"] for one in told["fits"]] == [0, 1]
+    assert all(len(one["nll"][push]) == 4 for one in told["fits"] for push in one["nll"])
+
+
+def test_heads_of_a_role_are_removed_beside_random_ones(run: Path) -> None:
+    check = json.loads((run / "result.json").read_text("utf-8"))["check"]
+    scores = HeadScores.from_pretrained(run / "scores")
+    assert check["examples"] == 8
+    base = check["conditions"]["untouched"]
+    assert base["change"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    for role in ROLES:
+        heads = [Head.parse(one) for one in check["removed"][role]]
+        best = [scores.extra[role][one.layer, one.head] for one in heads]
+        assert all(value >= 0.5 for value in best) and best == sorted(best, reverse=True)
+        assert (f"without {role}" in check["conditions"]) == bool(best)
+        if best:
+            assert len(check["conditions"][f"random beside {role}"]["each"]) == 10
+    for one in check["conditions"].values():
+        assert one["change"]["value"] == pytest.approx(one["nll"] - base["nll"], abs=1e-9)
+        assert one["change"]["low"] <= one["change"]["value"] <= one["change"]["high"]
+        assert one["nll"] == pytest.approx(np.mean(one["each"]))
+    assert {f"gates {name}" for name in ("free", "keep", "remove")} <= set(check["conditions"])
+
+
+def test_the_table_and_the_page(command: Command, model: Path, task: Path, run: Path) -> None:
+    code, said, _ = command(*asked(model, task, run))
+    assert code == 0 and "facilitating: " in said and "8 held-out examples" in said
+    text = write_report(run).read_text("utf-8")
+    for words in ("Causal head gating", "How stable the roles are", "put to the test"):
+        assert words in text
+    (run / "scores" / "scores.safetensors").rename(run / "scores" / "gone")
+    try:
+        with pytest.raises(InputError, match="cannot be read"):
+            write_report(run)
+    finally:
+        (run / "scores" / "gone").rename(run / "scores" / "scores.safetensors")
+
+
+def test_a_loss_that_is_no_number_stops_and_the_run_goes_on(
+    model: Path, task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = FindCausalGating(
+        ModelChoice(str(model)),
+        TaskChoice((str(task),), held_out=8),
+        changes={"steps": 2, "pushed_steps": 2, "seeds": 1, "batch_size": 2},
+    )
+    original, calls = gate_fitting.row_losses, []
+
+    def spoilt(*given: Any) -> Any:
+        calls.append(1)
+        found = original(*given)
+        return found * float("nan") if len(calls) == 4 else found
+
+    monkeypatch.setattr(gate_fitting, "row_losses", spoilt)
+    with pytest.raises(InputError, match=r"next.json, example .* the loss of its answer is nan"):
+        find_causal_gating(config, tmp_path / "run")
+    done = find_causal_gating(config, tmp_path / "run")
+    assert len(calls) == 4 + 4  # the first fit was kept
+    whole = find_causal_gating(config, tmp_path / "whole")
+    assert done["heads"] == whole["heads"] and done["check"] == whole["check"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--task", "nothing.json"), "nothing.json"),
+        (("--weight", "-1"), "weight is -1"),
+        (("--held-out", "30"), "hold fewer out"),
+    ],
+)
+def test_bad_input_is_one_line(
+    command: Command, model: Path, task: Path, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    code, out, err = command(*asked(model, task, tmp_path / "run"), *options)
+    assert (code, out) == (2, "") and said in err and err.count("\n") == 1

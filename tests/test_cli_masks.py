@@ -1,0 +1,287 @@
+"""`verify mask`, `verify scaling` and `verify families` as commands, on the bundled model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headscope
+import lm_helpers
+import mask_helpers
+import mask_test_script
+from headscope.errors import InputError
+from headscope.heads import Geometry
+from headscope.recipes.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
+from headscope.recipes.verify_mask import VerifyMask, masks_by_task, verify_mask
+from headscope.recipes.verify_scaling import VerifyScaling, verify_scaling
+from headscope.report.pages import mask_families, mask_scaling, mask_test
+from headscope.report.write import write_report
+from headscope.verify.masks import Asking
+
+
+@pytest.fixture(scope="module")
+def geometry() -> Geometry:
+    return headscope.load("pocket").geometry
+
+
+def make(path: Path, geometry: Geometry, seed: int, task: str, **more: Any) -> Path:
+    """A run of `find mask` that keeps about half of the heads."""
+    weights = np.random.default_rng(seed).normal(0.3, 1, geometry.shape)
+    return mask_helpers.write_mask_run(path, geometry, weights, task, **more)
+
+
+@pytest.fixture(scope="module")
+def masks(tmp_path_factory: pytest.TempPathFactory, geometry: Geometry) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("masks")
+    trained = found_on(read_tasks(TaskChoice(("plural-en",)), "pocket"))
+    return {
+        "plural-en": make(folder / "plural", geometry, 0, "plural-en", found_on=trained),
+        "past-en": make(folder / "past", geometry, 1, "past-en", found_on={"past-en": {}}),
+        "both": make(folder / "both", geometry, 2, "hybrid", found_on={"a": {}, "past-en": {}}),
+    }
+
+
+def asked(command: Callable[..., Any], *arguments: object) -> dict[str, Any]:
+    said = command(*arguments, "--json")
+    assert said.code == 0, said.err
+    return dict(json.loads(said.out))
+
+
+@pytest.fixture(scope="module")
+def tested(masks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    config = VerifyMask(
+        (str(masks["plural-en"]),),
+        TaskChoice(("plural-en", "past-en"), shots=2, held_out=4),
+        foreign=(str(masks["past-en"]),),
+        hybrid=str(masks["both"]),
+        draws=1,
+    )
+    return verify_mask(config, tmp_path_factory.mktemp("tested") / "run")
+
+
+def test_all_conditions_stand_beside_each_other_and_have_a_page(tested: dict[str, Any]) -> None:
+    one = tested["tasks"]["plural-en"]
+    names = [row["name"] for row in one["conditions"]]
+    assert names[:5] == ["as is", "instructed", "masked", "hybrid", "foreign 1"]
+    assert [row["kind"] for row in one["conditions"][5:]] == [
+        "shuffled",
+        "shuffled-layer-matched",
+    ]
+    assert one["leakage"] == {"known": True, "overlap": 0, "of": 4}
+    assert one["unseen"] is False
+    assert tested["tasks"]["past-en"]["unseen"] is True
+    rows = {row["name"]: row for row in tested["tasks"]["past-en"]["conditions"]}
+    assert rows["hybrid"]["unseen"] is False
+    assert tested["conditions"][0]["nll"] == pytest.approx(
+        np.mean([task["conditions"][0]["nll"] for task in tested["tasks"].values()])
+    )
+    folder = Path(tested["run"])
+    samples = [json.loads(line) for line in (folder / "samples/plural-en.jsonl").open()]
+    for row in one["conditions"]:
+        own = [sample for sample in samples if sample["condition"] == row["name"]]
+        assert len(own) == 4
+        assert row["nll"] == pytest.approx(np.mean([s["nll"] / s["tokens"] for s in own]))
+        assert row["accuracy"] == np.mean([s["reference"] in s["output"] for s in own])
+    page = write_report(folder).read_text("utf-8")
+    for words in ("Instructed", "Shuffled within each layer", "past-en", "Slanted numbers"):
+        assert words in page
+    assert mask_test.page(folder).title.startswith("pocket")
+
+
+def test_the_command_tells_what_it_found(
+    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
+) -> None:
+    arguments = ("verify", "mask", "--mask", masks["past-en"], "--task", "past-en",
+                 "--held-out", 2, "--draws", 1, "--out", tmp_path / "run")  # fmt: skip
+    said = command(*arguments)
+    assert said.code == 0, said.err
+    for words in ("past-en: 2 held-out examples", "instructed", "shuffled-layer-matched (1)", "%"):
+        assert words in said.out
+    found = asked(command, *arguments)
+    assert set(found) >= {"signature", "run", "seconds", "tasks", "conditions"}
+
+
+def test_scaling_a_mask_chooses_and_measures(
+    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    found = asked(
+        command, "verify", "scaling", "--mask", masks["plural-en"], "--pair", "en-de",
+        "--held-out", 4, "--alpha", 0.5, "--draws", 1, "--max-new-tokens", 8, "--out", out,
+    )  # fmt: skip
+    one = found["tasks"]["en-de"]
+    assert [row["alpha"] for row in one["alphas"]] == [0, 0.5, 1]
+    losses = {row["alpha"]: row["nll"] for row in one["alphas"]}
+    assert losses[one["best"]] == min(losses.values())
+    assert (one["chosen_on"], one["examples"]) == (2, 2)
+    assert sum(row["share"] for row in one["chosen_again"]) == pytest.approx(1)
+    first, second = ([json.loads(line)["input"] for line in (out / part / "en-de.jsonl").open()]
+                     for part in ("grid", "samples"))  # fmt: skip
+    assert not set(first) & set(second)
+    assert one["conditions"][2]["against_masked_and_instructed"]["bleu"]["low"] is not None
+    assert mask_scaling.page(out)
+    assert "BLEU as published" in write_report(out).read_text("utf-8")
+
+
+def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path) -> None:
+    file = tmp_path / "others.tsv"
+    file.write_text("source\ttarget\nThe king sees.\tDer König sieht.\n", "utf-8")
+    config = VerifyScaling(
+        (str(masks["plural-en"]),),
+        TaskChoice(pair=("en-de",), held_out=2),
+        check_data=str(file),
+        grid=(0.0, 1.0),
+        draws=0,
+        asking=Asking(2, paragraphs=True),
+    )
+    one = verify_scaling(config, tmp_path / "run")["tasks"]["en-de"]
+    assert (one["chosen_on"], one["examples"]) == (2, 1)
+    assert "Der König sieht." in (tmp_path / "run/samples/en-de.jsonl").read_text("utf-8")
+    words = dataclasses.replace(config, tasks=TaskChoice(("plural-en",), held_out=2))
+    with pytest.raises(InputError, match="is for one translation direction"):
+        verify_scaling(words, tmp_path / "other")
+
+
+def test_families_of_masks_are_removed_beside_random_heads(
+    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    found = asked(
+        command, "verify", "families", "--mask", masks["plural-en"], "--mask", masks["past-en"],
+        "--mask", f"third={masks['both']}", "--family", "two=plural-en,third",
+        "--task", "past-en", "--held-out", 3, "--draws", 2, "--out", out,
+    )  # fmt: skip
+    assert [one["name"] for one in found["families"]] == ["all", "two", "unused"]
+    sizes = {one["name"]: one["removed"] for one in found["families"]}
+    assert sizes["all"] < sizes["two"]
+    rows = found["tasks"]["past-en"]["conditions"]
+    assert len(rows) == 1 + 3 * (1 + 4)
+    assert {row["of"] for row in rows if row["kind"] == "random"} == {"all", "two", "unused"}
+    assert mask_families.page(out)
+    assert "in no mask" in write_report(out).read_text("utf-8")
+
+
+def test_a_mask_is_not_tested_on_what_it_was_trained_on(
+    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
+) -> None:
+    sides = read_tasks(TaskChoice(("plural-en",)), "pocket")["plural-en"]
+    assert sides.train is not None
+    items = [{"input": one.input, "output": one.output} for one in sides.train.examples[:3]]
+    file = tmp_path / "plural-en.json"
+    file.write_text(json.dumps(items), "utf-8")
+    arguments = ("verify", "mask", "--mask", masks["plural-en"], "--task", file,
+                 "--instruction", "Say: {input}", "--out", tmp_path / "run")  # fmt: skip
+    said = command(*arguments)
+    assert (said.code, said.out) == (2, "")
+    assert "3 of 3 test examples are among those these heads were found on" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--task", "plurals-en"], "did you mean plural-en?"),
+        (["--task", "plural-en", "--mask", "x=MASK"], "is for a task 'x' that is not tested"),
+        ([], "no task given"),
+        (["--task", "plural-en", "--instruction", "no place"], "put it once"),
+        (["--task", "no/file.json"], "there is no task file no/file.json"),
+    ],
+)
+def test_slips_are_told_in_a_sentence(
+    command: Callable[..., Any], masks: dict[str, Path], arguments: list[str], said: str
+) -> None:
+    place = str(masks["plural-en"])
+    given = [one.replace("MASK", place) for one in arguments]
+    done = command("verify", "mask", "--mask", place, *given)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_mask_of_another_model_is_refused(
+    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
+) -> None:
+    model = lm_helpers.saved(tmp_path / "model")
+    done = command("verify", "mask", "--mask", masks["plural-en"], "--model", model,
+                   "--task", write_task(tmp_path), "--out", tmp_path / "run")  # fmt: skip
+    assert done.code == 2
+    assert "the mask" in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def write_task(folder: Path) -> Path:
+    file = folder / "t.json"
+    file.write_text('[{"input": "a", "output": "b"}, {"input": "c", "output": "d"}]', "utf-8")
+    return file
+
+
+def test_killed_at_any_point_it_goes_on_and_ends_the_same(
+    masks: dict[str, Path], tmp_path: Path
+) -> None:
+    mask = str(masks["plural-en"])
+    run = [sys.executable, "tests/mask_test_script.py", mask, str(tmp_path / "run")]
+    killed = subprocess.run([*run, "5"], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    kept = (tmp_path / "run/parts/nll.jsonl").read_text("utf-8")
+    assert len(kept.splitlines()) == 3
+    again = verify_mask(mask_test_script.config(mask), tmp_path / "run")
+    assert (tmp_path / "run/parts/nll.jsonl").read_text("utf-8").startswith(kept)
+    whole = verify_mask(mask_test_script.config(mask), tmp_path / "whole")
+    assert again["tasks"] == whole["tasks"]
+    once_more = verify_mask(mask_test_script.config(mask), tmp_path / "run")
+    assert once_more["seconds"] == again["seconds"]
+
+
+def test_a_damaged_run_is_named(tested: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(tested["run"], folder)
+    (folder / "samples/plural-en.jsonl").write_text('{"id": 1}\n', "utf-8")
+    with pytest.raises(InputError, match=r"plural-en.jsonl, line 1"):
+        mask_test.page(folder)
+    (folder / "result.json").write_text("{}", "utf-8")
+    for name in (mask_test, mask_scaling, mask_families):
+        with pytest.raises(InputError, match=r"result.json"):
+            name.page(folder)
+
+
+def test_tasks_are_found_by_name_in_a_folder_and_in_the_world(tmp_path: Path) -> None:
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    items = [{"input": f"w{n}", "output": f"v{n}"} for n in range(9)]
+    (folder / "antonym.json").write_text(json.dumps(items), "utf-8")
+    choice = TaskChoice(("antonym", "past-tr"), data=(str(folder),), held_out=4)
+    found = read_tasks(choice, "pocket")
+    sides = found["antonym"]
+    assert sides.train is not None
+    assert (len(sides.train.examples), len(sides.test.examples)) == (5, 4)
+    assert sides.test.instruction is not None
+    assert sides.test.bare == "{input}\nAnswer:"
+    world = found["past-tr"]
+    assert world.train is not None
+    assert not {e.input for e in world.train.examples} & {e.input for e in world.test.examples}
+    assert len(training_task(TaskChoice(shots=2), found).examples) == 10
+    alone = TaskChoice(("antonym",), data=(str(folder),), held_out=9)
+    with pytest.raises(InputError, match="leaves none to train on"):
+        training_task(alone, read_tasks(alone, "pocket"))
+    everywhere = read_tasks(TaskChoice(("capital",)), "pocket")["capital"]
+    assert everywhere.train is not None
+    trained = {example.input for example in everywhere.train.examples}
+    assert not trained & {example.input for example in everywhere.test.examples}
+
+
+def test_each_task_has_its_mask() -> None:
+    sides: dict[str, Any] = dict.fromkeys(("a", "b"), TaskSides)
+    assert masks_by_task(["x"], sides) == {"a": Path("x"), "b": Path("x")}
+    assert masks_by_task(["a=x", "b=y"], sides) == {"a": Path("x"), "b": Path("y")}
+    with pytest.raises(InputError, match="task b has no mask"):
+        masks_by_task(["a=x"], sides)

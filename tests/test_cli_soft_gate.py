@@ -1,0 +1,203 @@
+"""`headscope find soft-gate`: its run folder, its page, going on when killed, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import soft_gate_resume_script as script
+from headscope.errors import InputError
+from headscope.find import gate_fitting
+from headscope.heads import Gate, HeadScores, HeadSet
+from headscope.recipes.find_soft_gate import find_soft_gate
+from headscope.report.write import write_report
+from lm_helpers import saved
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "questions.jsonl"
+    rows = [
+        {"context": f"The {at} is at {at + 7}.", "question": "Where?", "answers": [str(at + 7)]}
+        for at in range(18)
+    ]
+    rows.append({"context": "It is.", "question": "Where?", "answers": []})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def asked(model: Path, data: Path, out: Path) -> tuple[object, ...]:
+    return (
+        "find", "soft-gate", "--model", model, "--data", data, "--heads", "1.2,0.1",
+        "--train", 8, "--stop", 3, "--test", 6, "--seeds", 2, "--learning-rate", 0.1,
+        "--epochs", 1, "--max-new-tokens", 2, "--out", out,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from headscope.cli import main
+
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert main([str(one) for one in asked(model, data, out)]) == 0
+    return out
+
+
+def test_the_json_has_the_agreed_names(
+    command: Command, model: Path, data: Path, run: Path
+) -> None:
+    code, said, err = command(*asked(model, data, run), "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(said)
+    assert {"signature", "run", "seconds", "heads", "examples", "tokens"} <= set(told)
+    assert len(told["heads"]) == told["model"]["geometry"]["layers"] * 4
+    assert told["selected"] == 2 == sum(one["selected"] for one in told["heads"])
+    order = [(-one["score"], one["layer"], one["head"]) for one in told["heads"]]
+    assert order == sorted(order)
+    for one in told["heads"]:
+        assert one["low"] <= one["score"] <= one["high"]
+        assert one["selected"] or (one["score"] == 0 and one["gate"] == 1)
+    kinds = {"untouched", "trained", "random", "random-layer-matched", "removed", "random-removed"}
+    assert set(told["accuracy"]) == kinds
+    for kind, one in told["accuracy"].items():
+        seeds = 1 if kind in ("untouched", "removed") else 2
+        for measure in ("accuracy", "normalized", "nll"):
+            assert len(one[measure]["by_seed"]) == seeds
+            assert one[measure]["mean"] == pytest.approx(np.mean(one[measure]["by_seed"]))
+            assert one[measure]["low"] <= one[measure]["mean"] + 1e-9
+    pairs = {(one["condition"], one["minus"]) for one in told["differences"]}
+    assert {("trained", "untouched"), ("trained", "random"), ("random", "untouched")} <= pairs
+    for one in told["differences"]:
+        for measure in ("accuracy", "nll"):
+            means = [
+                told["accuracy"][one[side]][measure]["mean"] for side in ("condition", "minus")
+            ]
+            assert one[measure]["value"] == pytest.approx(means[0] - means[1])
+    assert [one["seed"] for one in told["seeds"]] == [0, 1] and told["gate_seed"] in (0, 1)
+    for one in told["seeds"]:
+        named = {
+            kind: {(h["layer"], h["head"]) for h in one[kind]["heads"]} for kind in kinds & set(one)
+        }
+        assert named["trained"] == {(1, 2), (0, 1)}
+        assert len(named["random"]) == 2 and not named["random"] & named["trained"]
+        assert {layer for layer, _ in named["random-layer-matched"]} == {0, 1}
+    assert told["pairs"] == {
+        "train": 8, "stop": 3, "test": 6, "unanswerable": 1, "shared_contexts": 0, "cut": 0,
+    }  # fmt: skip
+
+
+def test_the_run_holds_gates_heads_scores_and_answers(run: Path) -> None:
+    told = json.loads((run / "result.json").read_text("utf-8"))
+    gates = [Gate.from_pretrained(run / "seeds" / str(seed) / "gate") for seed in (0, 1)]
+    assert Gate.from_pretrained(run / "gate") == gates[told["gate_seed"]]
+    heads = HeadSet.from_pretrained(run / "heads")
+    assert str(heads) == "1.2,0.1" and all(set(one.changed_heads()) <= set(heads) for one in gates)
+    scores = HeadScores.from_pretrained(run / "scores")
+    stacked = np.abs(np.array([one.values for one in gates], dtype=np.float64) - 1)
+    np.testing.assert_allclose(scores.values, stacked.mean(axis=0))
+    kept = load_file(run / "statistics.safetensors")
+    assert kept["accuracy.trained"].shape == kept["nll.random"].shape == (2, 6)
+    means = told["accuracy"]["trained"]["accuracy"]["by_seed"]
+    np.testing.assert_allclose(kept["accuracy.trained"].mean(axis=1), means)
+    rows = [json.loads(line) for line in (run / "outputs" / "trained-1.jsonl").open()]
+    assert [row["right"] for row in rows] == (kept["accuracy.trained"][1] == 1).tolist()
+    assert all(row["right"] == (row["answers"][0] in row["text"]) for row in rows)
+
+
+def test_the_table_and_the_page(command: Command, model: Path, data: Path, run: Path) -> None:
+    code, said, _ = command(*asked(model, data, run))
+    assert code == 0 and "gates trained - random heads:" in said
+    assert "1 without an answer left out" in said
+    text = write_report(run).read_text("utf-8")
+    for words in ("Questions answered", "Gates of random heads trained", "held out for stopping"):
+        assert words in text
+    assert "1 question without an answer left out" in text
+
+
+def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_path: Path) -> None:
+    reports = 9  # in the second of the first seed's three trainings
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    arguments = [sys.executable, script.__file__, model, data, killed, reports]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        list(map(str, arguments)), env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert list((killed / "parts").rglob("*.safetensors")) and not (killed / "DONE.json").exists()
+    config = script.config(str(model), str(data))
+    titles: dict[Path, list[str]] = {killed: [], whole: []}
+    results = {
+        out: find_soft_gate(config, out, lambda title, *_, out=out: titles[out].append(title))
+        for out in titles
+    }
+    assert len(titles[killed]) <= len(titles[whole]) - reports + 1
+    for result in results.values():
+        result.pop("run"), result.pop("seconds")
+    assert results[killed] == results[whole]
+
+
+def test_a_loss_that_is_no_number_stops_and_what_is_done_is_kept(
+    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = script.config(str(model), str(data))
+    original, calls = gate_fitting.row_losses, []
+
+    def spoilt(*given: Any) -> Any:
+        calls.append(1)
+        found = original(*given)
+        return found * float("nan") if len(calls) == 5 else found
+
+    monkeypatch.setattr(gate_fitting, "row_losses", spoilt)
+    out = tmp_path / "run"
+    with pytest.raises(InputError, match=r"questions.jsonl, line \d+: the loss .* is nan"):
+        find_soft_gate(config, out)
+    assert (out / "parts" / "training" / "trained-0.safetensors").exists()
+    result = find_soft_gate(config, out)
+    monkeypatch.setattr(gate_fitting, "row_losses", original)
+    whole = find_soft_gate(config, tmp_path / "whole")
+    assert result["accuracy"] == whole["accuracy"] and result["seeds"] == whole["seeds"]
+
+
+def test_heads_found_on_the_tested_contexts_are_refused(
+    command: Command, model: Path, data: Path, run: Path, tmp_path: Path
+) -> None:
+    # With another seed what was learned from there is tested on here.
+    again = [run if one == "1.2,0.1" else one for one in asked(model, data, tmp_path / "again")]
+    code, _, err = command(*again, "--seed", 1)
+    assert code == 2 and "are on a context that these heads were found on" in err
+    code, said, _ = command(*again, "--seed", 1, "--allow-overlap", "--json")
+    assert code == 0 and json.loads(said)["leakage"]["overlap"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--data", "none.json"), "none.json does not exist"),
+        (("--heads", "9.9"), "9.9"),
+        (("--template", "{context}"), "lacks {question}"),
+        (("--learning-rate", "0"), "the learning rate is 0.0"),
+        (("--k", "0.5"), "only 2"),
+    ],
+)
+def test_bad_input_is_one_line(
+    command: Command, model: Path, data: Path, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    code, out, err = command(*asked(model, data, tmp_path / "run"), *options)
+    assert (code, out) == (2, "") and said in err and err.count("\n") == 1

@@ -1,0 +1,234 @@
+"""Learned masks beside each other: similarity, key groups, maps; the command and its page."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.compare.masks import against, dropped_groups, kept_in_groups, read_masks
+from headscope.errors import InputError
+from headscope.heads import Geometry, Head, HeadSet
+from headscope.lm.architectures import ARCHITECTURES
+from headscope.lm.groups import key_value_heads
+from headscope.recipes.compare_masks import CompareMasks, compare_masks
+from headscope.report import write_report
+from lm_helpers import wrapped
+from mask_helpers import all_but, random_weights, write_mask_run
+
+SMALL = Geometry.uniform(4, 4)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_key_heads_are_those_of_the_configuration(name: str) -> None:
+    lm = wrapped(name)
+    config = lm.model.config
+    wanted = getattr(config, "num_kv_heads", None) or getattr(config, "num_key_value_heads", None)
+    groups = key_value_heads(lm)
+    for layer, heads in enumerate(lm.geometry.counts):
+        assert groups[layer] == (0 if not heads else wanted or heads)
+
+
+def test_one_key_head_for_all_queries() -> None:
+    options = {"num_kv_heads": None, "multi_query": True, "new_decoder_architecture": False}
+    assert key_value_heads(wrapped("falcon", overrides=options)) == (1, 1)
+
+
+@st.composite
+def masks(draw: st.DrawFn) -> tuple[HeadSet, tuple[int, ...]]:
+    """A mask over a tiny model whose layers may have different heads and groups."""
+    shapes = draw(
+        st.lists(
+            st.sampled_from([(2, 1), (4, 2), (3, 3), (4, 1), (0, 0), (2, 2)]),
+            min_size=1,
+            max_size=3,
+        ).filter(lambda rows: any(heads for heads, _ in rows))
+    )
+    geometry = Geometry(tuple(heads for heads, _ in shapes))
+    heads = list(geometry.heads())
+    kept = draw(st.lists(st.sampled_from(heads), unique=True))
+    return HeadSet(geometry, tuple(kept)), tuple(groups for _, groups in shapes)
+
+
+def naive_dropped(kept: set[Head], geometry: Geometry, groups: tuple[int, ...]) -> int:
+    found = 0
+    for layer, (heads, several) in enumerate(zip(geometry.counts, groups, strict=True)):
+        for group in range(several):
+            size = heads // several
+            members = {Head(layer, group * size + n) for n in range(size)}
+            found += not (members & kept)
+    return found
+
+
+@given(masks())
+def test_chance_of_dropped_groups_is_that_of_all_masks(
+    case: tuple[HeadSet, tuple[int, ...]],
+) -> None:
+    mask, groups = case
+    geometry = mask.geometry
+    found = dropped_groups(mask, groups)
+    own = naive_dropped(set(mask), geometry, groups)
+    assert found.dropped == own
+    assert found.groups == sum(groups)
+    heads = list(geometry.heads())
+    every = [naive_dropped(set(some), geometry, groups) for some in combinations(heads, len(mask))]
+    assert found.expected == pytest.approx(sum(every) / len(every))
+    assert found.p_value == pytest.approx(sum(n >= own for n in every) / len(every))
+    wanted = [sum(head.layer == layer for head in mask) for layer in range(geometry.layers)]
+    alike = [
+        naive_dropped(set(some), geometry, groups)
+        for some in combinations(heads, len(mask))
+        if [sum(head.layer == layer for head in some) for layer in range(geometry.layers)] == wanted
+    ]
+    assert found.expected_by_layer == pytest.approx(sum(alike) / len(alike))
+
+
+def test_kept_heads_are_counted_in_their_groups() -> None:
+    mask = HeadSet.parse("0.0,0.1,1.3,3.2,3.3", SMALL)
+    assert kept_in_groups(mask, (2, 2, 4, 1)) == [[2, 0], [0, 1], [0, 0, 0, 0], [2]]
+    found = dropped_groups(mask, (2, 2, 4, 1))
+    assert (found.groups, found.dropped, found.kept) == (9, 6, 1)
+
+
+@pytest.mark.parametrize("groups", [(2, 2, 2), (3, 3, 3, 3), (2, 2, 2, 0), (2, 2, 2, 2, 2)])
+def test_groups_of_another_model_are_refused(groups: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="do not belong"):
+        dropped_groups(HeadSet.parse("0.0", SMALL), groups)
+
+
+def test_a_large_model_is_counted_exactly_and_soon() -> None:
+    geometry = Geometry.uniform(32, 32)
+    kept = tuple(head for head in geometry.heads() if head.layer > 3)
+    found = dropped_groups(HeadSet(geometry, kept), (8,) * 32)
+    assert found.dropped == 32
+    assert 0.03 < found.expected < 0.07  # 256 groups of four, about an eighth to the fourth
+    assert 0 < found.p_value < 1e-50
+
+
+def test_masks_are_read_as_they_were_left(tmp_path: Path) -> None:
+    weights = all_but(SMALL, [Head(1, 1), Head(0, 2)])
+    write_mask_run(tmp_path / "a", SMALL, weights, "en-de", key_heads=[2] * 4)
+    write_mask_run(tmp_path / "b", SMALL, weights, "de-en", start="negative")
+    one, other = read_masks([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert (one.name, one.task, one.start, one.key_heads) == (
+        "en-de",
+        "en-de",
+        "positive",
+        (2,) * 4,
+    )
+    assert (other.name, other.start, other.key_heads) == ("de-en", "negative", None)
+    assert set(one.heads.complement()) == {Head(1, 1), Head(0, 2)}
+    assert one.open[1, 1] == pytest.approx(1 / (1 + math.exp(100)))
+    assert ((one.open >= 0.5) == one.heads.mask()).all()
+
+
+def test_what_is_no_mask_is_refused(tmp_path: Path) -> None:
+    mask = write_mask_run(tmp_path / "a", SMALL, random_weights(SMALL))
+    HeadSet.parse("0.0", SMALL).save_pretrained(tmp_path / "set")
+    with pytest.raises(InputError, match="no learned mask"):
+        read_masks([str(mask), str(tmp_path / "set")])
+    (mask / "DONE.json").unlink()
+    with pytest.raises(InputError, match="not finished"):
+        read_masks([str(mask)])
+
+
+def runs(folder: Path, tasks: list[str], base: bool = False) -> list[str]:
+    shared = random_weights(SMALL, 99, 1.0)
+    places = []
+    for number, task in enumerate(tasks):
+        name = f"base-{task}" if base else task
+        own = random_weights(SMALL, number + 50 * base, 1.0)
+        write_mask_run(folder / name, SMALL, shared + 0.5 * own, task, key_heads=[2] * 4)
+        places.append(str(folder / name))
+    return places
+
+
+def test_a_base_is_the_reference_of_its_task(tmp_path: Path) -> None:
+    own = read_masks(runs(tmp_path, ["en-de", "de-en"]))
+    base = read_masks(runs(tmp_path, ["de-en", "en-de"], base=True))
+    rows = against(own, base)
+    for mask, reference, pair in rows:
+        assert mask.task == reference.task
+        both = len(mask.heads & reference.heads)
+        size_a, size_b = len(mask.heads), len(reference.heads)
+        assert pair.recall == both / size_b
+        assert pair.jaccard == pytest.approx(both / (size_a + size_b - both))
+        e = size_a * size_b / 16  # equation 4 of the paper
+        assert pair.expected == pytest.approx(e / (size_a + size_b - e))
+    assert [reference.name for _, reference, _ in against(own, base[:1])] == ["de-en"] * 2
+    with pytest.raises(InputError, match="no --base runs"):
+        against(own, [base[0], base[0]])
+
+
+def test_the_comparison_holds_what_it_says(tmp_path: Path) -> None:
+    own = runs(tmp_path, ["en-de", "de-en", "en-tr"])
+    base = runs(tmp_path, ["en-de", "de-en", "en-tr"], base=True)
+    result = compare_masks(CompareMasks(tuple(own), tuple(base)), tmp_path / "out")
+    assert [mask["name"] for mask in result["masks"]] == [
+        "en-de", "de-en", "en-tr", "en-de (base)", "de-en (base)", "en-tr (base)",
+    ]  # fmt: skip
+    assert len(result["pairs"]) == 3
+    assert len(result["base"]["pairs"]) == 3
+    first = result["masks"][0]
+    assert sum(row["kept"] for row in first["layers"]) == first["selected"]
+    assert np.array(result["maps"]["en-de"]).shape == (4, 4)
+    kept = sum(row["masks"] for row in result["kept_by"])
+    assert kept == sum(mask["selected"] for mask in result["masks"][:3])
+    assert first["groups"]["groups"] == 8
+    assert compare_masks(CompareMasks(tuple(own), tuple(base)), tmp_path / "out") == result
+    html = write_report(tmp_path / "out").read_text()
+    assert "Groups of heads that share keys" in html
+    assert "base model" in html
+
+
+def test_masks_of_two_models_do_not_mix(tmp_path: Path) -> None:
+    one = write_mask_run(tmp_path / "a", SMALL, random_weights(SMALL))
+    large = Geometry.uniform(4, 8)
+    other = write_mask_run(tmp_path / "b", large, random_weights(large))
+    with pytest.raises(InputError, match="one geometry"):
+        compare_masks(CompareMasks((str(one), str(other))))
+    with pytest.raises(InputError, match="only one mask"):
+        compare_masks(CompareMasks((str(one),)))
+
+
+def test_as_a_command(tmp_path: Path, command: Callable[..., Any]) -> None:
+    own = runs(tmp_path, ["en-de", "plural-de"])
+    out = tmp_path / "out"
+    code, said, err = command("compare", "masks", *own, "--out", out, "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(said)
+    assert result["run"] == str(out)
+    assert result["key_value_heads"] == [2] * 4
+    code, said, _ = command("compare", "masks", *own, "--out", out)
+    assert code == 0
+    assert "plural-de" in said and "expected" in said
+    code, said, err = command("compare", "masks", own[0], "nowhere")
+    assert (code, said) == (2, "")
+    assert "nowhere" in err
+
+
+def test_without_groups_the_page_says_how_to_learn_them(
+    tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    places = []
+    for seed in (1, 2):
+        place = tmp_path / f"run{seed}"
+        write_mask_run(place, SMALL, random_weights(SMALL, seed), f"<b>task{seed}</b>")
+        places.append(place)
+    code, said, _ = command("compare", "masks", *places, "--out", tmp_path / "out")
+    assert code == 0
+    assert "add --model" in said
+    html = write_report(tmp_path / "out").read_text()
+    assert "--model" in html
+    assert "<b>task1</b>" not in html
+    code, _, err = command("compare", "masks", *places, "--model", "pocket")
+    assert code == 2
+    assert "the model that they were learned for" in err

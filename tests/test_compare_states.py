@@ -1,0 +1,264 @@
+"""Hidden states as is, instructed, masked and both: values, evidence, the command and its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import headscope
+from headscope.compare.state_evidence import describe
+from headscope.compare.states import CONDITIONS, CONTROLS, PAIRS, Sample, observe
+from headscope.errors import InputError
+from headscope.heads import Geometry, Head, HeadSet
+from headscope.lm.batching import collate
+from headscope.lm.inputs import forward_inputs
+from headscope.lm.lens import lens
+from headscope.lm.model import LanguageModel
+from headscope.recipes import compare_states as recipe
+from headscope.recipes.compare_states import CompareStates, compare_states
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.masked_tasks import read_masked_task
+from headscope.recipes.tasks import TaskChoice
+from headscope.report import write_report
+from headscope.verify.masks.mask import Mask, shuffled
+from lm_helpers import folded, wrapped
+from mask_helpers import all_but, write_mask_run
+
+
+@pytest.fixture(scope="module")
+def pocket() -> LanguageModel:
+    return headscope.load("pocket")
+
+
+@pytest.fixture
+def loaded(pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run takes the model that is loaded already."""
+    monkeypatch.setattr(ModelChoice, "load", lambda self: pocket)
+
+
+SAMPLES = [
+    Sample((5, 9, 20), (40, 41, 5, 9, 20, 33), 7),
+    Sample((8, 40, 41, 60), (40, 41, 8, 40, 41, 60, 33), 9),
+]
+
+
+def naive_states(model: Any, row: tuple[int, ...]) -> torch.Tensor:
+    """What the model itself says its hidden states are at the last token: (L + 1, D)."""
+    with torch.no_grad():
+        inputs = forward_inputs(model, collate([row], 0))
+        found = model(**inputs, output_hidden_states=True).hidden_states
+    return torch.stack([state[0, -1] for state in found])
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "gemma2"])
+def test_cosines_are_those_of_the_models_own_hidden_states(name: str) -> None:
+    lm = wrapped(name, layers=3)
+    kept = HeadSet.parse("0.0,0.3,1.1,1.2,2.0,2.3", lm.geometry)
+    mask = Mask("own", kept.complement().removed())
+    drawn = shuffled(mask, 2)
+    found = observe(lm, SAMPLES, mask, {"shuffled": drawn}, top=3)
+    assert found["cosines"].shape == (6, 2, 2, 3)
+    assert found["shuffled"].shape == (2, 2, 2, 3)
+    assert found["shuffled_by_layer"].shape == (0, 2, 2, 3)
+    masked = folded(lm, torch.from_numpy(mask.gate.values.copy()))
+    other = [folded(lm, torch.from_numpy(one.gate.values.copy())) for one in drawn]
+    for number, sample in enumerate(SAMPLES):
+        own = {
+            "as is": naive_states(lm.model, sample.bare),
+            "instructed": naive_states(lm.model, sample.instructed),
+            "masked": naive_states(masked, sample.bare),
+            "masked, instructed": naive_states(masked, sample.instructed),
+        }
+        for pair, (a, b) in enumerate(PAIRS):
+            wanted = torch.cosine_similarity(own[a], own[b], dim=-1)
+            # The last one has been through the final norm, which the lens stands for.
+            got = torch.from_numpy(found["cosines"][pair, number, 1])
+            torch.testing.assert_close(got[:-1], wanted[1:-1], atol=1e-4, rtol=1e-4)
+        for draw, model in enumerate(other):
+            states = naive_states(model, sample.bare)
+            wanted = torch.cosine_similarity(states, own["instructed"], dim=-1)
+            got = torch.from_numpy(found["shuffled"][draw, number, 1])
+            torch.testing.assert_close(got[:-1], wanted[1:-1], atol=1e-4, rtol=1e-4)
+        with torch.no_grad():
+            logits = lm.model(**forward_inputs(lm.model, collate([sample.bare], 0))).logits[0, -1]
+        best = logits.sort(descending=True).indices[:3].tolist()
+        assert found["lens_tokens"][0, number, -1].tolist() == best
+        rank = 1 + int((logits > logits[sample.target]).sum())
+        assert found["ranks"][0, number, -1] == rank
+        stream = own["masked"][1:2]
+        assert found["lens_tokens"][2, number, 1].tolist() == lens(lm, stream, 3).tokens[0].tolist()
+
+
+def test_a_mask_that_keeps_everything_is_the_model_as_it_is() -> None:
+    lm = wrapped("llama")
+    nothing = Mask("all", HeadSet(lm.geometry, ()).removed())
+    found = observe(lm, SAMPLES, nothing, {}, top=1)
+    place = {pair: number for number, pair in enumerate(PAIRS)}
+    np.testing.assert_allclose(found["cosines"][place["as is", "masked"]], 1, atol=1e-6)
+    assert (found["lens_tokens"][0] == found["lens_tokens"][2]).all()
+    with pytest.raises(InputError, match="top is 0"):
+        observe(lm, SAMPLES, nothing, {}, top=0)
+
+
+def made_up(samples: int = 30, layers: int = 4, draws: int = 3) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    shape = (samples, 2, layers)
+    return {
+        "cosines": random.normal(0.5, 0.1, (6, *shape)).astype(np.float32),
+        "shuffled": random.normal(0.3, 0.1, (draws, *shape)).astype(np.float32),
+        "shuffled_by_layer": np.zeros((0, *shape), dtype=np.float32),
+        "lens_tokens": random.integers(0, 9, (4, samples, layers + 1, 5)).astype(np.int32),
+        "lens_logits": random.normal(size=(4, samples, layers + 1, 5)).astype(np.float32),
+        "ranks": random.integers(1, 50, (4, samples, layers + 1)).astype(np.int32),
+    }
+
+
+def test_evidence_is_what_it_says() -> None:
+    tensors = made_up()
+    found = describe(tensors)
+    place = {pair: number for number, pair in enumerate(PAIRS)}
+    masked = tensors["cosines"][place["instructed", "masked"]].astype(float)
+    plain = tensors["cosines"][place["as is", "instructed"]].astype(float)
+    difference = (masked - plain)[:, 1]
+    nearer = found["nearer"]["as is"]
+    for layer, row in enumerate(nearer["after_layer"]):
+        values = difference[:, layer]
+        error = values.std() / len(values) ** 0.5
+        assert row["mean"] == pytest.approx(values.mean())
+        # The bootstrap's interval is near the normal one.
+        assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * error, rel=0.25)
+        assert row["low"] < row["mean"] < row["high"]
+    assert nearer["later_half"]["mean"] == pytest.approx(difference[:, 2:].mean())
+    assert found["nearer"]["shuffled"]["p_draws"] == pytest.approx(1 / 4)
+    assert "shuffled_by_layer" not in found["nearer"]
+    (control,) = found["controls"]
+    assert control["draws"] == 3
+    one = found["shared_top"][0]
+    by_hand = np.mean(
+        [
+            sum(t in set(tensors["lens_tokens"][1, n, 2]) for t in tensors["lens_tokens"][0, n, 2])
+            / 5
+            for n in range(30)
+        ]
+    )
+    assert (one["a"], one["b"]) == ("as is", "instructed")
+    assert one["layers"][2]["mean"] == pytest.approx(by_hand)
+    ranks = tensors["ranks"][2, :, -1].astype(float)
+    told = found["target_ranks"]["masked"][-1]
+    assert told["median"] == np.median(ranks)
+    assert told["geometric_mean"] == pytest.approx(np.exp(np.log(ranks).mean()))
+
+
+def mask_run(folder: Path, task: str = "en-de", **options: Any) -> Path:
+    geometry = Geometry.uniform(6, 16)
+    removed = [Head(layer, head) for layer in range(1, 5) for head in (1, 4, 7)]
+    return write_mask_run(folder, geometry, all_but(geometry, removed), task, **options)
+
+
+@pytest.mark.usefixtures("loaded")
+def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> None:
+    mask = mask_run(tmp_path / "mask")
+    out = tmp_path / "out"
+    arguments = (
+        "compare",
+        "states",
+        "--heads",
+        mask,
+        "--held-out",
+        6,
+        "--limit",
+        9,
+        "--draws",
+        2,
+        "--out",
+        out,
+    )
+    code, said, _ = command(*arguments, "--json")
+    assert code == 0
+    result = json.loads(said)
+    assert (result["samples"], result["task"], result["layers"]) == (6, "en-de", 6)
+    assert result["mask"]["kept"] == 96 - 12
+    assert [(one["a"], one["b"]) for one in result["pairs"]] == list(PAIRS)
+    assert {one["kind"] for one in result["controls"]} == set(CONTROLS)
+    shown = result["lens"]["conditions"]
+    assert list(shown) == list(CONDITIONS)
+    assert [row["layer"] for row in shown["as is"]] == [None, *range(6)]
+    # At the embedding nothing tells the masked model from the whole one.
+    assert shown["as is"][0]["tokens"] == shown["masked"][0]["tokens"]
+    same = next(one for one in result["pairs"] if one["a"] == "as is" and one["b"] == "masked")
+    assert same["after_layer"][0]["mean"] == pytest.approx(1, abs=1e-6)
+    assert same["after_layer"][1]["mean"] < 0.9999
+    code, said, _ = command(*arguments)
+    assert code == 0
+    assert "later half" in said
+    html = write_report(out).read_text()
+    assert "Through the lens" in html
+    code, _, err = command(*arguments[:-2], "--example", "nobody")
+    assert code == 2
+    assert "--example nobody is none of the 6" in err
+
+
+@pytest.mark.usefixtures("loaded")
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = str(mask_run(tmp_path / "mask"))
+    tasks = TaskChoice(pair=("en-de",), held_out=6, limit=9)
+    config = CompareStates(mask, tasks=tasks, draws=1)
+    monkeypatch.setattr(recipe, "_AT_ONCE", 2)
+    whole = compare_states(config, tmp_path / "whole")
+    plain, calls = recipe.observe, []
+
+    def stopping(*arguments: Any) -> Any:
+        calls.append(len(arguments[1]))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return plain(*arguments)
+
+    monkeypatch.setattr(recipe, "observe", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        compare_states(config, tmp_path / "out")
+    again = compare_states(config, tmp_path / "out")
+    assert calls == [2, 2, 2, 2]  # two batches were kept, the third was tried twice
+    for name in ("pairs", "controls", "nearer", "lens", "target_ranks", "signature"):
+        assert again[name] == whole[name]
+
+
+def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
+    pocket = ModelChoice()
+    with pytest.raises(InputError, match="no task given"):
+        read_masked_task("0.1,0.2", TaskChoice(), pocket)
+    with pytest.raises(InputError, match="one task at a time"):
+        read_masked_task(
+            "0.1,0.2", TaskChoice(pair=("en-de", "de-en"), held_out=3, limit=9), pocket
+        )
+    task = tmp_path / "odd.json"
+    task.write_text(json.dumps([{"input": f"word {n}", "output": "x"} for n in range(5)]))
+    with pytest.raises(InputError, match="has no instruction"):
+        read_masked_task("0.1,0.2", TaskChoice(task=(str(task),)), pocket)
+    chosen = read_masked_task("0.1,0.2", TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
+    geometry = wrapped("llama").geometry
+    assert set(chosen.mask(geometry).kept) == {Head(0, 1), Head(0, 2)}
+    every = ",".join(str(head) for head in geometry.heads())
+    chosen = read_masked_task(every, TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
+    with pytest.raises(InputError, match="keeps 8 of 8 heads"):
+        chosen.mask(geometry)
+
+
+def test_examples_the_mask_was_trained_on_are_refused(tmp_path: Path) -> None:
+    from headscope.recipes.tasks import TaskSides, found_on, read_tasks
+
+    tasks = read_tasks(TaskChoice(pair=("en-de",), held_out=3, limit=9), "pocket")
+    test = next(iter(tasks.values())).test
+    leaking = found_on({"en-de": TaskSides(test, test)})
+    mask = mask_run(tmp_path / "mask", found_on=leaking)
+    with pytest.raises(InputError, match="3 of 3 test examples"):
+        read_masked_task(str(mask), TaskChoice(held_out=3, limit=9), ModelChoice())
+    chosen = read_masked_task(
+        str(mask), TaskChoice(held_out=3, limit=9), ModelChoice(), allow_overlap=True
+    )
+    assert chosen.leakage["overlap"] == 3

@@ -1,0 +1,92 @@
+"""Texts with summaries from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headscope.data.documents import DocumentSource
+from headscope.data.summaries import read_summaries
+from headscope.errors import InputError
+
+ROWS = [
+    {"language": "de", "text": "Ein langer Text.", "summary": "Kurz.", "id": "a"},
+    {"language": "ru", "text": "Длинный текст.", "summary": "Коротко.", "id": ""},
+    {"language": "deu", "text": "Noch einer.", "summary": "Einer.", "id": 7},
+]
+
+
+def jsonl(folder: Path, rows: list[dict[str, object]] = ROWS) -> str:
+    path = folder / "data.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_languages_of_a_column(tmp_path: Path) -> None:
+    german, russian = read_summaries(DocumentSource(jsonl(tmp_path)))
+    assert (german.language, russian.language) == ("de", "ru")
+    assert [(one.id, one.text, one.summary) for one in german.items] == [
+        ("a", "Ein langer Text.", "Kurz."),
+        ("7", "Noch einer.", "Einer."),
+    ]
+    assert german.digest != russian.digest
+    (only,) = read_summaries(DocumentSource(jsonl(tmp_path), languages=("rus",)))
+    assert (only.language, only.items[0].line) == ("rus", 2)
+    (limited, _) = read_summaries(DocumentSource(jsonl(tmp_path), limit=1))
+    assert len(limited.items) == 1
+
+
+def test_tables_with_columns_by_number(tmp_path: Path) -> None:
+    path = tmp_path / "data.tsv"
+    path.write_text("one\ttext one\nzwei\ttext two\n", encoding="utf-8")
+    source = DocumentSource(str(path), "en", text_column="1")
+    (found,) = read_summaries(source, "0")
+    assert [(one.text, one.summary) for one in found.items] == [
+        ("text one", "one"),
+        ("text two", "zwei"),
+    ]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs the extra data")
+    from pyarrow import parquet
+
+    path = tmp_path / "data.parquet"
+    columns = {name: [str(row[name]) for row in ROWS] for name in ("text", "summary", "language")}
+    parquet.write_table(pyarrow.table(columns), path)
+    found = read_summaries(DocumentSource(str(path)))
+    assert [len(one.items) for one in found] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"language": "de", "text": "x", "summary": " ", "id": 1},
+            "line 2: column 'summary' is empty",
+        ),
+        (
+            {"language": "de", "text": None, "summary": "x", "id": 1},
+            "line 2: column 'text' holds nothing",
+        ),
+        ({"language": "zz9", "text": "x", "summary": "x", "id": 1}, "line 2: .*unknown language"),
+    ],
+)
+def test_a_bad_record_is_named(tmp_path: Path, row: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_summaries(DocumentSource(jsonl(tmp_path, [ROWS[0], row])))
+
+
+def test_an_id_is_its_own_or_the_line(tmp_path: Path) -> None:
+    rows = [{name: value for name, value in row.items() if name != "id"} for row in ROWS]
+    german, russian = read_summaries(DocumentSource(jsonl(tmp_path, rows)))
+    assert [one.id for one in (*german.items, *russian.items)] == ["1", "3", "2"]
+
+
+def test_missing_columns_and_languages(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no column 'abstract'"):
+        read_summaries(DocumentSource(jsonl(tmp_path)), "abstract")
+    with pytest.raises(InputError, match="holds no texts in fr; it has de"):
+        read_summaries(DocumentSource(jsonl(tmp_path), languages=("fr",)))

@@ -1,0 +1,68 @@
+"""A run of language heads that was killed goes on where it stopped, with the same numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lahis_resume_script as script
+from headscope.find import gate_gradients
+from headscope.heads import read_scores
+from headscope.recipes.find_lahis import find_lahis
+from headscope.recipes.inputs import Progress
+from lm_helpers import saved
+
+LINES = ["The red dog", "A cat sleeps here.", "x y z x y", "Nobody saw it", "one two three"]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A model folder and a file of five documents in each of two languages."""
+    folder = tmp_path_factory.mktemp("inputs")
+    rows = [{"text": text, "language": "en"} for text in LINES]
+    rows += [{"text": text[::-1], "language": "de"} for text in LINES]
+    data = folder / "documents.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return str(saved(folder / "model", "llama")), str(data)
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_a_killed_run_ends_with_the_same_numbers(
+    inputs: tuple[str, str], moving: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_gradients, "KEPT_EVERY", gate_gradients.KEPT_EVERY)
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    # In the second language, after two of its documents and one more.
+    arguments = [sys.executable, script.__file__, *inputs, str(killed), str(int(moving)), "8"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert not (killed / "DONE.json").exists()
+    kept = {path: path.read_bytes() for path in sorted((killed / "parts").rglob("*.safetensors"))}
+    assert len(kept) == (4 if moving else 8)
+
+    config = script.config(*inputs, moving)
+    calls: dict[Path, list[tuple[str, int]]] = {killed: [], whole: []}
+
+    def told(out: Path) -> Progress:
+        return lambda title, done, total: calls[out].append((title, done))
+
+    results = {out: find_lahis(config, out, told(out)) for out in calls}
+    assert calls[killed] == ([("de", 3)] if moving else []) + [("de", 4), ("de", 5)]
+    assert len(calls[whole]) == 10
+    assert {path: path.read_bytes() for path in kept} == kept
+    for result in results.values():
+        result.pop("run"), result.pop("seconds")
+    assert results[killed] == results[whole]
+    one, two = (read_scores(out) for out in calls)
+    for name in ("en", "de", "mean"):
+        np.testing.assert_array_equal(one[name].values, two[name].values)
+    again = find_lahis(config, killed, lambda *_: calls[killed].append(("", -1)))
+    assert again["heads"] == results[killed]["heads"] and ("", -1) not in calls[killed]

@@ -1,0 +1,266 @@
+"""`headscope find mask`: the run folder, resuming, its history and its page."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+import mask_resume_script as script
+from headscope.errors import InputError
+from headscope.find.mask import History, train
+from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
+from headscope.recipes.find_mask import find_mask
+from headscope.report import write_report
+from lm_helpers import saved
+
+Command = Callable[..., Any]
+HOSTILE = "</script><script>window.hacked=1</script>"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A model folder and a task file."""
+    folder = tmp_path_factory.mktemp("inputs")
+    words = ("cat", "dog", "house", "tree", "bird", "river", "stone", "cloud", "green", "open")
+    items = [{"input": word, "output": word[::-1]} for word in words]
+    (folder / "backwards.json").write_text(json.dumps(items, indent=1), "utf-8")
+    return str(saved(folder / "model", "qwen3")), str(folder / "backwards.json")
+
+
+@pytest.fixture(scope="module")
+def run(inputs: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that was not interrupted."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    find_mask(script.config(*inputs), out)
+    return out
+
+
+def test_a_killed_training_ends_with_the_same_weights_bit_for_bit(
+    inputs: tuple[str, str], run: Path, tmp_path: Path
+) -> None:
+    killed = tmp_path / "killed"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    # The state is written more often than usual, so that there is something to go on from.
+    command = (
+        "import sys, headscope.find.mask.train as t; t._EVERY = 4; sys.argv[1:] = "
+        f"{[*inputs, str(killed), '9']!r}; import mask_resume_script as s; s.main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    written = sorted(path.stem for path in (killed / "parts" / "training").iterdir())
+    assert written == ["00000004", "00000008"]
+    seen: list[int] = []
+    result = find_mask(script.config(*inputs), killed, lambda _, done, total: seen.append(done))
+    assert seen == [9, 10, 11, 12]
+    whole = json.loads((run / "result.json").read_text())
+    for one in (result, whole):
+        one.pop("run"), one.pop("seconds")
+    assert json.loads(json.dumps(result)) == whole
+    for name in ("history", "feed_forward", "scores/scores", "gate/gate", "heads/heads"):
+        one, other = (load_file(place / f"{name}.safetensors") for place in (killed, run))
+        assert one.keys() == other.keys()
+        assert all(one[key].tobytes() == other[key].tobytes() for key in one)
+
+
+def test_a_finished_training_comes_back_as_it_is(inputs: tuple[str, str], run: Path) -> None:
+    again = find_mask(script.config(*inputs), run, lambda *_: pytest.fail("computed again"))
+    assert again == json.loads((run / "result.json").read_text())
+
+
+def test_a_loss_that_is_no_number_stops_the_run_which_can_go_on(
+    inputs: tuple[str, str], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = train.row_losses, 0
+
+    def broken(lm: Any, batch: Any, learned: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        losses = real(lm, batch, learned)
+        return losses * float("nan") if calls == 6 else losses
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "row_losses", broken)
+        message = r"backwards\.json, example \d+ \(line \d+\): at step 6 its loss is nan; .* kept"
+        with pytest.raises(InputError, match=message):
+            find_mask(script.config(*inputs), tmp_path / "run")
+    seen: list[int] = []
+    result = find_mask(script.config(*inputs), tmp_path / "run", lambda *now: seen.append(now[1]))
+    assert seen == [6, 7, 8, 9, 10, 11, 12]
+    assert result["heads"] == json.loads((run / "result.json").read_text())["heads"]
+
+
+def test_parts_that_do_not_follow_one_another_are_an_error(
+    inputs: tuple[str, str], run: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(run, broken)
+    (broken / "DONE.json").unlink()
+    (part,) = (broken / "parts" / "training").iterdir()
+    arrays = load_file(part)
+    save_file({**arrays, "losses": arrays["losses"][1:]}, part)
+    with pytest.raises(InputError, match="do not follow one another; delete this folder"):
+        find_mask(script.config(*inputs), broken)
+
+
+def test_the_json_has_the_agreed_names(
+    command: Command, inputs: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    model, task = inputs
+    arguments = (
+        "find", "mask", "--model", model, "--task", task, "--held-out", 3, "--steps", 8,
+        "--learning-rate", 2, "--batch", 2, "--start", "negative", "--out", out, "--json",
+    )  # fmt: skip
+    code, said, err = command(*arguments)
+    assert (code, err) == (0, "")
+    told = json.loads(said)
+    agreed = {"signature", "run", "seconds", "heads", "examples", "tokens", "selected"}
+    agreed |= {"kept_share", "loss", "task", "start", "steps"}
+    assert agreed <= set(told)
+    assert (told["task"], told["start"], told["steps"]) == ("backwards", "negative", 8)
+    assert told["examples"] == 7 and len(told["loss"]) == 8
+    order = [(-one["score"], one["layer"], one["head"]) for one in told["heads"]]
+    assert order == sorted(order) and len(order) == 8
+    assert all(one["selected"] is (one["score"] >= 0) for one in told["heads"])
+    assert told["selected"] == sum(one["selected"] for one in told["heads"])
+    assert told["kept_share"] == told["selected"] / 8
+    assert told["model"]["key_value_heads"] == [2, 2]
+    # Every artifact says the same.
+    scores = HeadScores.from_pretrained(out / "scores")
+    heads = HeadSet.from_pretrained(out / "heads")
+    gate = Gate.from_pretrained(out / "gate")
+    kept = {(one["layer"], one["head"]) for one in told["heads"] if one["selected"]}
+    assert {(head.layer, head.head) for head in heads} == kept
+    assert heads.removed().values.tolist() == (1 - gate.values).tolist()
+    assert (scores.extra["selected"] == gate.values).all()
+    assert resolve_heads(out, None, heads.geometry) == heads
+    assert {scores.signature, heads.origin.signature, gate.origin.signature} == {told["signature"]}
+    history = load_file(out / "history.safetensors")
+    assert history["steps"][[0, -1]].tolist() == [0, 8] and history["losses"].shape == (8,)
+    assert np.array_equal(history["weights"][-1].astype(np.float64), scores.values)
+    assert history["weights"][0].mean() == pytest.approx(-3, abs=0.05)
+    found = json.loads((out / "found_on.json").read_text())
+    assert len(found["backwards"]["examples"]) == 7
+
+
+def test_the_table_says_where_the_run_is(
+    command: Command, inputs: tuple[str, str], run: Path, tmp_path: Path
+) -> None:
+    model, task = inputs
+    code, said, _ = command(
+        "find", "mask", "--model", model, "--task", task, "--held-out", 2, "--steps", 4,
+        "--learning-rate", 3, "--feed-forward", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0
+    assert "of 8 heads kept" in said and "feed-forward layers dropped" in said
+    assert "note: the learning rates add up to" in said and str(tmp_path / "run") in said
+
+
+def test_bad_input_is_one_sentence(
+    command: Command, inputs: tuple[str, str], tmp_path: Path
+) -> None:
+    model, task = inputs
+    begin = ("find", "mask", "--model", model, "--out", tmp_path / "run")
+    few = command(*begin, "--task", task, "--held-out", 2, "--steps", 3)
+    assert few.code == 2 and "none can get from 4 to 0" in few.err
+    held = command(*begin, "--task", task)
+    assert held.code == 2 and "--held-out" in held.err
+    long = tmp_path / "long.json"
+    rows = [{"input": f"a{n}", "output": "b"} for n in range(4)]
+    rows[2] = {"input": "long", "output": "word " * 9000}
+    long.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]", "utf-8")
+    too_long = command(*begin, "--task", long, "--held-out", 1, "--learning-rate", 1)
+    assert too_long.code == 2 and "long.json" in too_long.err and "line 4" in too_long.err
+    for said in (few, held, too_long):
+        assert said.out == "" and len(said.err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_fates_follow_from_the_sides_a_weight_was_on() -> None:
+    """Six heads, one of each fate; a stretch of fewer steps than asked for is jitter."""
+    ways = {
+        "kept": (1, 1, 1, 1, 1, 1),
+        "dropped": (1, 1, -1, -1, -1, -1),
+        "tried": (1, -1, -1, 1, 1, -1),
+        "regained": (1, 1, -1, -1, 1, 1),
+        "added": (-1, -1, -1, 1, 1, 1),
+        "never": (-1, -1, -1, -1, -1, -1),
+    }
+    weights = np.array(list(ways.values()), dtype=np.float32).T[:, None]
+    history = History(np.arange(0, 60, 10), weights)
+    courses = history.courses(Geometry((6,)))
+    assert [one.fate for one in courses] == list(ways)
+    assert courses[2].changes == (10, 30, 50) and courses[2].share == pytest.approx(3 / 5)
+    assert courses[3].changes == (20, 40)
+    jitter = history.courses(Geometry((6,)), least=25)
+    assert [one.fate for one in jitter] == ["kept", "dropped", "dropped", "kept", "added", "never"]
+    assert all(one.selected == (one.fate in ("kept", "added")) for one in jitter)
+
+
+# The page
+
+
+def test_the_page_says_what_was_found(run: Path, tmp_path: Path) -> None:
+    page = write_report(run, tmp_path / "page.html").read_text("utf-8")
+    told = json.loads((run / "result.json").read_text())
+    assert f"It keeps {told['selected']} of 8 heads" in page
+    assert "Heads that wavered" in page and "one training run with one seed" in page
+    # A line a head and the one at 0.
+    assert page.count('<path d="M') >= 9
+    for layer in range(2):
+        kept = sum(one["selected"] for one in told["heads"] if one["layer"] == layer)
+        assert f"{kept} of 4" in page
+
+
+def test_names_cannot_bring_code_into_the_page(inputs: tuple[str, str], tmp_path: Path) -> None:
+    model, task = inputs
+    named = tmp_path / "x</title><script>window.hacked=1<.json"
+    try:
+        shutil.copy(task, named)
+    except OSError:
+        named = tmp_path / "x<b onmouseover=1>.json"
+        shutil.copy(task, named)
+    find_mask(script.config(model, str(named)), tmp_path / "run")
+    page = write_report(tmp_path / "run").read_text("utf-8")
+    assert named.name not in page and "&lt;" in page
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("history", "history.safetensors: is damaged"),
+        ("gone", "history.safetensors: cannot be read"),
+        ("other", "are not of one run"),
+    ],
+)
+def test_damaged_runs_are_named(damage: str, message: str, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    file = copy / "history.safetensors"
+    if damage == "history":
+        file.write_bytes(file.read_bytes()[:40])
+    elif damage == "gone":
+        file.unlink()
+    else:
+        arrays = load_file(file)
+        save_file({**arrays, "losses": arrays["losses"][:-1]}, file)
+    with pytest.raises(InputError, match=message):
+        write_report(copy)
+
+
+def test_heads_of_a_run_are_heads(run: Path) -> None:
+    assert all(isinstance(head, Head) for head in HeadSet.from_pretrained(run / "heads"))

@@ -1,0 +1,185 @@
+"""Activation patching of word translations: drawing, a naive twin, and resuming after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lm_helpers as helpers
+import patching_resume_script as script
+from headscope.data.concepts import Concept, concept_file, read_concepts
+from headscope.data.prompts import Template
+from headscope.errors import InputError
+from headscope.find.patching import Patching, patching
+from headscope.find.word_prompts import encoded_pairs, word_pairs
+from headscope.heads import read_scores
+
+WORDS = [
+    ("sun", "apt", "bok", "cem"),
+    ("cat", "dul", "ern", "fip"),
+    ("way", "gos", "hat", "ilk"),
+    ("tea", "jun", "kor", "lim"),
+]
+CONCEPTS = concept_file(
+    [
+        Concept(name, dict(zip(("en", "de", "es"), words, strict=True)), line)
+        for line, (name, *words) in enumerate(WORDS, 1)
+    ],
+    ("en", "de", "es"),
+    "memory",
+)
+SHORT = Template("{source_language} {target_language} {source}:")
+
+
+def test_pairs_differ_in_meaning_and_in_language() -> None:
+    pairs = word_pairs(CONCEPTS, 30, 0)
+    assert len(pairs) == len(set(pairs)) == 30
+    words = {one.id: one.words for one in CONCEPTS.concepts}
+    for one in pairs:
+        clean, other = (words[name] for name in one.concepts)
+        assert len({one.source, one.target, one.other_target}) == 3 and clean is not other
+        assert one.words == (clean[one.source], other[one.source])
+        assert one.answers == (
+            clean[one.target],
+            clean[one.other_target],
+            other[one.target],
+            other[one.other_target],
+        )
+    assert word_pairs(CONCEPTS, 5, 0) == pairs[:5] != word_pairs(CONCEPTS, 5, 1)
+
+
+def test_every_effect_equals_single_heads_edited_by_hand() -> None:
+    """Twin: one head, one pair at a time, the input of W_O overwritten by a hook of our own."""
+    lm = helpers.wrapped("llama", 5)
+    config = Patching(4, SHORT, known_only=False, control=False, batch_tokens=200)
+    scores = patching(lm, CONCEPTS, config)
+    ready = encoded_pairs(lm, word_pairs(CONCEPTS, 4, 0), SHORT, None)
+    assert len(ready) == scores["language"].config["examples"] == 4
+
+    def chances(ids: tuple[int, ...]) -> torch.Tensor:
+        with torch.no_grad():
+            return lm.model(torch.tensor([ids])).logits[0, -1].softmax(-1)
+
+    expected = np.zeros((len(ready), 4, *lm.geometry.shape))
+    for number, one in enumerate(ready):
+        plain = chances(one.clean)
+        for site in lm.sites:
+            seen: list[torch.Tensor] = []
+            handle = site.projection.register_forward_pre_hook(
+                lambda _, args, seen=seen: seen.append(args[0][0, -1].clone())
+            )
+            chances(one.other)
+            handle.remove()
+            for head in range(site.heads):
+                channels = slice(head * site.head_width, (head + 1) * site.head_width)
+
+                def edit(
+                    _: Any, args: Any, value: torch.Tensor = seen[0], at: slice = channels
+                ) -> Any:
+                    x = args[0].clone()
+                    x[0, -1, at] = value[at]
+                    return (x,)
+
+                handle = site.projection.register_forward_pre_hook(edit)
+                now = chances(one.clean)
+                handle.remove()
+                # Language: the clean word in the other language is the second answer, and so on.
+                for effect, answer in enumerate((1, 2, 3, 0)):
+                    change = now[one.firsts[answer]] - plain[one.firsts[answer]]
+                    expected[number, effect, site.layer, head] = float(change)
+    for effect, name in enumerate(("language", "concept", "both", "kept")):
+        got = scores["language"].statistics[name]
+        np.testing.assert_allclose(got, expected[:, effect], rtol=0, atol=2e-6)
+    for effect, name in enumerate(("language", "concept")):
+        np.testing.assert_allclose(
+            scores[name].values, expected[:, effect].mean(axis=0), rtol=0, atol=2e-6
+        )
+        assert np.isnan(scores[name].extra["chance"]).all()
+    assert np.abs(expected).max() > 1e-4
+
+
+def test_the_control_comes_from_a_prompt_that_shares_nothing() -> None:
+    lm = helpers.wrapped("llama", 5)
+    words = concept_file(
+        [
+            Concept(one.id, {**one.words, "tr": f"{letter}{one.words['en']}"}, one.line)
+            for one, letter in zip(CONCEPTS.concepts, "mnoq", strict=True)
+        ],
+        ("en", "de", "es", "tr"),
+        "memory",
+    )
+    scores = patching(lm, words, Patching(8, SHORT, known_only=False))["language"]
+    with_control = 8 - scores.config["left_out"]["without_control"]
+    known = ~np.isnan(scores.statistics["control_language"]).all(axis=(1, 2))
+    assert 0 < known.sum() == with_control
+    assert np.isfinite(scores.extra["chance"]).all()
+
+
+def test_what_a_model_does_not_know_is_not_counted() -> None:
+    lm = helpers.wrapped("llama", 5)
+    with pytest.raises(InputError, match=r"answers no pair of 4 right by itself.*--all"):
+        patching(lm, CONCEPTS, Patching(4, SHORT))
+    alike = concept_file(
+        [
+            Concept(one.id, {code: f"z{word}" for code, word in one.words.items()}, one.line)
+            for one in CONCEPTS.concepts
+        ],
+        CONCEPTS.languages,
+        "alike",
+    )
+    with pytest.raises(InputError, match="begin with different tokens"):
+        patching(lm, alike, Patching(4, SHORT))
+    few = concept_file(CONCEPTS.concepts[:1], CONCEPTS.languages, "few")
+    with pytest.raises(InputError, match="few has 1 meanings"):
+        word_pairs(few, 3, 0)
+
+
+def test_tables_of_words_are_read_with_their_faults_named(tmp_path: Path) -> None:
+    file = tmp_path / "words.tsv"
+    file.write_text("id\ten\tde\tes\tnote 1\nsun\tsun\tSonne\tsol\tx\nno\train\t\tlluvia\ty\n")
+    found = read_concepts(file)
+    assert found.languages == ("en", "de", "es")
+    assert [one.id for one in found.concepts] == ["sun", "no"]
+    assert found.concepts[1].words == {"en": "rain", "es": "lluvia"}
+    file.write_text("id\ten\tde\nsun\tsun\tSonne\n")
+    with pytest.raises(InputError, match=r"words.tsv has 2 columns named by a language code"):
+        read_concepts(file)
+    lines = tmp_path / "words.jsonl"
+    rows: list[dict[str, Any]] = [
+        {"en": "sun", "de": "Sonne", "es": "sol"}, {"en": "a", "de": 5, "es": "b"}
+    ]  # fmt: skip
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match=r"words.jsonl, line 2: the word in 'de' is int"):
+        read_concepts(lines)
+
+
+def test_a_run_killed_between_two_pairs_goes_on_where_it_was(tmp_path: Path) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, script.__file__, str(killed), "2"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    kept = {one.name: one.read_bytes() for one in (killed / "parts").rglob("*.safetensors")}
+    assert len(kept) == 2 and not (killed / "DONE.json").exists()
+    results = [script.find(out) for out in (killed, whole)]
+    for one in results:
+        one.pop("run"), one.pop("seconds")
+    assert results[0] == results[1]
+    for name, data in kept.items():
+        (file,) = (killed / "parts").rglob(name)
+        assert file.read_bytes() == data
+    for name, scores in read_scores(killed).items():
+        np.testing.assert_array_equal(scores.values, read_scores(whole)[name].values)

@@ -1,0 +1,59 @@
+"""The page of plain head scores: every number shown, texts escaped, damage named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headscope.errors import InputError
+from headscope.heads import Geometry, HeadScores, save_scores
+from headscope.report import write_report
+from headscope.runs import open_run
+
+GEOMETRY = Geometry((5, 0, 40))
+
+
+def write(folder: Path, command: str, parts: tuple[str, ...] = (), interval: bool = True) -> Path:
+    rng = np.random.default_rng(0)
+    made = {}
+    for name in parts or ("only",):
+        values = rng.random(GEOMETRY.shape) - 0.2
+        bounds = (values - 0.05, values + 0.05) if interval else (None, None)
+        extra = {"chance": np.full(GEOMETRY.shape, 0.25), "<x>": np.full(GEOMETRY.shape, np.nan)}
+        made[name] = HeadScores(GEOMETRY, values, "x", *bounds, extra=extra)
+    provenance = {"model": "<script>evil", "weights": "ab" * 32}
+    with open_run(folder, command, {}, {}, provenance=provenance) as run:
+        save_scores(folder, made if parts else made["only"])
+        places = [{"length": 32, "depth": 0.5, "examples": 7, "answered": None}]
+        run.finish({"signature": "s", "examples": 7, "left_out": {"a": 2}, "places": places})
+    return folder
+
+
+@pytest.mark.parametrize("command", ["find induction", "find patching", "find first-order"])
+@pytest.mark.parametrize("parts", [(), ("language", "concept")])
+def test_the_page_shows_every_head_and_part(
+    tmp_path: Path, command: str, parts: tuple[str, ...]
+) -> None:
+    run = write(tmp_path / "run", command, parts, interval=command != "find first-order")
+    page = write_report(run).read_text()
+    assert "<script>evil" not in page and "&lt;script&gt;evil" in page
+    assert "<x>" not in page and "&lt;x&gt;" in page
+    for head in GEOMETRY.heads():
+        assert f'<th scope="row">{head}</th>' in page
+    assert all(name in page for name in parts)
+    assert page.count('class="matrix"') == max(1, len(parts))
+    assert ("95\u00a0%" in page) == (command != "find first-order")
+    assert "Hidden facts by place" in page and "NaN" not in page and ">nan<" not in page
+
+
+def test_a_run_without_scores_or_with_a_damaged_result_is_told(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", "find induction")
+    (run / "scores" / "config.json").unlink()
+    with pytest.raises(InputError, match="holds no scores of heads"):
+        write_report(run)
+    other = write(tmp_path / "other", "find induction")
+    (other / "result.json").write_text("{}")
+    with pytest.raises(InputError, match="not the result that"):
+        write_report(other)

@@ -1,0 +1,338 @@
+"""Language heads: which they are, what is removed, and what stored losses say."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
+from headscope.verify.languages.conditions import Condition, LanguageRemoval, plan
+from headscope.verify.languages.evidence import describe_languages, level
+from headscope.verify.languages.layers import layer_heads, plan_layers, profile, spread_draws
+from headscope.verify.languages.matrix import matrices
+from headscope.verify.languages.resampling import Text, resample
+from headscope.verify.languages.sets import LanguageHeads, default_count, language_heads
+from language_helpers import naive_perplexities
+
+UNEVEN = Geometry((4, 0, 6, 2))
+
+
+def heads(text: str, geometry: Geometry = UNEVEN) -> HeadSet:
+    return HeadSet.parse(text, geometry) if text else HeadSet(geometry, ())
+
+
+def texts(seed: int = 0, conditions: int = 5, sizes: tuple[int, ...] = (9, 6)) -> dict[str, Text]:
+    random = np.random.default_rng(seed)
+    found = {}
+    for name, documents in zip(("en", "de"), sizes, strict=False):
+        tokens = random.integers(3, 40, documents)
+        nll = random.gamma(4.0, 0.5, (conditions, documents)) * tokens
+        found[name] = Text(nll, tokens)
+    return found
+
+
+# Which heads
+
+
+@pytest.mark.parametrize(
+    ("total", "count"), [(12, 1), (20, 1), (96, 4), (255, 12), (256, 5), (1024, 20), (320, 6)]
+)
+def test_default_is_two_percent_or_at_most_five_of_a_small_model(total: int, count: int) -> None:
+    assert default_count(Geometry((total,))) == count
+    assert total >= 256 or count == 1 or count / total <= 0.05
+
+
+def run_folder(folder: Path, specific: dict[str, str], geometry: Geometry = UNEVEN) -> Path:
+    """What a run on several languages leaves: scores rise with the head, or fall for `de`."""
+    scores = {}
+    for at, language in enumerate(specific):
+        order = np.arange(geometry.total, dtype=float)[:: -1 if at else 1]
+        values = np.full(geometry.shape, np.nan)
+        values[geometry.mask()] = order
+        scores[language] = HeadScores(geometry, values, "lahis")
+        heads(specific[language], geometry).save_pretrained(folder / "specific" / language)
+    save_scores(folder, scores)
+    return folder
+
+
+def test_a_run_gives_each_languages_heads_and_as_many_by_importance(tmp_path: Path) -> None:
+    run = run_folder(tmp_path, {"en": "2.5,0.1,2.0", "de": ""})
+    en, de = language_heads(str(run), "25%", ["en", "de"], None, UNEVEN)
+    assert (en.language, en.wanted, en.available) == ("en", 3, 3)
+    assert str(en.chosen) == "2.5,0.1,2.0"
+    assert en.full is not None and str(en.full) == "3.1,3.0,2.5"
+    # An empty set is told, not filled; what is important is still known.
+    assert (de.language, len(de.chosen), de.available) == ("de", 0, 0)
+    assert de.full is not None and str(de.full) == "0.0,0.1,0.2"
+    (fewer,) = language_heads(str(run), 2, ["en"], None, UNEVEN)
+    assert str(fewer.chosen) == "2.5,0.1" and fewer.available == 3
+    (more,) = language_heads(str(run), 5, ["en"], None, UNEVEN)
+    assert len(more.chosen) == 3 and more.full is not None and len(more.full) == 3
+    (own,) = language_heads(str(run), 1, ["en", "de"], "en", UNEVEN)
+    assert own.language == "en" and str(own.chosen) == "2.5"
+
+
+def test_any_other_set_is_one_row() -> None:
+    (row,) = language_heads("0.1,2.0", None, ["en"], None, UNEVEN)
+    assert (row.language, str(row.chosen), row.full) == ("heads", "0.1,2.0", None)
+    (row,) = language_heads("0.1,2.0", 1, ["en"], "de", UNEVEN)
+    assert (row.language, str(row.chosen)) == ("de", "0.1")
+
+
+def test_heads_of_other_languages_or_models_are_refused(tmp_path: Path) -> None:
+    run = str(run_folder(tmp_path, {"en": "2.5", "de": ""}))
+    with pytest.raises(InputError, match=r"holds heads of de, en; the documents are in fr"):
+        language_heads(run, None, ["fr"], None, UNEVEN)
+    with pytest.raises(InputError, match="was made for a model of"):
+        language_heads(run, None, ["en"], None, Geometry((4, 4)))
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="not finished"):
+        language_heads(run, None, ["en"], None, UNEVEN)
+
+
+# What is removed
+
+
+def planned_for_two(draws: int = 4, layer_matched: bool = True) -> list[Condition]:
+    sized = [
+        LanguageHeads("en", 2, heads("0.0,2.1"), heads("0.0,0.1"), 2),
+        LanguageHeads("de", 2, heads("0.2,2.3"), heads("0.0,2.3"), 2),
+        LanguageHeads("tr", 2, heads(""), heads("2.0,2.2"), 0),
+    ]
+    config = LanguageRemoval(draws=draws, layer_matched=layer_matched)
+    return plan(sized, ["en", "de", "tr"], config)
+
+
+def test_every_set_has_random_sets_of_its_size_beside_it() -> None:
+    planned = planned_for_two()
+    assert [one.kind for one in planned].count("baseline") == 1 and planned[0].key == "as is"
+    removed = [one for one in planned if one.kind == "removed"]
+    assert [(one.of, one.role) for one in removed] == [
+        ("en", "chosen"), ("en", "full"), ("de", "chosen"), ("de", "full"), ("tr", "full")
+    ]  # fmt: skip
+    every = ("en", "de", "tr")
+    for one in removed:
+        assert one.texts == every
+        for kind in ("random", "random-layer-matched"):
+            drawn = [
+                two for two in planned if (two.of, two.role, two.kind) == (one.of, one.role, kind)
+            ]
+            assert [two.draw for two in drawn] == [0, 1, 2, 3]
+            for two in drawn:
+                assert len(two.heads) == len(one.heads) and not len(two.heads & one.heads)
+                if kind == "random-layer-matched":
+                    layers = sorted(head.layer for head in one.heads)
+                    assert sorted(head.layer for head in two.heads) == layers
+                free = (kind, one.role) == ("random", "chosen")
+                assert two.texts == (every if free else (one.of,))
+
+
+def test_free_draws_beside_specific_heads_are_nobodys_and_shared() -> None:
+    drawn: dict[str, list[HeadSet]] = {"en": [], "de": []}
+    for one in planned_for_two():
+        if (one.kind, one.role) == ("random", "chosen"):
+            drawn[one.of].append(one.heads)
+            assert not len(one.heads & heads("0.0,2.1,0.2,2.3"))
+    assert drawn["en"] == drawn["de"]
+
+
+def test_draws_of_the_same_layers_can_be_left_out() -> None:
+    kinds = {one.kind for one in planned_for_two(layer_matched=False)}
+    assert kinds == {"baseline", "removed", "random"}
+    with pytest.raises(InputError, match="at least one random draw"):
+        LanguageRemoval(draws=0)
+
+
+def test_layers_are_removed_whole_beside_as_many_heads() -> None:
+    planned = plan_layers(UNEVEN, ["en", "de"], 3, 7)
+    removed = {one.of: str(one.heads) for one in planned if one.kind == "removed"}
+    assert removed == {
+        "0": "0.0,0.1,0.2,0.3", "2": "2.0,2.1,2.2,2.3,2.4,2.5", "3": "3.0,3.1"
+    }  # fmt: skip
+    assert len(layer_heads(UNEVEN, 1)) == 0
+    drawn = [(one.k, len(one.heads)) for one in planned if one.kind == "random"]
+    assert drawn == [(2, 2)] * 3 + [(4, 4)] * 3 + [(6, 6)] * 3
+
+
+@given(st.integers(1, 4), st.integers(1, 30), st.integers(0, 5))
+def test_spread_draws_are_nested_and_differ_while_they_can(
+    size: int, draws: int, seed: int
+) -> None:
+    geometry = Geometry((3, 2))
+    found = spread_draws(geometry, size, draws, seed)
+    assert found == spread_draws(geometry, size, draws + 5, seed)[:draws]
+    possible = len(list(itertools.combinations(range(5), size)))
+    assert len(set(found[:possible])) == min(draws, possible)
+
+
+def test_a_single_layer_leaves_no_choice() -> None:
+    with pytest.raises(InputError, match="no choice for random heads"):
+        plan_layers(Geometry((4,)), ["en"], 2)
+
+
+@given(st.sets(st.sampled_from(list(UNEVEN.heads()))))
+def test_shares_of_layers_add_up(chosen: set[Head]) -> None:
+    told = profile(HeadSet(UNEVEN, tuple(sorted(chosen))))
+    rows = told["layers"]
+    assert told["important"] == len(chosen) == sum(row["important"] for row in rows)
+    assert sum(row["share"] for row in rows) == pytest.approx(1.0 if chosen else 0.0)
+    assert sum(row["even"] for row in rows) == pytest.approx(1.0)
+    assert rows[1] == {"layer": 1, "heads": 0, "important": 0, "share": 0.0, "even": 0.0}
+
+
+# What losses say
+
+
+def test_perplexities_are_those_of_plain_loops() -> None:
+    made = texts()
+    for name, drawn in resample(made).items():
+        for at, nll in enumerate(made[name].nll.tolist()):
+            told = level(at, made[name], drawn)
+            weighted, published = naive_perplexities(nll, made[name].tokens.tolist())
+            assert told["perplexity"]["value"] == pytest.approx(weighted, rel=1e-12)
+            assert told["published_perplexity"]["value"] == pytest.approx(published, rel=1e-12)
+            for one in told.values():
+                assert one["low"] < one["value"] < one["high"]
+
+
+def test_perplexities_differ_where_documents_do() -> None:
+    # One long easy document and one short hard one.
+    text = Text(np.array([[90.0, 6.0]]), np.array([90, 2]))
+    assert text.mean[0] == pytest.approx(96 / 92)
+    assert text.published[0] == pytest.approx((np.e + np.e**3) / 2)
+
+
+def test_the_bootstrap_is_that_of_drawn_documents() -> None:
+    made = texts(3)
+    drawn = resample(made, seed=5, draws=40)
+    random = np.random.default_rng([5, 9])
+    for at in range(40):
+        times = random.multinomial(9, np.full(9, 1 / 9))
+        taken = np.repeat(np.arange(9), times)
+        tokens = made["en"].tokens[taken]
+        nll = made["en"].nll[:, taken]
+        np.testing.assert_allclose(drawn["en"].mean[at], nll.sum(axis=1) / tokens.sum())
+        each = np.exp(nll / tokens).mean(axis=1)
+        np.testing.assert_allclose(drawn["en"].published[at], each)
+
+
+def test_translations_of_each_other_are_drawn_alike() -> None:
+    one = texts(sizes=(8,))["en"]
+    drawn = resample({"en": one, "de": Text(one.nll * 2, one.tokens), "tr": one})
+    np.testing.assert_allclose(drawn["de"].mean, 2 * drawn["en"].mean)
+    np.testing.assert_array_equal(drawn["tr"].mean, drawn["en"].mean)
+
+
+def test_documents_that_are_alike_leave_no_doubt() -> None:
+    tokens = np.array([5, 7, 9])
+    nll = np.stack([tokens * 1.0, tokens * 1.5])
+    made = {"en": Text(nll, tokens)}
+    told = describe_languages(_two_conditions(), made, resample(made))
+    (row,) = told["en"]["conditions"]
+    assert row["change"] == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
+
+
+def _two_conditions() -> list[Condition]:
+    nothing = Condition("", "chosen", "baseline", 0, None, heads(""), 0, ("en",))
+    return [nothing, Condition("en", "chosen", "removed", 1, None, heads("0.1"), 0, ("en",))]
+
+
+def cross() -> tuple[list[Condition], dict[str, Text]]:
+    """Heads of `en` cost en 0.4 and de 0.1; those of `de` de 0.2 and en 0.3; random ones 0.05,
+    but one draw costs en 0.5 and de nothing. Every document is alike."""
+    both = ("en", "de")
+    rises = {"en": [0.0, 0.4, 0.05, 0.5, 0.3, 0.05, 0.5], "de": [0.0, 0.1, 0.05, 0, 0.2, 0.05, 0]}
+    planned = [Condition("", "chosen", "baseline", 0, None, heads(""), 0, both)]
+    for name, own in (("en", "0.0"), ("de", "0.2")):
+        planned.append(Condition(name, "chosen", "removed", 1, None, heads(own), 0, both))
+        planned += [
+            Condition(name, "chosen", "random", 1, draw, heads(other), 0, both)
+            for draw, other in enumerate(("2.0", "2.1"))
+        ]
+    tokens = np.array([4, 6, 10, 3])
+    made = {
+        name: Text(np.array([(1.0 + rise) * tokens for rise in values]), tokens)
+        for name, values in rises.items()
+    }
+    return planned, made
+
+
+def test_the_matrix_says_whose_text_rises_most() -> None:
+    planned, made = cross()
+    (told,) = matrices(planned, made, resample(made))
+    assert (told["role"], told["k"], told["sizes"]) == ("chosen", 1, [1, 1])
+    assert told["heads_of"] == told["text_of"] == ["en", "de"]
+    values = [[cell["value"] for cell in row] for row in told["change"]]
+    np.testing.assert_allclose(values, [[0.4, 0.1], [0.3, 0.2]])
+    en, de = told["own"]["en"], told["own"]["de"]
+    assert en["largest_other"]["language"] == "de" and de["largest_other"]["language"] == "en"
+    assert en["own_minus_largest_other"] == pytest.approx({"value": 0.3, "low": 0.3, "high": 0.3})
+    assert de["own_minus_largest_other"]["value"] == pytest.approx(-0.1)
+    # Of the draws of random heads one sets en 0.5 apart from de, the other nothing.
+    assert en["random"] == pytest.approx([0.0, 0.5])
+    assert en["p_draws"] == pytest.approx(2 / 3) and de["p_draws"] == pytest.approx(2 / 3)
+    random = [[cell["value"] for cell in row] for row in told["random"]]
+    np.testing.assert_allclose(random, [[0.275, 0.025], [0.275, 0.025]])
+    assert told["answer"] == {
+        "languages": 2,
+        "own_rises_most": 1,
+        "own_rises_most_surely": 1,
+        "above_random": 2,
+        "above_random_surely": 2,
+    }
+
+
+def test_the_largest_other_is_found_anew_in_every_draw() -> None:
+    """Two others that rise alike on average: the larger of both is above either."""
+    random = np.random.default_rng(1)
+    tokens = np.full(20, 5)
+    made = {}
+    for name, rise in (("en", 0.1), ("de", 0.1), ("tr", 0.1)):
+        noise = random.normal(0, 0.3, 20)
+        made[name] = Text(
+            np.stack([tokens * 1.0, tokens * (1 + rise + noise - noise.mean())]), tokens
+        )
+    every = tuple(made)
+    planned = [
+        Condition("", "chosen", "baseline", 0, None, heads(""), 0, every),
+        Condition("en", "chosen", "removed", 1, None, heads("0.0"), 0, every),
+    ]
+    drawn = resample(made)
+    (told,) = matrices(planned, made, drawn)
+    margin = told["own"]["en"]["own_minus_largest_other"]
+    assert margin["value"] == pytest.approx(0, abs=1e-12)
+    estimates = {name: one.mean[:, 1] - one.mean[:, 0] for name, one in drawn.items()}
+    naive = [
+        own - max(first, second)
+        for own, first, second in zip(*(estimates[name] for name in every), strict=True)
+    ]
+    assert margin["low"] == pytest.approx(np.quantile(naive, 0.025))
+    assert margin["high"] == pytest.approx(np.quantile(naive, 0.975))
+    assert np.mean(naive) < 0
+    assert told["random"] == [[None, None, None]]
+    assert "above_random" not in told["answer"]
+
+
+def test_heads_stand_beside_random_ones() -> None:
+    planned, made = cross()
+    told = describe_languages(planned, made, resample(made))
+    (own,) = [row for row in told["de"]["conditions"] if row["kind"] == "removed"]
+    assert own["of"] == "de" and own["change"]["value"] == pytest.approx(0.2)
+    assert own["random"] == pytest.approx({"mean": 0.025, "low": 0.0, "high": 0.05})
+    assert own["against_random"]["value"] == pytest.approx(0.175)
+    assert own["p_draws"] == pytest.approx(1 / 3)
+    # Four documents: as large a difference by chance where none or all are swapped.
+    assert 0.02 < own["p_documents"] < 0.2
+
+
+def test_losses_and_tokens_must_belong_together() -> None:
+    with pytest.raises(InputError, match="do not belong together"):
+        Text(np.ones((2, 3)), np.array([1, 2]))
+    with pytest.raises(InputError, match="no predicted token"):
+        Text(np.ones((2, 2)), np.array([1, 0]))

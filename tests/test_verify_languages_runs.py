@@ -1,0 +1,296 @@
+"""Documents read without heads, on small models: against naive twins, killed, and as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import languages_resume_script as script
+from headscope.errors import InputError
+from headscope.heads import HeadSet
+from headscope.lm import LanguageModel, load
+from headscope.lm.ablation import head_means
+from headscope.recipes.documents import DocumentsChoice
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.language_texts import named_heads
+from headscope.recipes.verify_perplexity import VerifyPerplexity, verify_perplexity
+from headscope.report import write_report
+from headscope.verify.languages.conditions import LanguageRemoval
+from language_helpers import ENGLISH, GERMAN, data_of, naive_losses, write_documents
+from lm_helpers import saved
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers of four heads over two pairs of keys and values."""
+    return saved(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def lm(model: Path) -> LanguageModel:
+    return load(str(model))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_documents(tmp_path_factory.mktemp("documents"))
+
+
+@pytest.fixture(scope="module")
+def lahis_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Heads found on other documents."""
+    from headscope.recipes.find_lahis import FindLahis, find_lahis
+
+    folder = tmp_path_factory.mktemp("lahis")
+    found_on = write_documents(folder, " now")
+    choice = DocumentsChoice(tuple(f"{name}={file}" for name, file in found_on.items()))
+    find_lahis(FindLahis(ModelChoice(str(model)), choice, quantile=0.6), folder / "run")
+    return folder / "run"
+
+
+def choice(files: dict[str, Path]) -> DocumentsChoice:
+    return DocumentsChoice(tuple(f"{name}={file}" for name, file in files.items()))
+
+
+@pytest.mark.parametrize("ablate", ["zero", "mean"])
+def test_losses_are_those_of_a_model_without_the_heads(
+    ablate: Any, model: Path, lm: LanguageModel, files: dict[str, Path], tmp_path: Path
+) -> None:
+    config = VerifyPerplexity(
+        ("en=1.0,0.2", "de=1.3"),
+        (),
+        ModelChoice(str(model)),
+        choice(files),
+        LanguageRemoval(draws=1, ablate=ablate, batch_tokens=40),
+    )
+    result = verify_perplexity(config, tmp_path / "run")
+    arrays = load_file(tmp_path / "run" / "losses.safetensors")
+    conditions = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "conditions.jsonl").read_text().splitlines()
+    ]
+    assert [one["heads"] for one in conditions if one["kind"] == "removed"] == [
+        ["1.0", "0.2"], ["1.3"]
+    ]  # fmt: skip
+    means = head_means(lm, [*ENGLISH, *GERMAN]) if ablate == "mean" else None
+    for name, texts in (("en", ENGLISH), ("de", GERMAN)):
+        rows = [lm.encode(text) for text in texts]
+        assert arrays[f"{name}.tokens"].tolist() == [len(row) - 1 for row in rows]
+        for at, one in enumerate(conditions):
+            if name not in one["texts"]:
+                assert np.isnan(arrays[f"{name}.nll"][at]).all()
+                continue
+            heads = HeadSet.parse(",".join(one["heads"]), lm.geometry) if at else None
+            if heads is None or means is None:
+                naive = naive_losses(lm, heads or HeadSet(lm.geometry, ()), rows)
+                np.testing.assert_allclose(arrays[f"{name}.nll"][at], naive, rtol=2e-5)
+            else:
+                with lm.gated(heads.removed(), "mean", means):
+                    naive = naive_losses(lm, HeadSet(lm.geometry, ()), rows)
+                plain = naive_losses(lm, heads, rows)
+                assert not np.allclose(arrays[f"{name}.nll"][at], plain, rtol=1e-4)
+    if ablate == "mean":
+        assert result["reference_text"]["texts"] == len(ENGLISH) + len(GERMAN)
+
+
+def killed_and_whole(model: Path, tmp_path: Path) -> dict[Path, dict[str, Any]]:
+    """A run killed after three reports and gone on with, and one in a single go."""
+    data = tmp_path / "documents.jsonl"
+    rows = [{"text": text, "language": "en"} for text in ENGLISH]
+    rows += [{"text": text, "language": "de"} for text in GERMAN]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    arguments = [sys.executable, script.__file__, str(model), str(data), str(killed), "3"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert not (killed / "DONE.json").exists()
+    kept = (killed / "parts" / "losses.jsonl").read_text().splitlines()
+    assert len(kept) == 3
+    with (killed / "parts" / "losses.jsonl").open("a") as file:
+        file.write('{"key": "half a l')  # what a process leaves that dies while it writes
+    results = {
+        out: script.verify(str(model), str(data), out, lambda *_: None) for out in (killed, whole)
+    }
+    now = (killed / "parts" / "losses.jsonl").read_text().splitlines()
+    assert now[:3] == kept
+    assert now == (whole / "parts" / "losses.jsonl").read_text().splitlines()
+    return results
+
+
+def test_a_killed_run_ends_with_the_same_numbers(model: Path, tmp_path: Path) -> None:
+    results = killed_and_whole(model, tmp_path)
+    arrays = [load_file(out / "losses.safetensors") for out in results]
+    for name, array in arrays[0].items():
+        np.testing.assert_array_equal(array, arrays[1][name])
+    for result in results.values():
+        result.pop("run"), result.pop("seconds")
+    one, two = results.values()
+    assert json.dumps(one, sort_keys=True) == json.dumps(two, sort_keys=True)
+
+
+def test_the_command_tells_specific_and_most_important_heads(
+    model: Path,
+    files: dict[str, Path],
+    lahis_run: Path,
+    tmp_path: Path,
+    command: Callable[..., Any],
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["verify", "perplexity", "--model", model, "--heads", lahis_run, "--k", 1]
+    arguments += [*data_of(files), "--draws", 3, "--out", out]
+    said = command(*arguments, "--json")
+    assert said.code == 0, said.err
+    result = json.loads(said.out)
+    assert result["run"] == str(out) and result["leakage"] == {
+        "known": True, "overlap": 0, "of": 10
+    }  # fmt: skip
+    sets = {one["language"]: one for one in result["sets"]}
+    assert set(sets) == {"en", "de"}
+    assert result["empty"] == [name for name, one in sets.items() if not one["chosen"]]
+    arrays = load_file(out / "losses.safetensors")
+    for name, one in result["languages"].items():
+        tokens = arrays[f"{name}.tokens"].sum()
+        assert one["baseline"]["nll"]["value"] == pytest.approx(
+            arrays[f"{name}.nll"][0].sum() / tokens
+        )
+        for row in one["conditions"]:
+            expected = 1 if row["role"] == "full" or sets[name]["chosen"] else 0
+            assert row["size"] == expected and row["of"] == name
+    assert {one["role"] for one in result["matrices"]} <= {"chosen", "full"}
+    # Told again from the folder, as text, and as a page.
+    again = command(*arguments)
+    assert again.code == 0 and "text of (columns)" in again.out
+    page = write_report(out).read_text("utf-8")
+    assert "Heads of one language, text of another" in page and ">nan" not in page.lower()
+
+
+def test_heads_are_not_tested_where_they_were_found(
+    model: Path, lahis_run: Path, tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    found_on = {name: lahis_run.parent / f"{name} now.txt" for name in ("en", "de")}
+    arguments = ["verify", "perplexity", "--model", model, "--heads", lahis_run, "--draws", 1]
+    arguments += [*data_of(found_on), "--out", tmp_path / "run"]
+    said = command(*arguments)
+    assert said.code == 2 and "10 of 10 test documents" in said.err
+    assert not (tmp_path / "run").exists()
+    allowed = command(*arguments, "--allow-overlap", "--json")
+    assert allowed.code == 0, allowed.err
+    assert json.loads(allowed.out)["leakage"]["overlap"] == 10
+
+
+def test_layers_and_where_important_heads_lie(
+    model: Path,
+    files: dict[str, Path],
+    lahis_run: Path,
+    tmp_path: Path,
+    command: Callable[..., Any],
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["verify", "layers", "--model", model, "--heads", lahis_run, *data_of(files)]
+    said = command(*arguments, "--draws", 3, "--out", out, "--json")
+    assert said.code == 0, said.err
+    result = json.loads(said.out)
+    found = json.loads((lahis_run / "result.json").read_text())
+    for name, one in result["languages"].items():
+        assert [row["layer"] for row in one["layers"]] == [0, 1]
+        assert [row["heads"] for row in one["layers"]] == [4, 4]
+        assert len(one["draws"]["4"]) == 3
+        profile = result["profile"][name]
+        assert profile["important"] == found["languages"][name]["important"] > 0
+        assert sum(row["share"] for row in profile["layers"]) == pytest.approx(1)
+    page = write_report(out).read_text("utf-8")
+    assert "Where important heads lie" in page and ">nan" not in page.lower()
+    # Layers can be removed without any heads to count.
+    bare = command("verify", "layers", "--model", model, *data_of(files), "--draws", 1,
+                   "--out", tmp_path / "bare")  # fmt: skip
+    assert bare.code == 0 and "share of the important" not in bare.out
+
+
+def test_a_damaged_run_is_named(
+    model: Path, files: dict[str, Path], tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    out = tmp_path / "run"
+    arguments = ["verify", "perplexity", "--model", model, "--heads", "1.2", *data_of(files)]
+    assert command(*arguments, "--draws", 1, "--out", out).code == 0
+    result = json.loads((out / "result.json").read_text())
+    del result["matrices"][0]["change"]
+    (out / "result.json").write_text(json.dumps(result))
+    done = json.loads((out / "DONE.json").read_text())
+    del done["result"]
+    (out / "DONE.json").write_text(json.dumps(done))
+    with pytest.raises(InputError, match=r"DONE\.json|'change'"):
+        write_report(out)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--heads", "1.2", "--heads", "1.3"], "write all as LANG=HEADS"),
+        (["--heads", "en=1.2", "--heads", "en=1.3"], "names en twice"),
+        (["--heads", "9.9"], "there is no head 9.9"),
+        (["--heads", "nowhere"], "names no heads"),
+        (["--heads", "1.2", "--k", "90"], "more heads than the 8"),
+        (["--heads", "1.2", "--data", "tr=missing.txt"], "missing.txt"),
+        (["--heads", "0.0,0.1,0.2,0.3,1.0"], "choose a smaller k"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    words: list[str],
+    said: str,
+    model: Path,
+    files: dict[str, Path],
+    tmp_path: Path,
+    command: Callable[..., Any],
+) -> None:
+    out = tmp_path / "run"
+    told = command("verify", "perplexity", "--model", model, *data_of(files), *words, "--out", out)
+    assert told.code == 2 and told.out == ""
+    assert said in told.err and told.err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_where_it_was(
+    model: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.lm import losses
+
+    right = losses.token_losses
+    reads = 0
+
+    def broken(*arguments: Any) -> list[Any]:
+        nonlocal reads
+        reads += 1
+        found = right(*arguments)
+        if reads == 2:
+            found[3] = found[3] * np.float32("nan")
+        return found
+
+    monkeypatch.setattr(losses, "token_losses", broken)
+    removal = LanguageRemoval(draws=1)
+    config = VerifyPerplexity(("1.2",), (), ModelChoice(str(model)), choice(files), removal)
+    with pytest.raises(InputError, match=r"document 4 \(de\) is nan"):
+        verify_perplexity(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "DONE.json").exists()
+    result = verify_perplexity(config, tmp_path / "run")
+    # The first language was kept; all else of four conditions is read now.
+    assert reads == 2 + 2 * 4 - 1
+    assert result["languages"]["de"]["baseline"]["nll"]["value"] > 0
+
+
+def test_heads_are_named_by_language(tmp_path: Path) -> None:
+    assert named_heads(["de=1.2", "en=runs/x=y"]) == [("de", "1.2"), ("en", "runs/x=y")]
+    place = tmp_path / "de=x"
+    place.mkdir()
+    assert named_heads([str(place)]) == [(None, str(place))]
+    assert named_heads(["nolanguage=1.2"]) == [(None, "nolanguage=1.2")]

@@ -1,0 +1,477 @@
+"""What models write under several gates: arms, evidence, ranks, and the three commands' runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+from safetensors.numpy import load_file
+
+import transfer_resume_script as script
+from find_helpers import model, tokenizer, wrapped
+from headscope.data.transfer import Answer, TransferPrompt, written
+from headscope.data.words import plain_words
+from headscope.errors import InputError
+from headscope.heads import Geometry, HeadSet
+from headscope.lm import load
+from headscope.measure import rouge_l
+from headscope.measure.external import External
+from headscope.measure.metrics import chrf, chrf_from_statistics
+from headscope.measure.statistics import p_sentences
+from headscope.recipes.documents import DocumentsChoice
+from headscope.recipes.inputs import ModelChoice, PairsChoice
+from headscope.recipes.verify_off_target import VerifyOffTarget, verify_off_target
+from headscope.recipes.verify_summaries import VerifySummaries, general_heads, verify_summaries
+from headscope.recipes.verify_transfer import VerifyTransfer, given_prompt, verify_transfer
+from headscope.recipes.writing_heads import run_languages, writing_heads
+from headscope.recipes.writing_run import fitted
+from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
+from headscope.verify.writing.evidence import Measure, Numbers, evidence, rates, ratio
+from headscope.verify.writing.off_target import language_arms
+from headscope.verify.writing.ranks import first_tokens, kept_ranks
+from headscope.verify.writing.summaries import general_arms
+from headscope.verify.writing.texts import Group, Prompt, passes
+from headscope.verify.writing.transfer import DOWN, UP, measure_answers, transfer_arms
+from verify_helpers import rows_of
+from writing_helpers import language_run
+
+GEOMETRY = Geometry((6, 6, 6))
+SPECIFIC = {"de": "0.1,1.2", "en": "0.3,1.4", "ru": ""}
+Command = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with a tokenizer that writes `<s>` in front, and heads for it."""
+    folder = tmp_path_factory.mktemp("writing")
+    model("pocket-like").save_pretrained(folder / "model")
+    tokenizer().save_pretrained(folder / "model")
+    lm = load(str(folder / "model"))
+    language_run(folder / "run", lm.geometry, SPECIFIC, "0.2,1.1,1.5")
+    return folder
+
+
+def heads(text: str) -> HeadSet:
+    return HeadSet.parse(text, GEOMETRY)
+
+
+# Arms
+
+
+def test_random_heads_have_the_size_and_gate_of_what_they_control() -> None:
+    chosen, avoided = heads("0.1,1.2,1.3"), heads("0.2,0.3")
+    arms = beside(chosen, 3.0, 4, 0, avoided, prefix="up-")
+    assert [arm.name for arm in arms] == [
+        *(Name(f"up-{RANDOM}", n) for n in range(4)),
+        *(Name(f"up-{MATCHED}", n) for n in range(4)),
+    ]
+    for arm in arms:
+        assert arm.gate == 3 and len(arm.heads) == 3
+        assert not set(arm.heads) & {*chosen, *avoided}
+    for arm in arms[4:]:
+        assert sorted(head.layer for head in arm.heads) == [0, 1, 1]
+
+
+def test_arms_of_every_question() -> None:
+    kinds = [arm.name.kind for arm in general_arms(heads("0.1"), 0.0, 2, 0)]
+    assert kinds == ["baseline", "general", RANDOM, RANDOM, MATCHED, MATCHED]
+    arms = transfer_arms(heads("0.1"), heads("1.2"), 3.0, 0.0, 1, 0)
+    told = {arm.name.kind: (str(arm.heads), arm.gate) for arm in arms if arm.name.draw is None}
+    assert told == {"baseline": ("", 1.0), UP: ("0.1", 3.0), DOWN: ("1.2", 0.0)}
+    drawn = {head for arm in arms if arm.name.draw is not None for head in arm.heads}
+    assert not drawn & {*heads("0.1"), *heads("1.2")}
+    nothing = HeadSet(GEOMETRY, ())
+    assert [arm.name.kind for arm in transfer_arms(nothing, nothing, 3.0, 0.0, 1, 0)] == [
+        "baseline"
+    ]
+
+
+def test_heads_of_a_language(place: Path) -> None:
+    lm = load(str(place / "model"))
+    assert run_languages(str(place / "run")) == ["de", "en", "ru"]
+    found = writing_heads(str(place / "run"), None, ["de", "ru", "fr"], lm)
+    assert list(found) == ["de", "ru"]
+    assert str(found["de"].chosen) == str(found["de"].full) == "0.1"  # 1 %, at least one
+    assert len(found["ru"].chosen) == 0 and len(found["ru"].full or ()) == 1
+    # A language without specific heads is not filled up: only the most important are removed.
+    kinds = {arm.name.kind for arm in language_arms(found["ru"], 1, 0)}
+    assert kinds == {"baseline", "full", RANDOM, MATCHED}
+    named = writing_heads("0.1,0.2,1.1", None, ["de", "fr"], lm)
+    assert [len(one.chosen) for one in named.values()] == [3, 3]
+    kinds = {arm.name.kind for arm in language_arms(named["de"], 1, 0)}
+    assert kinds == {"baseline", "chosen", RANDOM, MATCHED}
+
+
+def test_equal_gates_of_all_groups_are_one_pass() -> None:
+    prompts = tuple(Prompt(str(n), "x", "", 1) for n in range(3))
+    one, other = (Arm(Name(kind), heads("0.1"), 0.0) for kind in ("a", "b"))
+    base = as_is(heads("0.1"))
+    same = Arm(Name("c"), heads("1.1"), 1.0)
+    found = passes([Group("g", prompts, (base, one, other)), Group("h", prompts[:2], (same, one))])
+    assert {key: list(one.rows) for key, one in found.items()} == {
+        "as is": [0, 1, 2, 3, 4],
+        one.key: [0, 1, 2, 3, 4],
+    }
+
+
+# Evidence
+
+
+def numbers(seed: int, prompts: int, own: str = "0.1", draws: int = 3) -> Numbers:
+    rng = np.random.default_rng(seed)
+    arms = (
+        as_is(heads(own)),
+        Arm(Name("top"), heads(own), 0.0),
+        *beside(heads(own), 0.0, draws, seed, layer_matched=False),
+    )
+    values = rng.random((len(arms), prompts))
+    return Numbers(arms, {"up": rates(values), "down": rates(values), "absent": None})
+
+
+MEASURES = {"up": Measure(ratio, raises=True), "down": Measure(ratio), "absent": Measure(ratio)}
+CONTROLS = {"top": {RANDOM: ""}}
+
+
+def test_evidence_against_plain_means() -> None:
+    parts = {"a": numbers(1, 9), "b": numbers(2, 5, "1.1")}
+    found = evidence(parts, MEASURES, CONTROLS, seed=4)
+    by_group = []
+    for name, part in parts.items():
+        values = part.values["up"]
+        assert values is not None
+        means = [fmean(row) for row in values[..., 0].tolist()]
+        by_group.append(means)
+        effect = found["languages"][name]["effects"]["top"]["up"]
+        assert effect["value"] == pytest.approx(means[1])
+        assert effect["change"]["value"] == pytest.approx(means[1] - means[0])
+        assert effect["change"]["low"] <= effect["change"]["value"] <= effect["change"]["high"]
+        assert effect["random"]["mean"] == pytest.approx(fmean(means[2:]))
+        assert effect["against_random"]["value"] == pytest.approx(means[1] - fmean(means[2:]))
+        higher = sum(mean >= means[1] for mean in means[2:])
+        lower = sum(mean <= means[1] for mean in means[2:])
+        assert effect["p_draws"] == (1 + higher) / 4
+        below = found["languages"][name]["effects"]["top"]["down"]
+        assert below["p_draws"] == (1 + lower) / 4
+        assert below["p_sentences"] == p_sentences(values[1], values[2:], ratio, seed=4)
+        assert "absent" not in found["languages"][name]["effects"]["top"]
+        assert found["languages"][name]["baseline"]["absent"] is None
+    whole = found["effects"]["top"]["up"]
+    assert whole["value"] == pytest.approx(fmean(means[1] for means in by_group))
+    assert whole["groups"] == 2 and found["prompts"] == 14
+    rows = [(row["kind"], row["draw"]) for row in found["conditions"]]
+    assert rows == [("top", None), *((RANDOM, n) for n in range(3))]
+
+
+def test_where_nothing_differs_the_test_says_so() -> None:
+    one = numbers(1, 9)
+    same = {"up": rates(np.zeros((len(one.arms), 9)))}
+    effect = evidence({"a": Numbers(one.arms, same)}, MEASURES, CONTROLS)["effects"]["top"]["up"]
+    values = same["up"]
+    assert effect["p_sentences"] == p_sentences(values[1], values[2:], ratio, trials=99) == 1
+    assert effect["change"] == {"value": 0, "low": 0, "high": 0} and effect["p_draws"] == 1
+
+
+def test_a_kind_that_some_groups_lack_counts_where_it_is() -> None:
+    one, other = numbers(1, 9), numbers(2, 5)
+    without = Numbers(
+        other.arms[:1],
+        {name: None if value is None else value[:1] for name, value in other.values.items()},
+    )
+    found = evidence({"a": one, "b": without}, MEASURES, CONTROLS)
+    assert found["effects"]["top"]["up"] == found["languages"]["a"]["effects"]["top"]["up"]
+    assert found["effects"]["top"]["up"]["groups"] == 1
+    assert found["languages"]["b"]["effects"] == {}
+
+
+def test_corpus_scores_are_those_of_all_texts() -> None:
+    outputs, references = ["the cat sat", "a dog"], ["the cat sits", "a dog ran"]
+    counts = np.stack([chrf(outputs, references).statistics] * 2)
+    arms = (as_is(heads("0.1")), Arm(Name("top"), heads("0.1"), 0.0))
+    found = evidence(
+        {"x": Numbers(arms, {"chrf": counts})}, {"chrf": Measure(chrf_from_statistics)}, CONTROLS
+    )
+    expected = sacrebleu.corpus_chrf(outputs, [references], word_order=2).score
+    assert found["baseline"]["chrf"] == pytest.approx(expected)
+
+
+# Ranks
+
+
+@pytest.mark.parametrize("kind", ["bytes", "metaspace"])
+def test_first_tokens_are_those_of_the_whole_string(kind: str) -> None:
+    lm = wrapped("pocket-like", kind)
+    prompts = written("de-ru", 6).prompts
+    for one, forms in zip(prompts, first_tokens(lm, prompts), strict=True):
+        texts = [*one.answer_a.forms, *one.answer_b.forms]
+        assert [form.text for form in forms] == texts
+        assert [form.side for form in forms].count("a") == len(one.answer_a.forms)
+        for form in forms:
+            whole = lm.encode(f"{one.prompt} {one.stem} {form.text}")
+            assert tuple(whole[: len(form.before) + 1]) == (*form.before, form.token)
+            # Nothing of the answer stands before its first token.
+            before = lm.tokenizer.decode(form.before, skip_special_tokens=True)
+            assert before.strip().endswith(one.stem)
+            said = lm.tokenizer.decode([form.token]).strip()
+            assert said and (form.text.startswith(said) or "\ufffd" in said)
+
+
+def test_a_prompt_without_a_stem() -> None:
+    lm = wrapped("pocket-like")
+    one = TransferPrompt("1", "de", "en", "Red or blue? Answer:", "", Answer("red", ("rot",)),
+                         Answer("blue", ("blue",)))  # fmt: skip
+    (forms,) = first_tokens(lm, [one])
+    assert [form.text for form in forms] == ["red", "rot", "blue"]
+    assert lm.tokenizer.decode(forms[0].before, skip_special_tokens=True) == one.prompt
+
+
+CHAT = (
+    "{% for turn in messages %}<|user|>{{ turn.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<|bot|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_ranks_follow_what_the_model_is_given(chat: bool) -> None:
+    lm = wrapped("pocket-like")
+    if chat:
+        lm.tokenizer.chat_template = CHAT
+    prompts = written("de-sw", 8).prompts
+    for one, forms in zip(prompts, first_tokens(lm, prompts, chat), strict=True):
+        given = given_prompt(lm, one, chat, 3).text
+        assert ("<|bot|>" in given) is chat
+        ids = tuple(lm.encode(given, special=not chat))
+        for form in forms:
+            assert form.before[: len(ids)] == ids
+            assert not lm.tokenizer.decode(form.before[len(ids) :]).strip()  # a space of its own
+
+
+class Parts:
+    """A run that keeps its parts in memory."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, dict[str, Any]] = {}
+
+    def read_part(self, name: str) -> dict[str, Any]:
+        return dict(self.parts.get(name, {}))
+
+    def append_part(self, name: str, key: str, record: Any) -> None:
+        self.parts.setdefault(name, {})[key] = json.loads(json.dumps(record))
+
+
+def test_ranks_are_those_of_single_passes() -> None:
+    lm = wrapped("pocket-like")
+    prompts = written("de-en", 5).prompts
+    forms = first_tokens(lm, prompts)
+    group = Group("de-en", tuple(Prompt(one.id, one.prompt, "", 1) for one in prompts), (
+        as_is(HeadSet(lm.geometry, ())), Arm(Name(UP), HeadSet.parse("0.1,1.2", lm.geometry), 3.0),
+    ))  # fmt: skip
+    run: Any = Parts()
+    found = kept_ranks(lm, forms, passes([group]), 300, run)
+    assert kept_ranks(lm, forms, passes([group]), 300, run) == found
+    for arm in group.arms:
+        for at, row in enumerate(forms):
+            for form, rank in zip(row, found[arm.key][at], strict=True):
+                with lm.gated(arm.heads.scaled(arm.gate)), torch.no_grad():
+                    logits = lm.model(torch.tensor([form.before])).logits[0, -1]
+                assert rank == 1 + int((logits > logits[form.token]).sum())
+    assert found[group.arms[0].key] != found[group.arms[1].key]
+
+
+def test_what_an_answer_follows() -> None:
+    asked = [TransferPrompt("1", "de", "en", "?", "", Answer("red", ("rot",)),
+                            Answer("blue", ("blue",)))] * 4  # fmt: skip
+    group = Group("de-en", tuple(Prompt("1", "?", "", 1) for _ in asked), (as_is(heads("0.1")),))
+    texts = [[["it is Rot", "blue", "red, not blue", "green"]]]
+    ranks = [[[{"a": 1, "b": 5}, {"a": 9, "b": 2}, {"a": 3, "b": 3}, {"a": 2, "b": 1}]]]
+    found = measure_answers([group], {"de-en": asked}, texts, ranks)["de-en"].values
+    told = {name: value[0, :, 0].tolist() for name, value in found.items() if value is not None}
+    assert told == {
+        "follows_a": [1, 0, 0, 0],
+        "follows_b": [0, 1, 0, 0],
+        "both": [0, 0, 1, 0],
+        "neither": [0, 0, 0, 1],
+        "ranked_a": [1, 0, 0.5, 0],
+    }
+
+
+# Runs
+
+
+def test_summaries_measure_what_was_written(place: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    rows = [
+        {"language": code, "text": f"{text} " * times, "summary": text}
+        for times in (1, 400)
+        for code, text in (("de", "der Hund sieht die Katze"), ("ru", "собака видит кошку"))
+    ]
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    config = VerifySummaries(
+        str(place / "run"), 2, ModelChoice(str(place / "model")), DocumentsChoice((str(data),)),
+        draws=2, max_new_tokens=8,
+    )  # fmt: skip
+    result = verify_summaries(config, tmp_path / "out")
+    assert (result["task"], result["k"], result["heads"]) == ("summarise", 2, ["0.2", "1.1"])
+    assert result["cut"] == {"de": 1, "ru": 1}  # the long ones do not fit the context
+    assert "bert_score" in result["not_measured"]
+    assert result["baseline"]["bert_score"] is None
+    made = rows_of(tmp_path / "out" / "outputs.jsonl")
+    assert len(made) == 2 * 2 * (2 + 2 * 2)
+    for code in ("de", "ru"):
+        for row in [result["languages"][code]["baseline"] | {"kind": "baseline", "draw": None},
+                    *result["languages"][code]["conditions"]]:  # fmt: skip
+            own = [
+                (one["output"], one["reference"])
+                for one in made
+                if (one["language"], one["condition"], one["draw"])
+                == (code, row["kind"], row["draw"])
+            ]
+            words = [[plain_words(text) for text in part] for part in zip(*own, strict=True)]
+            assert row["rouge_l"] == pytest.approx(rouge_l(*words).value)
+            expected = sacrebleu.corpus_chrf(
+                [o for o, _ in own], [[r for _, r in own]], word_order=2
+            )
+            assert row["chrf"] == pytest.approx(expected.score)
+    kept = load_file(tmp_path / "out" / "statistics.safetensors")
+    assert kept["de.rouge_l"].shape == (6, 2, 2) and kept["ru.chrf"].shape == (6, 2, 24)
+    # The same again is the stored result; other heads are another run.
+    assert verify_summaries(config, tmp_path / "out")["seconds"] == result["seconds"]
+    with pytest.raises(InputError, match="another configuration"):
+        verify_summaries(
+            VerifySummaries("0.0", None, config.model, config.texts, draws=2), tmp_path / "out"
+        )
+
+
+def test_general_heads_that_are_not_there(place: Path, tmp_path: Path) -> None:
+    lm = load(str(place / "model"))
+    empty = language_run(tmp_path / "empty", lm.geometry, SPECIFIC)
+    with pytest.raises(InputError, match="no head is general"):
+        general_heads(str(empty), None, lm)
+    assert str(general_heads(str(place / "run"), None, lm)) == "0.2"
+    assert str(general_heads(str(place / "run"), 3, lm)) == "0.2,1.1,1.5"
+    assert str(general_heads("1.0,0.0", None, lm)) == "1.0,0.0"
+
+
+def test_a_text_is_cut_to_fit() -> None:
+    lm = wrapped("pocket-like")
+
+    def render(text: str) -> str:
+        return f"Text: {text}\nSummary:"
+
+    assert fitted(lm, "short", 5, render, "x") == ("Text: short\nSummary:", False)
+    long = "many words " * 2000
+    prompt, cut = fitted(lm, long, 5, render, "x")
+    assert cut and prompt.startswith("Text: many") and prompt.endswith("\nSummary:")
+    room = lm.context_length - 5
+    assert len(lm.encode(prompt)) <= room < len(lm.encode(render(long[: len(prompt) + 20])))
+    with pytest.raises(InputError, match=r"file, line 3: .* --max-new-tokens"):
+        fitted(lm, long, lm.context_length, render, "file, line 3")
+
+
+def test_off_target_rates(place: Path, tmp_path: Path) -> None:
+    config = VerifyOffTarget(
+        str(place / "run"), 2, ModelChoice(str(place / "model")), "continue",
+        documents=DocumentsChoice(tuple(
+            f"{code}={text_file(tmp_path, code, text)}"
+            for code, text in (("de", "der Hund sieht die Katze im Garten"),
+                               ("ru", "собака видит кошку в саду"), ("fr", "le chien voit le chat"))
+        )),
+        start_tokens=4, draws=2, max_new_tokens=6,
+    )  # fmt: skip
+    result = verify_off_target(config, tmp_path / "out")
+    assert result["without_heads"] == ["fr"]
+    assert list(result["languages"]) == ["de", "ru"]
+    assert "specific" not in result["languages"]["ru"]["effects"]  # it has none
+    assert result["effects"]["specific"]["off_target"]["groups"] == 1
+    assert result["effects"]["full"]["off_target"]["groups"] == 2
+    made = rows_of(tmp_path / "out" / "outputs.jsonl")
+    for code in ("de", "ru"):
+        own = [one for one in made if (one["language"], one["condition"]) == (code, "baseline")]
+        off = fmean(one["identified"] != code for one in own)
+        assert result["languages"][code]["baseline"]["off_target"] == pytest.approx(off)
+        base = result["languages"][code]["written"][0]
+        assert base["kind"] == "baseline" and sum(base["languages"].values()) == len(own)
+    given = rows_of(tmp_path / "out" / "prompts.jsonl")
+    lm = load(str(place / "model"))
+    assert all(len(lm.encode(one["prompt"], special=False)) <= 4 for one in given)
+
+
+def text_file(folder: Path, code: str, text: str) -> Path:
+    path = folder / f"{code}.txt"
+    path.write_text(f"{text}\n{text} {text}\n", encoding="utf-8")
+    return path
+
+
+def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Path) -> None:
+    files = []
+    for pair in ("de-en", "fr-en", "en-de"):
+        path = tmp_path / f"{pair}.tsv"
+        path.write_text("source\ttarget\nein Hund\ta dog\n", encoding="utf-8")
+        files.append(f"{pair}={path}")
+    config = VerifyOffTarget(
+        str(place / "run"), None, ModelChoice(str(place / "model")), "translate",
+        PairsChoice((), tuple(files)), draws=1, max_new_tokens=3,
+    )  # fmt: skip
+    result = verify_off_target(config, tmp_path / "out")
+    assert {code: one["prompts"] for code, one in result["languages"].items()} == {"en": 2, "de": 1}
+
+
+def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = [str(place / "model"), str(place / "run")]
+    # All outputs are there by then, and the ranks of the first gate.
+    command = [sys.executable, script.__file__, *arguments, str(out), "16"]
+    assert subprocess.run(command, check=False).returncode == -9
+    resumed = verify_transfer(script.config(*arguments), out)
+    whole = verify_transfer(script.config(*arguments), tmp_path / "whole")
+    passing = {"run", "seconds"}
+    assert {k: v for k, v in resumed.items() if k not in passing} == {
+        k: v for k, v in whole.items() if k not in passing
+    }
+    assert rows_of(out / "outputs.jsonl") == rows_of(tmp_path / "whole" / "outputs.jsonl")
+    assert list(whole["pairs"]) == ["de-en", "en-de"]
+    lens = whole["lens"]
+    assert [one["kind"] for one in lens["conditions"]] == ["baseline", "up", "down"]
+    first = rows_of(out / "outputs.jsonl")[0]
+    last = lens["conditions"][0]["layers"][-1]
+    # The lens of the last layer is the model's own next token.
+    assert (last["rank_a"], last["rank_b"]) == (first["rank_a"], first["rank_b"])
+
+
+def test_transfer_needs_heads_by_language(place: Path, tmp_path: Path) -> None:
+    choice = ModelChoice(str(place / "model"))
+    with pytest.raises(InputError, match="which heads belong to which language"):
+        verify_transfer(VerifyTransfer("0.1,0.2", None, choice, ("de-en",)), tmp_path / "a")
+    with pytest.raises(InputError, match="no pair of languages"):
+        verify_transfer(VerifyTransfer("0.1,0.2", None, choice), tmp_path / "b")
+
+
+def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path: Path) -> None:
+    from headscope.verify.writing import summaries
+
+    def scored(outputs: Any, references: Any, language: str) -> External:
+        values = tuple(0.5 for _ in outputs)
+        return External(0.5, values, "")
+
+    monkeypatch.setattr(summaries, "bert_score", scored)
+    config = VerifySummaries(
+        str(place / "run"), 1, ModelChoice(str(place / "model")),
+        DocumentsChoice((f"de={write_one(tmp_path)}",)), draws=1, max_new_tokens=2,
+    )  # fmt: skip
+    result = verify_summaries(config, tmp_path / "out")
+    assert result["baseline"]["bert_score"] == 50 and "bert_score" not in result["not_measured"]
+
+
+def write_one(folder: Path) -> Path:
+    path = folder / "one.jsonl"
+    path.write_text(json.dumps({"text": "ein Hund", "summary": "Hund"}) + "\n", encoding="utf-8")
+    return path
