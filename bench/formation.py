@@ -14,8 +14,8 @@ from pathlib import Path
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.recipes.checkpoints import checkpoint_series
-from headscope.recipes.formation import Formation, formation
+from headscope.recipes.compare.checkpoints import checkpoint_series
+from headscope.recipes.compare.formation import Formation, formation
 
 
 def main() -> None:

@@ -22,9 +22,9 @@ from machine import machine, tell
 from headscope.cli.output import progress
 from headscope.find.lahis import Lahis
 from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find_lahis import FindLahis, find_lahis
-from headscope.recipes.verify_layers import VerifyLayers, verify_layers
-from headscope.recipes.verify_perplexity import VerifyPerplexity, verify_perplexity
+from headscope.recipes.find.lahis import FindLahis, find_lahis
+from headscope.recipes.verify.layers import VerifyLayers, verify_layers
+from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
 
 

@@ -19,9 +19,9 @@ from typing import Any
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.recipes.find_translation import FindTranslation, find_translation
+from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice
-from headscope.recipes.verify_removal import VerifyRemoval, verify_removal
+from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.removal import Removal
 
 ALL = PairsChoice(pair=("all",))

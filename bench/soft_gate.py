@@ -32,10 +32,10 @@ from headscope.lm.batching import collate
 from headscope.lm.losses import frozen, row_losses
 from headscope.pocket.questions import KINDS, TEMPLATE, Kind
 from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find_first_order import FindFirstOrder, find_first_order
-from headscope.recipes.find_lahis import FindLahis, find_lahis
-from headscope.recipes.find_soft_gate import FindSoftGate, default_heads, find_soft_gate
-from headscope.recipes.find_translation import FindTranslation, find_translation
+from headscope.recipes.find.first_order import FindFirstOrder, find_first_order
+from headscope.recipes.find.lahis import FindLahis, find_lahis
+from headscope.recipes.find.soft_gate import FindSoftGate, default_heads, find_soft_gate
+from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.questions import QuestionsChoice, read_sides
 

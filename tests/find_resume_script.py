@@ -14,7 +14,7 @@ from typing import Any
 import find_helpers
 import headscope.data.align
 from headscope.find import TranslationScore
-from headscope.recipes.find_translation import FindTranslation, find_translation
+from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from headscope.find import TranslationScore
-from headscope.recipes.checkpoints import checkpoint_series
-from headscope.recipes.formation import Formation, formation
+from headscope.recipes.compare.checkpoints import checkpoint_series
+from headscope.recipes.compare.formation import Formation, formation
 from headscope.recipes.inputs import PairsChoice
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from headscope.find import gate_gradients
 from headscope.find.lahis import Lahis
 from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find_lahis import FindLahis, find_lahis
+from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.recipes.inputs import ModelChoice
 
 

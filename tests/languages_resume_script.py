@@ -13,7 +13,7 @@ from typing import Any
 
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.inputs import ModelChoice, Progress
-from headscope.recipes.verify_perplexity import VerifyPerplexity, verify_perplexity
+from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
 
 

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.recipes.find_mask import FindMask, find_mask
+from headscope.recipes.find.mask import FindMask, find_mask
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.tasks import TaskChoice
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from headscope.recipes.tasks import TaskChoice
-from headscope.recipes.verify_mask import VerifyMask, verify_mask
+from headscope.recipes.verify.mask import VerifyMask, verify_mask
 
 
 def config(mask: str) -> VerifyMask:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.find.patching import Patching
-from headscope.recipes.find_patching import FindPatching, find_patching
+from headscope.recipes.find.patching import FindPatching, find_patching
 
 
 def find(out: Path, death: int = 0) -> dict[str, Any]:

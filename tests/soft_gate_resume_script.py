@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from headscope.find.soft_gate import SoftGate
-from headscope.recipes.find_soft_gate import FindSoftGate, find_soft_gate
+from headscope.recipes.find.soft_gate import FindSoftGate, find_soft_gate
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.questions import QuestionsChoice
 

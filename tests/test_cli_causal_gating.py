@@ -14,7 +14,7 @@ from headscope.errors import InputError
 from headscope.find import gate_fitting
 from headscope.find.causal_gating import role_scores
 from headscope.heads import Gate, Head, HeadScores
-from headscope.recipes.find_causal_gating import FindCausalGating, find_causal_gating
+from headscope.recipes.find.causal_gating import FindCausalGating, find_causal_gating
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.tasks import TaskChoice
 from headscope.report.write import write_report

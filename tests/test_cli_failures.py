@@ -11,7 +11,7 @@ import pytest
 
 from headscope.data.pairs import PairFile
 from headscope.pocket.sample import sample_pairs
-from headscope.recipes.removal_run import describe_conditions
+from headscope.recipes.verify.removal_run import describe_conditions
 from headscope.runs import open_run
 from headscope.verify.failures.classify import KINDS
 from headscope.verify.removal.outputs import Label, output_rows, translations

@@ -22,8 +22,8 @@ import mask_test_script
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.recipes.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
-from headscope.recipes.verify_mask import VerifyMask, masks_by_task, verify_mask
-from headscope.recipes.verify_scaling import VerifyScaling, verify_scaling
+from headscope.recipes.verify.mask import VerifyMask, masks_by_task, verify_mask
+from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
 from headscope.report.pages import mask_families, mask_scaling, mask_test
 from headscope.report.write import write_report
 from headscope.verify.masks import Asking

@@ -19,7 +19,7 @@ import soft_gate_resume_script as script
 from headscope.errors import InputError
 from headscope.find import gate_fitting
 from headscope.heads import Gate, HeadScores, HeadSet
-from headscope.recipes.find_soft_gate import find_soft_gate
+from headscope.recipes.find.soft_gate import find_soft_gate
 from headscope.report.write import write_report
 from lm_helpers import saved
 

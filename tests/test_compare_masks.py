@@ -19,7 +19,7 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.groups import key_value_heads
-from headscope.recipes.compare_masks import CompareMasks, compare_masks
+from headscope.recipes.compare.masks import CompareMasks, compare_masks
 from headscope.report import write_report
 from lm_helpers import wrapped
 from mask_helpers import all_but, random_weights, write_mask_run

@@ -15,7 +15,7 @@ import pytest
 from headscope.compare.methods import agreement, read_methods
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
-from headscope.recipes.compare_methods import CompareMethods, compare_methods
+from headscope.recipes.compare.methods import CompareMethods, compare_methods
 from headscope.report import write_report
 from headscope.runs import open_run
 

@@ -20,8 +20,8 @@ from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
 from headscope.lm.model import LanguageModel
-from headscope.recipes import compare_states as recipe
-from headscope.recipes.compare_states import CompareStates, compare_states
+from headscope.recipes.compare import states as recipe
+from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.masked_tasks import read_masked_task
 from headscope.recipes.tasks import TaskChoice

@@ -14,7 +14,7 @@ from headscope.data.prompts import Template
 from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.heads import Geometry, resolve_heads
-from headscope.recipes.find_translation import FindTranslation, find_translation
+from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 
 GOOD = "source\ttarget\tlinks\nThe dog sleeps\tDer Hund schläft\t0-0 1-1 2-2\n"

@@ -15,7 +15,7 @@ import pytest
 import lahis_resume_script as script
 from headscope.find import gate_gradients
 from headscope.heads import read_scores
-from headscope.recipes.find_lahis import find_lahis
+from headscope.recipes.find.lahis import find_lahis
 from headscope.recipes.inputs import Progress
 from lm_helpers import saved
 

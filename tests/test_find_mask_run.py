@@ -21,7 +21,7 @@ import mask_resume_script as script
 from headscope.errors import InputError
 from headscope.find.mask import History, train
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
-from headscope.recipes.find_mask import find_mask
+from headscope.recipes.find.mask import find_mask
 from headscope.report import write_report
 from lm_helpers import saved
 

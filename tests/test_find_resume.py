@@ -15,7 +15,7 @@ import pytest
 import find_helpers
 import find_resume_script as script
 from headscope.data.links import format_links
-from headscope.recipes.find_translation import find_translation, stored_scores
+from headscope.recipes.find.translation import find_translation, stored_scores
 
 
 @pytest.fixture(scope="module")

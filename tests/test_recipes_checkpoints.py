@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headscope.errors import InputError
-from headscope.recipes.checkpoints import checkpoint_series, step_of
+from headscope.recipes.compare.checkpoints import checkpoint_series, step_of
 from headscope.recipes.inputs import ModelChoice
 
 

@@ -16,7 +16,7 @@ from headscope.data.split import known_digests, leakage, text_digests
 from headscope.find import TranslationScore
 from headscope.lm.model import LanguageModel
 from headscope.recipes.atlas import Atlas, atlas
-from headscope.recipes.find_translation import FindTranslation, find_translation
+from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, find_and_check, model_inputs
 from headscope.runs import Signature
 

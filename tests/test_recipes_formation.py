@@ -21,9 +21,9 @@ from headscope.find import TranslationScore
 from headscope.heads import HeadSet, read_scores, resolve_heads
 from headscope.measure import chrf
 from headscope.pocket import weights
-from headscope.recipes.checkpoints import checkpoint_series
-from headscope.recipes.formation import Formation, formation
-from headscope.recipes.formation_table import quality
+from headscope.recipes.compare.checkpoints import checkpoint_series
+from headscope.recipes.compare.formation import Formation, formation
+from headscope.recipes.compare.formation_table import quality
 from headscope.recipes.inputs import PairsChoice
 from lm_helpers import saved
 

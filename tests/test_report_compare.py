@@ -13,7 +13,7 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.recipes.compare_sets import (
+from headscope.recipes.compare.overlap import (
     CompareClasses,
     CompareOverlap,
     compare_classes,

@@ -14,7 +14,7 @@ from browser_helpers import Visit, chromium, visit
 from find_helpers import model, tokenizer
 from headscope.errors import InputError
 from headscope.find.key_tokens import KeyTokens
-from headscope.recipes.find_key_tokens import FindKeyTokens, find_key_tokens
+from headscope.recipes.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.recipes.inputs import ModelChoice
 from headscope.report import write_report
 from headscope.report.sections import key_text

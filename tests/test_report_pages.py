@@ -12,7 +12,7 @@ import pytest
 
 import report_helpers
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.recipes.compare_sets import (
+from headscope.recipes.compare.overlap import (
     CompareClasses,
     CompareOverlap,
     compare_classes,

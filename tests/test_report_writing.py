@@ -96,9 +96,9 @@ def test_the_table_of_a_command(name: str, made: Callable[[str], Path], command:
     said = command("report", out)
     assert said.code == 0
     result = json.loads((out / "result.json").read_text())
-    from headscope.cli.verify_off_target import off_target_table
-    from headscope.cli.verify_summaries import summaries_table
-    from headscope.cli.verify_transfer import transfer_table
+    from headscope.cli.verify.off_target import off_target_table
+    from headscope.cli.verify.summaries import summaries_table
+    from headscope.cli.verify.transfer import transfer_table
 
     tables = {
         "summaries": summaries_table, "off-target": off_target_table, "transfer": transfer_table,

@@ -22,8 +22,8 @@ from headscope.lm import LanguageModel, load
 from headscope.lm.ablation import head_means
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.language_texts import named_heads
-from headscope.recipes.verify_perplexity import VerifyPerplexity, verify_perplexity
+from headscope.recipes.verify.language_texts import named_heads
+from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.report import write_report
 from headscope.verify.languages.conditions import LanguageRemoval
 from language_helpers import ENGLISH, GERMAN, data_of, naive_losses, write_documents
@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def lahis_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Heads found on other documents."""
-    from headscope.recipes.find_lahis import FindLahis, find_lahis
+    from headscope.recipes.find.lahis import FindLahis, find_lahis
 
     folder = tmp_path_factory.mktemp("lahis")
     found_on = write_documents(folder, " now")

@@ -17,9 +17,9 @@ from headscope.data.tasks import prompt
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm import LanguageModel
 from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.mask_walks import about_cut, first_steps, random_orders
 from headscope.recipes.tasks import TaskChoice, read_tasks
-from headscope.recipes.verify_one_by_one import OneByOne, starting_order
+from headscope.recipes.verify.mask_walks import about_cut, first_steps, random_orders
+from headscope.recipes.verify.one_by_one import OneByOne, starting_order
 from headscope.report import write_report
 from headscope.verify.one_by_one.walk import Step, Subject, prepare
 from lm_helpers import wrapped

@@ -26,7 +26,7 @@ from headscope.measure.external import External
 from headscope.measure.metrics import bleu_from_statistics, chrf, chrf_from_statistics
 from headscope.measure.statistics import p_sentences
 from headscope.recipes.inputs import ModelChoice, PairsChoice
-from headscope.recipes.verify_removal import (
+from headscope.recipes.verify.removal import (
     VerifyRemoval,
     measure_again,
     read_test_directions,

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.verify_transfer import VerifyTransfer, verify_transfer
+from headscope.recipes.verify.transfer import VerifyTransfer, verify_transfer
 
 
 def config(model: str, heads: str) -> VerifyTransfer:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from headscope.recipes.inputs import ModelChoice, PairsChoice
-from headscope.recipes.verify_removal import VerifyRemoval, verify_removal
+from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.removal import Removal
 
 

@@ -11,49 +11,40 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from headscope.cli import (
-    align,
-    architectures,
-    atlas,
-    check,
-    compare_classes,
-    compare_formation,
-    compare_masks,
-    compare_methods,
-    compare_overlap,
-    compare_states,
-    find_causal_gating,
-    find_first_order,
-    find_induction,
-    find_key_tokens,
-    find_lahis,
-    find_mask,
-    find_patching,
-    find_retrieval,
-    find_soft_gate,
-    find_translation_score,
-    methods,
-    output,
-    pocket_sample,
-    pocket_tasks,
-    pocket_train,
-    report,
-    survey,
-    verify_attention,
-    verify_failures,
-    verify_families,
-    verify_layers,
-    verify_mask,
-    verify_measure,
-    verify_off_target,
-    verify_one_by_one,
-    verify_perplexity,
-    verify_removal,
-    verify_scaling,
-    verify_summaries,
-    verify_tasks,
-    verify_transfer,
-)
+from headscope.cli import align, architectures, atlas, check, methods, output, report, survey
+from headscope.cli.compare import classes as compare_classes
+from headscope.cli.compare import formation as compare_formation
+from headscope.cli.compare import masks as compare_masks
+from headscope.cli.compare import methods as compare_methods
+from headscope.cli.compare import overlap as compare_overlap
+from headscope.cli.compare import states as compare_states
+from headscope.cli.find import causal_gating as find_causal_gating
+from headscope.cli.find import first_order as find_first_order
+from headscope.cli.find import induction as find_induction
+from headscope.cli.find import key_tokens as find_key_tokens
+from headscope.cli.find import lahis as find_lahis
+from headscope.cli.find import mask as find_mask
+from headscope.cli.find import patching as find_patching
+from headscope.cli.find import retrieval as find_retrieval
+from headscope.cli.find import soft_gate as find_soft_gate
+from headscope.cli.find import translation_score as find_translation_score
+from headscope.cli.pocket import sample as pocket_sample
+from headscope.cli.pocket import tasks as pocket_tasks
+from headscope.cli.pocket import train as pocket_train
+from headscope.cli.verify import attention as verify_attention
+from headscope.cli.verify import failures as verify_failures
+from headscope.cli.verify import families as verify_families
+from headscope.cli.verify import layers as verify_layers
+from headscope.cli.verify import mask as verify_mask
+from headscope.cli.verify import measure as verify_measure
+from headscope.cli.verify import off_target as verify_off_target
+from headscope.cli.verify import one_by_one as verify_one_by_one
+from headscope.cli.verify import perplexity as verify_perplexity
+from headscope.cli.verify import removal as verify_removal
+from headscope.cli.verify import scaling as verify_scaling
+from headscope.cli.verify import summaries as verify_summaries
+from headscope.cli.verify import tasks as verify_tasks
+from headscope.cli.verify import transfer as verify_transfer
 from headscope.errors import InputError
 
 __all__ = ["main"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.compare_methods import agreement_table
+from headscope.cli.compare.methods import agreement_table
 from headscope.cli.groups import model_argument, taking
 from headscope.cli.output import emit, progress
 

@@ -18,7 +18,7 @@ from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import Amount, HeadScores, HeadSet, count_of, default_amount, save_scores
-from headscope.recipes.find_translation import describe, describe_all
+from headscope.recipes.find.translation import describe, describe_all
 from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
@@ -27,7 +27,7 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
 )
-from headscope.recipes.removal_run import about_model, removal_run
+from headscope.recipes.verify.removal_run import about_model, removal_run
 from headscope.report import write_report
 from headscope.runs import Run, open_run
 from headscope.verify.removal import Removal, conditions

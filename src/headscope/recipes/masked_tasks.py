@@ -15,7 +15,7 @@ from headscope.heads.store import kind_of
 from headscope.recipes.inputs import POCKET, ModelChoice
 from headscope.recipes.leakage import Leakage
 from headscope.recipes.tasks import TaskChoice, check_task_leakage, read_tasks, task_inputs
-from headscope.recipes.verify_mask import digest_of
+from headscope.recipes.verify.mask import digest_of
 from headscope.verify.masks.mask import Mask, read_mask
 
 __all__ = ["MaskedTask", "mask_result", "own_task", "read_masked_task"]

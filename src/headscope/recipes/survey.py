@@ -16,10 +16,10 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.find.registry import Method, method, methods
 from headscope.heads import Amount
-from headscope.recipes.compare_methods import CompareMethods, compare_methods
+from headscope.recipes.compare.methods import CompareMethods, compare_methods
 from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
-from headscope.recipes.removal_run import about_model
 from headscope.recipes.survey_plans import PLANS, SurveyData
+from headscope.recipes.verify.removal_run import about_model
 from headscope.report import write_report
 from headscope.runs import file_digest, open_run
 

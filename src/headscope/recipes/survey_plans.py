@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find_patching import WordsChoice
-from headscope.recipes.find_retrieval import NeedlesChoice
+from headscope.recipes.find.patching import WordsChoice
+from headscope.recipes.find.retrieval import NeedlesChoice
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress
 from headscope.recipes.questions import QuestionsChoice
 from headscope.recipes.tasks import TaskChoice
@@ -57,7 +57,7 @@ def _missing(model: ModelChoice, given: object, flag: str) -> str | None:
 
 def _translation(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.translation import TranslationScore
-    from headscope.recipes.find_translation import FindTranslation, find_translation
+    from headscope.recipes.find.translation import FindTranslation, find_translation
 
     pairs = PairsChoice(data=data.pairs, limit=QUICK if quick else None)
     config = FindTranslation(model, pairs, TranslationScore(seed=data.seed))
@@ -72,7 +72,7 @@ def _documents(data: SurveyData, quick: bool) -> DocumentsChoice:
 
 def _lahis(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.lahis import Lahis
-    from headscope.recipes.find_lahis import FindLahis, find_lahis
+    from headscope.recipes.find.lahis import FindLahis, find_lahis
 
     config = FindLahis(model, _documents(data, quick), Lahis(seed=data.seed))
     return _missing(model, data.documents, "--documents LANG=FILE") or (
@@ -82,7 +82,7 @@ def _lahis(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Run
 
 def _first_order(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.first_order import FirstOrder
-    from headscope.recipes.find_first_order import FindFirstOrder, find_first_order
+    from headscope.recipes.find.first_order import FindFirstOrder, find_first_order
 
     config = FindFirstOrder(model, _documents(data, quick), FirstOrder(seed=data.seed))
     return _missing(model, data.documents, "--documents LANG=FILE") or (
@@ -96,7 +96,7 @@ def _task(model: ModelChoice, data: SurveyData) -> TaskChoice:
 
 
 def _mask(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
-    from headscope.recipes.find_mask import FindMask, find_mask
+    from headscope.recipes.find.mask import FindMask, find_mask
 
     if quick:
         return "a mask needs its steps: without --quick it is trained"
@@ -107,7 +107,7 @@ def _mask(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runn
 
 
 def _causal_gating(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
-    from headscope.recipes.find_causal_gating import FindCausalGating, find_causal_gating
+    from headscope.recipes.find.causal_gating import FindCausalGating, find_causal_gating
 
     changes: dict[str, Any] = {"seed": data.seed}
     if quick:
@@ -119,7 +119,7 @@ def _causal_gating(model: ModelChoice, data: SurveyData, quick: bool, runs: Path
 
 
 def _soft_gate(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
-    from headscope.recipes.find_soft_gate import FindSoftGate, find_soft_gate
+    from headscope.recipes.find.soft_gate import FindSoftGate, find_soft_gate
 
     if quick:
         return "several trainings take their time: without --quick they are made"
@@ -139,7 +139,7 @@ def _soft_gate(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) ->
 
 def _induction(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.repeated import Induction
-    from headscope.recipes.find_induction import FindInduction, find_induction
+    from headscope.recipes.find.induction import FindInduction, find_induction
 
     measure = Induction(QUICK if quick else Induction.sequences, seed=data.seed)
     return lambda out, progress: find_induction(FindInduction(model, measure), out, progress)
@@ -147,7 +147,7 @@ def _induction(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) ->
 
 def _retrieval(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.retrieval import Retrieval
-    from headscope.recipes.find_retrieval import FindRetrieval, find_retrieval
+    from headscope.recipes.find.retrieval import FindRetrieval, find_retrieval
 
     depths = (0.0, 0.5, 1.0) if quick else Retrieval.depths
     needles = NeedlesChoice(data.needles, limit=QUICK // 2 if quick else None)
@@ -159,7 +159,7 @@ def _retrieval(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) ->
 
 def _patching(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.patching import Patching
-    from headscope.recipes.find_patching import FindPatching, find_patching
+    from headscope.recipes.find.patching import FindPatching, find_patching
 
     measure = Patching(QUICK if quick else Patching.pairs, control=not quick, seed=data.seed)
     config = FindPatching(model, WordsChoice(data.words), measure)

@@ -1,0 +1,1 @@
+"""The commands `headscope compare …`, one a file."""

@@ -1,0 +1,53 @@
+"""`headscope compare classes`: models of any geometry in one table of class shares."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Argument
+
+from headscope.cli import options
+from headscope.cli.output import emit
+
+
+def classes(
+    artifacts: Annotated[
+        list[str],
+        Argument(
+            metavar="RUN...",
+            help="Runs that scored heads (RUN:en-de is one direction), or saved scores.",
+        ),
+    ],
+    threshold: options.Threshold = 0.1,
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Put the class shares of models of any geometry into one table."""
+    from headscope.recipes.compare.overlap import CompareClasses, compare_classes
+
+    result = compare_classes(CompareClasses(tuple(artifacts), threshold), out)
+    emit(result, as_json, _table(result))
+
+
+def _table(result: dict[str, Any]) -> str:
+    """One line a model; shares in per cent, above chance in brackets."""
+    models = result["models"]
+    width = max(5, *(len(one["name"]) for one in models))
+    lines = [
+        f"{'':<{width}}         token alignment    low activity        inactive",
+        f"{'name':<{width}}  heads  share (>chance)  share (>chance)  share (>chance)   top score",
+    ]
+    for one in models:
+        above = one["shares_above_chance"] or {}
+        shares = "".join(
+            f"{_percent(one['shares'][name]):>8} {'(' + _percent(above.get(name)) + ')':>8}"
+            for name in ("token_alignment", "low_activity", "inactive")
+        )
+        top = one["highest"]
+        best = f"{top['score']:.3f} ({top['layer']}.{top['head']})"
+        lines.append(f"{one['name']:<{width}}  {one['total']:>5}{shares}  {best:>14}")
+    return "\n".join([*lines, f"run: {result['run']}"])
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.1f}%"

@@ -1,0 +1,75 @@
+"""`headscope compare masks`: learned masks beside each other, and beside random ones."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from headscope.cli import options
+from headscope.cli.output import emit
+
+
+def masks(
+    artifacts: Annotated[
+        list[str], Argument(metavar="RUN...", help="Runs of find mask, of one geometry.")
+    ],
+    base: Annotated[
+        list[str] | None,
+        Option(
+            "--base",
+            metavar="RUN",
+            help="The base model's mask of the same task, as the reference; repeatable, one a "
+            "task, or a single one for all.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        Option(
+            "--model",
+            metavar="MODEL",
+            help="A model of that geometry, to learn which heads share keys where runs do not say.",
+        ),
+    ] = None,
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare learned masks: shared heads beside chance, maps, layers, groups that share keys."""
+    from headscope.recipes.compare.masks import CompareMasks, compare_masks
+    from headscope.recipes.inputs import ModelChoice
+
+    choice = None if model is None else ModelChoice(model)
+    result = compare_masks(CompareMasks(tuple(artifacts), tuple(base or ()), choice), out)
+    emit(result, as_json, _table(result))
+
+
+def _table(result: dict[str, Any], rows: int = 30) -> str:
+    masks = result["masks"]
+    width = max(len(mask["name"]) for mask in masks)
+    lines = [f"{'mask':<{width}}   kept  share  groups dropped (expected)"]
+    for mask in masks:
+        groups = mask["groups"]
+        told = "-" if groups is None else f"{groups['dropped']} ({groups['expected']:.2f})"
+        lines.append(
+            f"{mask['name']:<{width}}  {mask['selected']:>5}  {mask['kept_share']:>5.3f}  {told}"
+        )
+    pairs = [*(result["base"] or {}).get("pairs", ()), *result["pairs"]]
+    lines += [
+        "",
+        f"{'A':<{width}}  {'B':<{width}}  jaccard  expected  (exact)        p   recall",
+    ]
+    lines += [
+        f"{pair['a']:<{width}}  {pair['b']:<{width}}  {pair['jaccard']:>7.3f}  "
+        f"{pair['expected']:>8.3f}  {pair['expected_exact']:>7.3f}  {pair['p_value']:>7.2g}  "
+        f"{_number(pair['recall']):>7}"
+        for pair in pairs[:rows]
+    ]
+    if len(pairs) > rows:
+        lines.append(f"… and {len(pairs) - rows} more pairs, in {result['run']}/result.json")
+    if result["key_value_heads"] is None:
+        lines.append("groups that share keys are not known from these runs; add --model")
+    return "\n".join([*lines, f"run: {result['run']}"])
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,1 @@
+"""The commands `headscope find …`, one a file."""

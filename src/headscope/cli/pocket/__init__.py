@@ -1,0 +1,1 @@
+"""The commands `headscope pocket …`, one a file."""

@@ -1,0 +1,1 @@
+"""The commands `headscope verify …`, one a file."""

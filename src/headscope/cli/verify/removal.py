@@ -1,0 +1,190 @@
+"""`headscope verify removal`: what a model does without heads, beside as many random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headscope.cli import options
+from headscope.cli.groups import model_choice, pairs_choice, taking, template_choice
+from headscope.cli.output import emit, progress
+
+if TYPE_CHECKING:
+    from headscope.data.prompts import Template
+    from headscope.recipes.inputs import ModelChoice, PairsChoice
+
+__all__ = ["removal", "removal_table"]
+
+
+@taking(model=model_choice, pairs=pairs_choice, template=template_choice)
+def removal(
+    heads: options.Heads,
+    model: ModelChoice,
+    pairs: PairsChoice,
+    template: Template,
+    k: options.Amounts = None,
+    gate: options.Gates = None,
+    draws: options.Draws = 10,
+    pool: options.Pool = "non-alignment",
+    ablate: options.Ablate = "zero",
+    threshold: options.Threshold = 0.1,
+    max_new_tokens: options.MaxNewTokens = None,
+    allow_overlap: options.AllowOverlap = False,
+    seed: options.Seed = 0,
+    batch_tokens: options.BatchTokens = 8192,
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Translate without heads, and without as many random ones, free and of the same layers.
+
+    Without --data the bundled model is tested on its own test sentences: 1,000 in all, at most 200
+    of a direction; --limit N takes N of each.
+    """
+    from headscope.cli.models import hide_loading_bars
+    from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
+    from headscope.verify.removal import Removal
+
+    settings = Removal(
+        gates=tuple(gate) if gate else (0.0,),
+        draws=draws,
+        pool=pool,
+        threshold=threshold,
+        ablate=ablate,
+        seed=seed,
+        template=template,
+        max_new_tokens=max_new_tokens,
+        batch_tokens=batch_tokens,
+    )
+    config = VerifyRemoval(heads, tuple(k or ()), model, pairs, settings, allow_overlap)
+    hide_loading_bars()
+    with progress() as update:
+        result = verify_removal(config, out, update)
+    emit(result, as_json, removal_table(result))
+
+
+def removal_table(result: Mapping[str, Any]) -> str:
+    """The conditions, the tests of each chosen set, what is not known, and the run's folder.
+
+    Random draws are given as their mean, with the lowest and highest chrF++ of a draw.
+    """
+    lines = [_line("", "k", "gate", "chrF++", "change", "95 % interval", "BLEU", "off", "copy")]
+    base = result["baseline"]
+    interval = f"{_number(base['low'])} to {_number(base['high'])}"
+    lines.append(_row("as is", "", "", base, "", f"chrF++ {interval}"))
+    for top in (one for one in result["conditions"] if one["kind"] == "top"):
+        change = top["change"]["chrf"]
+        bounds = f"{_signed(change['low'])} to {_signed(change['high'])}"
+        at = top["k"], f"{top['gate']:g}"
+        lines.append(_row("chosen", *at, top, _signed(change["value"]), bounds))
+        for kind, words in (("random", "random"), ("random-layer-matched", "same layers")):
+            draws = [
+                one
+                for one in result["conditions"]
+                if (one["kind"], one["k"], one["gate"]) == (kind, top["k"], top["gate"])
+            ]
+            if draws:
+                lines.append(_mean_row(words, *at, draws, base))
+    lines += [_tests(one, result["draws"]) for one in result["conditions"] if one["kind"] == "top"]
+    lines += _remarks(result)
+    return "\n".join([*lines, f"run: {result['run']}"])
+
+
+def _mean_row(
+    words: str, k: int, gate: str, draws: list[Mapping[str, Any]], base: Mapping[str, Any]
+) -> str:
+    names = ("chrf", "bleu", "off_target", "source_copy")
+    mean = {name: _mean([one[name] for one in draws]) for name in names}
+    change = None if mean["chrf"] is None else mean["chrf"] - base["chrf"]
+    scores = [one["chrf"] for one in draws if one["chrf"] is not None]
+    span = f"draws {min(scores):.1f} to {max(scores):.1f}" if scores else ""
+    return _row(words, k, gate, mean, _signed(change), span)
+
+
+def _row(words: str, k: int | str, gate: str, of: Mapping[str, Any], change: str, span: str) -> str:
+    rates = (_share(of["off_target"]), _share(of["source_copy"]))
+    return _line(words, k, gate, _number(of["chrf"]), change, span, _number(of["bleu"]), *rates)
+
+
+def _line(*cells: object) -> str:
+    words, k, gate, chrf, change, span, bleu, off, copy = map(str, cells)
+    row = f"{words:<12}{k:>4}{gate:>6}{chrf:>8}{change:>8}  {span:<20}{bleu:>7}{off:>8}{copy:>8}"
+    return row.rstrip()
+
+
+def _tests(top: Mapping[str, Any], draws: int) -> str:
+    """The p-values of one set: over sentences and over draws, free and layer-matched."""
+    parts = []
+    for words, ending in (("random", ""), ("same layers", "_layer_matched")):
+        by_sentence, by_draw = top[f"p_sentences{ending}"], top[f"p_draws{ending}"]
+        different = top[f"distinct_draws{ending}"]
+        if 0 < different < draws:
+            words += f" ({different} different {'set' if different == 1 else 'sets'})"
+        if by_sentence is not None:
+            parts.append(
+                f"against {words} {_p(by_sentence)} over sentences, {_p(by_draw)} over draws"
+            )
+    told = "; ".join(parts) or "not tested"
+    return f"p, {top['k']} heads at gate {top['gate']:g}: {told}"
+
+
+def _remarks(result: Mapping[str, Any]) -> list[str]:
+    lines = []
+    leak = result["leakage"]
+    if not leak["known"]:
+        lines.append("whether the heads were found on these sentences is not known")
+    elif leak["overlap"]:
+        lines.append(f"{leak['overlap']} of {leak['of']} test pairs are among what the heads were "
+                     "found on")  # fmt: skip
+    if result["pool_note"]:
+        lines.append(str(result["pool_note"]))
+    lines += _filled_up(result)
+    missing = [f"{name}: {why}" for name, why in result["not_measured"].items()]
+    return [*lines, *(f"not measured, {one}" for one in missing)]
+
+
+def _filled_up(result: Mapping[str, Any]) -> list[str]:
+    """Which random draws hold heads from elsewhere than asked for; those draws are much alike."""
+    lines = []
+    for kind, words, where in (
+        ("random", "random", "are token alignment heads, for want of others"),
+        (
+            "random-layer-matched",
+            "same layers",
+            "come from other layers or are token alignment heads",
+        ),
+    ):
+        for k in result["k"]:
+            draws = [
+                one
+                for one in result["conditions"]
+                if (one["kind"], one["k"], one["gate"]) == (kind, k, result["gates"][0])
+            ]
+            most = max((one["filled_up"] for one in draws), default=0)
+            if most:
+                alike = len(set.intersection(*(set(one["heads"]) for one in draws)))
+                lines.append(
+                    f"{words}, {k} heads: up to {most} heads of a draw {where}; "
+                    f"all {len(draws)} draws share {alike}"
+                )
+    return lines
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1f}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

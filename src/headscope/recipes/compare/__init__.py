@@ -1,0 +1,1 @@
+"""Comparisons of heads, each in a run folder: one file a command."""

@@ -1,0 +1,277 @@
+"""How token alignment heads form during training, beside how well the model translates.
+
+Token Alignment Heads (ICLR 2026), section on formation: over the checkpoints of one training, the
+shares of the head classes, how far the set of each checkpoint is already the last one's, and the
+quality of its translations.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from headscope.data.pairs import PairFile
+from headscope.data.split import text_digests
+from headscope.errors import InputError, MissingExtra, naming
+from headscope.find.capture import Part
+from headscope.find.translation import TranslationScore, check_aligner, translation_score
+from headscope.heads import (
+    Amount,
+    Geometry,
+    HeadScores,
+    HeadSet,
+    count_of,
+    default_amount,
+    read_scores,
+    save_scores,
+)
+from headscope.recipes.compare.checkpoints import Checkpoint
+from headscope.recipes.compare.formation_table import Measured, Opened, series, translations
+from headscope.recipes.find.translation import describe_all
+from headscope.recipes.inputs import (
+    POCKET,
+    PairsChoice,
+    Progress,
+    find_and_check,
+    model_inputs,
+    model_provenance,
+)
+from headscope.runs import Run, open_run
+from headscope.verify.removal import translate
+
+COMMAND = "compare formation"
+CHECKPOINT = "formation checkpoint"
+
+
+@dataclass(frozen=True)
+class Formation:
+    """A series of checkpoints and what is measured of each.
+
+    `checkpoints` in training order (see `checkpoint_series`). `threshold` of token alignment
+    heads; `k`: size of the top sets that are compared with the last one's, besides (None: 20
+    heads, or 15 % below 256). `check`: sentences of each direction that are translated.
+    `skip_unreadable`: go on without checkpoints that cannot be read.
+    """
+
+    checkpoints: tuple[Checkpoint, ...]
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    score: TranslationScore = field(default_factory=TranslationScore)
+    threshold: float = 0.1
+    k: Amount | None = None
+    check: int = 20
+    skip_unreadable: bool = False
+
+
+def formation(
+    config: Formation, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Score and check every checkpoint, one model in memory at a time.
+
+    All checkpoints are opened before any work begins, so that one that cannot be read, or is of
+    another geometry, is told at once. What was done is kept by batch and by checkpoint: a run
+    that was stopped goes on where it was. Each checkpoint is a run of its own under
+    `checkpoints/`, which `compare overlap` and `--heads` take.
+
+    Raises:
+        InputError: for a checkpoint that cannot be read (unless `skip_unreadable`), fewer than
+            two readable ones, differing geometries, or data that cannot be used.
+    """
+    began = time.monotonic()
+    # The sentences of the pocket model's world are for a series of its checkpoints alone.
+    foreign = next((one.model.model for one in config.checkpoints if not one.bundled), POCKET)
+    found_on, checked_on = find_and_check(config.pairs, foreign, config.check, config.score.seed)
+    for pairs in found_on.values():
+        with naming(pairs.path):
+            check_aligner(pairs, config.score)
+    opened, skipped = _open_all(config, progress)
+    geometry = _one_geometry(opened)
+    k = config.k if config.k is not None else default_amount(geometry)
+    count_of(k, geometry.total)
+    settings = {
+        "pairs": config.pairs,
+        "score": config.score,
+        "threshold": config.threshold,
+        "k": config.k,
+        "check": config.check,
+        "checkpoints": [one.checkpoint.name for one in opened],
+        "skipped": [one["name"] for one in skipped],
+        "computed_in": [one.dtype for one in opened],
+    }
+    inputs = {
+        f"{one.checkpoint.name} {what}": digest
+        for one in opened
+        for what, digest in one.inputs.items()
+    } | _data_inputs(found_on, checked_on)
+    about = {"models": [one.checkpoint.label for one in opened], "seed": config.score.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}
+        measured: list[Measured] = []
+        for number, one in enumerate(opened):
+            measured.append(_measure(one, config, found_on, checked_on, run, progress))
+            if progress:
+                progress("checkpoints", number + 1, len(opened))
+        run.write_json("found_on.json", _digests(found_on))
+        run.write_jsonl("outputs.jsonl", translations(checked_on, measured))
+        tokenizers = {one.inputs["tokenizer"] for one in opened}
+        result = {
+            "signature": run.signature,
+            "geometry": geometry.as_dict(),
+            "threshold": config.threshold,
+            "k": count_of(k, geometry.total),
+            "last": opened[-1].checkpoint.name,
+            "checkpoints": series(measured, checked_on, k, config.threshold, config.score),
+            "skipped": skipped,
+            "same_tokenizer": len(tokenizers) == 1,
+            "data": {
+                pair: {
+                    "path": pairs.path,
+                    "digest": pairs.digest,
+                    "found_on": len(pairs.pairs),
+                    "verified_on": len(checked_on[pair].pairs),
+                }
+                for pair, pairs in found_on.items()
+            },
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def _data_inputs(
+    found_on: Mapping[str, PairFile], checked_on: Mapping[str, PairFile]
+) -> dict[str, str]:
+    found = {pair: pairs.digest for pair, pairs in found_on.items()}
+    return found | {f"{pair} (check)": pairs.digest for pair, pairs in checked_on.items()}
+
+
+def _open_all(
+    config: Formation, progress: Progress | None
+) -> tuple[list[Opened], list[dict[str, str]]]:
+    """Every checkpoint that can be read, and the others with the reason why not."""
+    opened: list[Opened] = []
+    skipped: list[dict[str, str]] = []
+    for number, checkpoint in enumerate(config.checkpoints):
+        try:
+            lm = checkpoint.model.load()
+        except MissingExtra:
+            raise  # a package is missing here, and the checkpoint is not to blame
+        except InputError as error:
+            skipped.append({"name": checkpoint.name, "reason": str(error)})
+        else:
+            dtype = str(lm.dtype).removeprefix("torch.")
+            opened.append(Opened(checkpoint, lm.geometry, model_inputs(lm, {}), dtype))
+            del lm
+            gc.collect()
+        if progress:
+            progress("opening checkpoints", number + 1, len(config.checkpoints))
+    if skipped and not config.skip_unreadable:
+        more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
+        raise InputError(
+            f"checkpoint {skipped[0]['name']}{more} cannot be read: "
+            f"{skipped[0]['reason'].rstrip('.')}; repair it, or go on without it by "
+            "--skip-unreadable"
+        )
+    if len(opened) < 2:
+        raise InputError(
+            f"only {len(opened)} of {len(config.checkpoints)} checkpoints can be read, and a "
+            f"series needs two; {skipped[0]['name']}: {skipped[0]['reason']}"
+        )
+    return opened, skipped
+
+
+def _one_geometry(opened: Sequence[Opened]) -> Geometry:
+    first = opened[0]
+    for other in opened[1:]:
+        if other.geometry != first.geometry:
+            raise InputError(
+                f"checkpoint {first.checkpoint.name} has {first.geometry}, but "
+                f"{other.checkpoint.name} has {other.geometry}; a series is of one model, so name "
+                "checkpoints of one training (models of any geometry: headscope compare classes)"
+            )
+    return first.geometry
+
+
+def _measure(
+    one: Opened,
+    config: Formation,
+    found_on: Mapping[str, PairFile],
+    checked_on: Mapping[str, PairFile],
+    run: Run,
+    progress: Progress | None,
+) -> Measured:
+    """Scores and translations of one checkpoint, in a run of its own that is finished once."""
+    settings = {
+        "score": config.score,
+        "check": config.check,
+        "threshold": config.threshold,
+        "computed_in": one.dtype,
+    }
+    inputs = {**one.inputs, **_data_inputs(found_on, checked_on)}
+    place = run.path / "checkpoints" / quote(one.checkpoint.name, safe="@ ")
+    with open_run(place, CHECKPOINT, settings, inputs) as own:
+        if not own.finished:
+            _compute(one, config, found_on, checked_on, run, own, progress)
+        outputs: list[list[str]] = own.read_part("outputs")["all"]
+        return Measured(one, own.result(), read_scores(own.path), outputs)
+
+
+def _compute(
+    one: Opened,
+    config: Formation,
+    found_on: Mapping[str, PairFile],
+    checked_on: Mapping[str, PairFile],
+    run: Run,
+    own: Run,
+    progress: Progress | None,
+) -> None:
+    lm = one.checkpoint.model.load()
+    named = {"model": one.checkpoint.label, "seed": config.score.seed}
+    own.provenance |= model_provenance(lm) | named
+    shared = config.score.decode == "reference" and config.score.aligner != "llm"
+    scores: dict[str, HeadScores] = {}
+    for number, (pair, pairs) in enumerate(found_on.items()):
+        if shared:
+            _copy_links(Part(run, pair), Part(own, pair))
+        scores[pair] = translation_score(lm, pairs, config.score, own)
+        if shared:
+            _copy_links(Part(own, pair), Part(run, pair))
+        if progress:
+            progress(f"{one.checkpoint.name}: scoring", number + 1, len(found_on))
+    save_scores(own.path, scores if len(scores) > 1 else next(iter(scores.values())))
+    own.write_json("found_on.json", _digests(found_on))
+    if "all" not in own.read_part("outputs"):
+        outputs = translate(
+            lm,
+            list(checked_on.values()),
+            HeadSet(lm.geometry, ()),
+            config.score.template,
+            config.score.max_new_tokens,
+            config.score.batch_tokens,
+        )
+        own.append_part("outputs", "all", outputs)
+    own.finish(describe_all(scores, config.threshold))
+    del lm
+    gc.collect()
+
+
+def _copy_links(source: Part, target: Part) -> None:
+    """Let all checkpoints share the word links, where these do not depend on the model.
+
+    A statistical aligner has no seed: fitted anew for every checkpoint its links would differ, and
+    with them the scores. An annotator links a model's own tokens, and greedy outputs are each
+    model's own, so those are not shared.
+    """
+    links = source.record("alignment")
+    if links is not None and target.record("alignment") is None:
+        target.keep_record("alignment", links)
+
+
+def _digests(found_on: Mapping[str, PairFile]) -> dict[str, dict[str, list[str]]]:
+    return {pair: text_digests(pairs.pairs) for pair, pairs in found_on.items()}

@@ -1,0 +1,171 @@
+"""Hidden states of a masked and an instructed model beside each other, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.compare.state_evidence import describe
+from headscope.compare.states import CONDITIONS, CONTROLS, Sample, observe
+from headscope.data.tasks import Task
+from headscope.errors import InputError
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.masked_tasks import read_masked_task
+from headscope.recipes.tasks import TaskChoice, answers
+from headscope.recipes.verify.removal_run import about_model
+from headscope.runs import Run, open_run
+from headscope.verify.masks.mask import Mask, shuffled
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "CompareStates", "compare_states"]
+
+COMMAND = "compare states"
+
+#: Samples that are looked at, and written down, at once.
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class CompareStates:
+    """A whole run of the command.
+
+    Attributes:
+        heads: a mask run, or any heads that `resolve_heads` reads: those the masked model keeps.
+        tasks: the one task whose held-out samples are read; by default that of the mask run.
+        example: id of the sample shown through the lens; None: the first.
+        draws: shuffled masks of the same size, over all heads and layer by layer each.
+        seed: of these draws, and of what is held out.
+        top: tokens of the logit lens.
+        allow_overlap: also read samples that the mask was trained on.
+    """
+
+    heads: str = field(metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    example: str | None = None
+    draws: int = 5
+    seed: int = 0
+    top: int = 5
+    batch_tokens: int = field(default=8192, metadata={"signature": False})
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+
+
+def compare_states(
+    config: CompareStates, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Compare states and return the command's result; a run that was stopped goes on.
+
+    The run keeps `states.safetensors`, the cosines, lens tokens and ranks of every sample.
+    """
+    began = time.monotonic()
+    chosen = read_masked_task(
+        config.heads, config.tasks, config.model, config.seed, config.allow_overlap
+    )
+    task = chosen.task
+    shown = _shown(task, config.example)
+    lm = config.model.load()
+    mask = chosen.mask(lm.geometry)
+    samples = _samples(lm, task)
+    settings = {"settings": config, **chosen.signature(mask), "computed_in": str(lm.dtype)}
+    inputs = {**model_inputs(lm, {}), **chosen.inputs}
+    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        tensors = _observed(lm, samples, mask, config, run, progress)
+        run.write_tensors("states.safetensors", tensors)
+        result = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "model": about_model(lm),
+            **chosen.about(mask),
+            **describe(tensors),
+            "lens": _lens(lm, task, shown, tensors),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def _shown(task: Task, example: str | None) -> int:
+    """Which sample is shown through the lens."""
+    ids = [one.id for one in task.examples]
+    if example is None:
+        return 0
+    if example not in ids:
+        raise InputError(
+            f"--example {example} is none of the {len(ids)} held-out examples of {task.name!r}; "
+            f"there are {', '.join(ids[:8])}{' …' if len(ids) > 8 else ''}"
+        )
+    return ids.index(example)
+
+
+def _samples(lm: LanguageModel, task: Task) -> list[Sample]:
+    rows = zip(answers(lm, task), answers(lm, task, instructed=True), strict=True)
+    return [
+        Sample(bare.ids[: bare.start], told.ids[: told.start], bare.ids[bare.start])
+        for bare, told in rows
+    ]
+
+
+def _observed(
+    lm: LanguageModel,
+    samples: Sequence[Sample],
+    mask: Mask,
+    config: CompareStates,
+    run: Run,
+    progress: Progress | None,
+) -> dict[str, NDArray[Any]]:
+    """What `observe` keeps of all samples; those of an earlier try from the run's parts."""
+    drawn = (shuffled(mask, config.draws, config.seed, by_layer) for by_layer in (False, True))
+    controls = dict(zip(CONTROLS, drawn, strict=True))
+    kept = run.read_tensors("states")
+    parts: list[Mapping[str, NDArray[Any]]] = []
+    for start in range(0, len(samples), _AT_ONCE):
+        key = f"{start:08d}"
+        if key not in kept:
+            some = samples[start : start + _AT_ONCE]
+            kept[key] = observe(lm, some, mask, controls, config.top, config.batch_tokens)
+            run.append_tensors("states", key, kept[key])
+        parts.append(kept[key])
+        if progress:
+            progress("comparing states", min(start + _AT_ONCE, len(samples)), len(samples))
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+
+
+def _lens(
+    lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArray[Any]]
+) -> dict[str, Any]:
+    """What each layer would say about the sample shown, the embedding first."""
+    example = task.examples[shown]
+    return {
+        "id": example.id,
+        "input": example.input,
+        "output": example.output,
+        "conditions": {
+            name: [
+                {
+                    "layer": layer - 1 if layer else None,
+                    "tokens": [lm.tokenizer.decode([int(one)]) for one in tokens],
+                    "logits": [float(one) for one in logits],
+                    "target_rank": int(rank),
+                }
+                for layer, (tokens, logits, rank) in enumerate(
+                    zip(
+                        tensors["lens_tokens"][at, shown],
+                        tensors["lens_logits"][at, shown],
+                        tensors["ranks"][at, shown],
+                        strict=True,
+                    )
+                )
+            ]
+            for at, name in enumerate(CONDITIONS)
+        },
+    }

@@ -1,0 +1,1 @@
+"""Methods that find heads, each in a run folder: one file a command."""

@@ -1,0 +1,267 @@
+"""Causal head gating on a task, in a run folder, with what its roles predict put to the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.tasks import Task
+from headscope.find.causal_gating import (
+    ROLES,
+    CausalGates,
+    CausalGating,
+    fit_causal_gates,
+    role_scores,
+)
+from headscope.find.gate_fitting import Sample, mean_losses
+from headscope.heads import Gate, Geometry, HeadScores, HeadSet
+from headscope.heads.store import Origin
+from headscope.measure.intervals import bootstrap_difference, bootstrap_score
+from headscope.recipes.find.head_scores import Scored, scores_run
+from headscope.recipes.find.soft_gate import default_heads
+from headscope.recipes.find.soft_gate_result import group_sums, mean_of_sums
+from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.recipes.leakage import FOUND_ON
+from headscope.recipes.tasks import TaskChoice, answers, found_on, read_tasks, training_task
+from headscope.runs import Run
+from headscope.verify.removal.controls import draw_heads
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "FindCausalGating", "find_causal_gating"]
+
+COMMAND = "find causal-gating"
+METHOD = "causal-gating"
+#: A role's score from which a head has the role (table 2 of the paper).
+THRESHOLD = 0.5
+#: Sets of random heads that are removed beside those of each role.
+DRAWS = 10
+SMALL = 256
+
+
+@dataclass(frozen=True)
+class FindCausalGating:
+    """A whole run of the command.
+
+    `fit` None stands for the paper's settings, or those of `CausalGating.small` in a model of
+    fewer than 256 heads; `changes` are values by the names of `CausalGating` in place of those.
+    `instructed`: the task's prompt with its instruction, where it has one.
+    """
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    task: TaskChoice = field(default_factory=TaskChoice)
+    fit: CausalGating | None = field(default=None, metadata={"signature": False})
+    changes: Mapping[str, Any] = field(default_factory=dict, metadata={"signature": False})
+    instructed: bool = True
+    batch_tokens: int = field(default=8192, metadata={"signature": False})
+
+
+def find_causal_gating(
+    config: FindCausalGating, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Fit the gates, write the run and return the command's result; what is done is kept.
+
+    A head's score is its facilitation, the mean over seeds; `low` and `high` are the lowest and
+    the highest of a seed. The run holds these scores with the other roles beside them, the gates
+    of every seed as their statistics, and as `seeds/N/keep` and `seeds/N/remove`.
+    """
+    seed = 0 if config.fit is None else config.fit.seed
+    seed = int(config.changes.get("seed", seed))
+    _fit(config, SMALL)  # a slip is told before a model is loaded
+    tasks = read_tasks(config.task, config.model.model, seed)
+    task = training_task(config.task, tasks, seed)
+    lm = config.model.load()
+    fit = _fit(config, lm.geometry.total)
+    learned = _samples(lm, task, config.instructed)
+    tested = [
+        one for sides in tasks.values() for one in _samples(lm, sides.test, config.instructed)
+    ]
+    data = {
+        f"task {name}": {
+            "path": sides.test.path,
+            "digest": sides.test.digest,
+            "examples": len(sides.test.examples) + len(sides.train.examples if sides.train else ()),
+        }
+        for name, sides in tasks.items()
+    }
+    told: dict[str, Any] = {}
+
+    def score(run: Run, steps: Any) -> HeadScores:
+        fits = [
+            fit_causal_gates(
+                lm, learned, fit, fit.seed + number, run, _part(steps, number, fit.seeds)
+            )
+            for number in range(fit.seeds)
+        ]
+        run.write_json(FOUND_ON, found_on(tasks))
+        scores = _scores(lm.geometry, fits, fit, run, len(learned), learned)
+        _write_gates(run, lm.geometry, fits, fit)
+        told.update(_roles(scores), task=task.name)
+        told["fits"] = [_losses(one, fit.seed + number) for number, one in enumerate(fits)]
+        told["check"] = _check(lm, scores, fits, tested, config, fit.seed)
+        return scores
+
+    settings = {"settings": config, "fit": fit}
+    return scores_run(
+        COMMAND, settings, lm, data, out, score, progress, partial(_told, told), fit.seed
+    )
+
+
+def _told(told: Mapping[str, Any], scores: Scored) -> Mapping[str, Any]:
+    return told
+
+
+def _fit(config: FindCausalGating, heads: int) -> CausalGating:
+    if config.fit is not None:
+        return config.fit
+    return (
+        CausalGating(**config.changes) if heads >= SMALL else CausalGating.small(**config.changes)
+    )
+
+
+def _samples(lm: LanguageModel, task: Task, instructed: bool) -> list[Sample]:
+    rows = answers(lm, task, instructed and task.instruction is not None)
+    return [
+        Sample(row.ids, row.start, f"{task.path}, example {one.id} (line {one.line})")
+        for row, one in zip(rows, task.examples, strict=True)
+    ]
+
+
+def _part(steps: Any, number: int, of: int) -> Any:
+    """Progress of one fit as a part of all."""
+    if steps is None:
+        return None
+    return lambda done, total: steps(number * total + done, of * total)
+
+
+def _scores(
+    geometry: Geometry,
+    fits: Sequence[CausalGates],
+    fit: CausalGating,
+    run: Run,
+    examples: int,
+    learned: Sequence[Sample],
+) -> HeadScores:
+    free, keep, remove = (
+        np.array([getattr(one, name) for one in fits]) for name in ("free", "keep", "remove")
+    )
+    roles = role_scores(keep, remove)
+    extra: dict[str, NDArray[Any]] = {role: roles[role].mean(axis=0) for role in ROLES}
+    extra |= {"keep": keep.mean(axis=0), "remove": remove.mean(axis=0)}
+    facilitating = roles["facilitating"]
+    return HeadScores(
+        geometry,
+        facilitating.mean(axis=0),
+        METHOD,
+        facilitating.min(axis=0),
+        facilitating.max(axis=0),
+        extra=extra,
+        statistics={"free": free, "keep": keep, "remove": remove},
+        config={
+            "examples": examples,
+            "tokens": sum(len(one.ids) - one.start for one in learned),
+            "seeds": fit.seeds,
+        },
+        provenance=run.provenance,
+        signature=run.signature,
+    )
+
+
+def _write_gates(
+    run: Run, geometry: Geometry, fits: Sequence[CausalGates], fit: CausalGating
+) -> None:
+    origin = Origin(METHOD, run.signature, {"weight": fit.weight}, run.provenance)
+    for number, one in enumerate(fits):
+        for name in ("keep", "remove"):
+            folder = run.path / "seeds" / str(fit.seed + number) / name
+            Gate(geometry, getattr(one, name), origin).save_pretrained(folder)
+
+
+def _roles(scores: HeadScores) -> dict[str, Any]:
+    """How many heads have each role: by the mean over seeds, in every seed, in at least one."""
+    mask = scores.geometry.mask()
+    roles = role_scores(scores.statistics["keep"], scores.statistics["remove"])
+    return {
+        "threshold": THRESHOLD,
+        "roles": {
+            role: {
+                "mean": int((values.mean(axis=0)[mask] >= THRESHOLD).sum()),
+                "always": int((values[:, mask] >= THRESHOLD).all(axis=0).sum()),
+                "any": int((values[:, mask] >= THRESHOLD).any(axis=0).sum()),
+            }
+            for role, values in roles.items()
+        },
+    }
+
+
+def _losses(gates: CausalGates, seed: int) -> dict[str, Any]:
+    return {"seed": seed, "nll": {name: one.tolist() for name, one in gates.losses.items()}}
+
+
+def _check(
+    lm: LanguageModel,
+    scores: HeadScores,
+    fits: Sequence[CausalGates],
+    tested: Sequence[Sample],
+    config: FindCausalGating,
+    seed: int,
+) -> dict[str, Any]:
+    """The loss on held-out examples: as is, under the fitted gates, and without heads of a role.
+
+    Removing facilitating heads should raise it, irrelevant ones leave it, interfering ones lower
+    it. Of each role the highest are removed, as many as soft gates are trained of by default, if
+    so many have it; beside them as many random heads, whose mean over draws is told.
+    """
+    geometry = lm.geometry
+    found = {"untouched": _nll(lm, [Gate.identity(geometry)], tested, config)}
+    for name in ("free", "keep", "remove"):
+        gates = [Gate(geometry, getattr(one, name)) for one in fits]
+        found[f"gates {name}"] = _nll(lm, gates, tested, config)
+    k = default_heads(geometry)
+    removed = {}
+    for role in ROLES:
+        ranked = HeadScores(geometry, scores.extra[role], METHOD)
+        heads = HeadSet(geometry, ranked.select(THRESHOLD).heads[: len(ranked.top(k))])
+        removed[role] = [str(head) for head in heads]
+        if not len(heads):
+            continue
+        found[f"without {role}"] = _nll(lm, [heads.removed()], tested, config)
+        draws = [one.heads.removed() for one in draw_heads(heads, DRAWS, seed)]
+        found[f"random beside {role}"] = _nll(lm, draws, tested, config)
+    return {
+        "removed": removed,
+        "examples": len(tested),
+        "conditions": {name: _told_condition(one, found, seed) for name, one in found.items()},
+    }
+
+
+def _nll(
+    lm: LanguageModel, gates: Sequence[Gate], tested: Sequence[Sample], config: FindCausalGating
+) -> NDArray[np.float64]:
+    """Losses (gates, examples)."""
+    return np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in gates])
+
+
+def _told_condition(
+    losses: NDArray[np.float64], found: Mapping[str, NDArray[np.float64]], seed: int
+) -> dict[str, Any]:
+    """Mean loss and its change from the untouched model, with intervals over examples."""
+    each = range(losses.shape[1])
+    sums = group_sums(losses.mean(axis=0), each)
+    base = group_sums(found["untouched"][0], each)
+    interval = bootstrap_score(sums, mean_of_sums, seed=seed)
+    change = bootstrap_difference(sums, base, mean_of_sums, seed=seed)
+    return {
+        "nll": float(losses.mean()),
+        "low": float(interval.low),
+        "high": float(interval.high),
+        "each": losses.mean(axis=1).tolist(),
+        "change": {"value": change.value, "low": change.low, "high": change.high},
+    }

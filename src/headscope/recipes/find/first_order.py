@@ -1,0 +1,62 @@
+"""First-order importance of heads for documents, in a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.documents import DocumentFile
+from headscope.find.first_order import FirstOrder, first_order
+from headscope.heads import HeadScores
+from headscope.recipes.documents import DocumentsChoice
+from headscope.recipes.find.document_scores import describe_language, score_languages
+from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.runs import Run
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "FindFirstOrder", "find_first_order"]
+
+COMMAND = "find first-order"
+
+
+@dataclass(frozen=True)
+class FindFirstOrder:
+    """A whole run of the command."""
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    documents: DocumentsChoice = field(default_factory=DocumentsChoice)
+    score: FirstOrder = field(default_factory=FirstOrder)
+
+
+def find_first_order(
+    config: FindFirstOrder, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Score every language and return the command's result; the run holds `scores/`."""
+
+    def score(
+        lm: LanguageModel,
+        file: DocumentFile,
+        run: Run,
+        report: Callable[[int, int], None] | None,
+    ) -> HeadScores:
+        return first_order(lm, file, config.score, run, report)
+
+    def describe(run: Run, scores: Mapping[str, HeadScores]) -> dict[str, Any]:
+        choice = config.documents
+        return {"languages": {code: describe_language(one, choice) for code, one in scores.items()}}
+
+    return score_languages(
+        COMMAND,
+        config,
+        config.model,
+        config.documents,
+        config.score.seed,
+        score,
+        describe,
+        out=out,
+        progress=progress,
+    )

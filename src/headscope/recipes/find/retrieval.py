@@ -1,0 +1,84 @@
+"""Retrieval scores from facts hidden in longer texts, in a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headscope.data.documents import DocumentSource, read_documents
+from headscope.data.needles import NeedleFile, read_needles
+from headscope.errors import InputError
+from headscope.find.retrieval import Retrieval, by_place, retrieval
+from headscope.heads import HeadScores
+from headscope.recipes.find.head_scores import scores_run
+from headscope.recipes.inputs import POCKET, ModelChoice, Progress
+
+__all__ = ["COMMAND", "FindRetrieval", "NeedlesChoice", "find_retrieval"]
+
+COMMAND = "find retrieval"
+#: Facts of the bundled model's world, where no data is given.
+POCKET_NEEDLES = 20
+
+
+@dataclass(frozen=True)
+class NeedlesChoice:
+    """Which facts: a file of them, texts to hide them in, and how many."""
+
+    data: str | None = field(default=None, metadata={"signature": False})
+    haystack: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    limit: int | None = None
+
+    def read(self, model: str, seed: int) -> NeedleFile:
+        """The facts; of the pocket model without data those of its own world."""
+        if self.data is None:
+            if model != POCKET:
+                raise InputError(
+                    f"no data given for the model {model}; add --data FILE with needle, question "
+                    "and haystack in every record"
+                )
+            if self.haystack:
+                raise InputError("--haystack has no needles to hide; add --data FILE with them")
+            from headscope.pocket.needles import sample_needles
+
+            return sample_needles("dev", self.limit or POCKET_NEEDLES, seed)
+        texts = [
+            one.text
+            for path in self.haystack
+            for file in read_documents(DocumentSource(path))
+            for one in file.documents
+        ]
+        return read_needles(self.data, texts, self.limit)
+
+
+@dataclass(frozen=True)
+class FindRetrieval:
+    """A whole run of the command."""
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    needles: NeedlesChoice = field(default_factory=NeedlesChoice)
+    measure: Retrieval = field(default_factory=Retrieval)
+
+
+def find_retrieval(
+    config: FindRetrieval, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Score every head and return the command's result; what is done already is kept."""
+    needles = config.needles.read(config.model.model, config.measure.seed)
+    lm = config.model.load()
+    about = {
+        "path": needles.path,
+        "digest": needles.digest,
+        "examples": len(needles.needles),
+    }
+    return scores_run(
+        COMMAND,
+        config,
+        lm,
+        {"needles": about},
+        out,
+        lambda run, steps: retrieval(lm, needles, config.measure, run, steps),
+        progress,
+        lambda scores: {"places": by_place(scores) if isinstance(scores, HeadScores) else []},
+        config.measure.seed,
+    )

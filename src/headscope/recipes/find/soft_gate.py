@@ -1,0 +1,254 @@
+"""Soft gates in a run folder: trained on chosen and on random heads, and what that does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.data.question_prompts import QuestionTemplate
+from headscope.data.split import sentence_digest
+from headscope.errors import InputError
+from headscope.find.question_rows import Asked, ask
+from headscope.find.soft_gate import Answers, SoftGate, Trained, answer, scored, train_soft_gate
+from headscope.heads import Amount, Gate, Geometry, HeadSet, resolve_heads
+from headscope.pocket.questions import TEMPLATE
+from headscope.recipes.find.soft_gate_result import describe, write_gates
+from headscope.recipes.inputs import (
+    POCKET,
+    ModelChoice,
+    Progress,
+    model_inputs,
+    model_provenance,
+)
+from headscope.recipes.leakage import FOUND_ON, Leakage, known_examples
+from headscope.recipes.questions import QuestionsChoice, QuestionSides, read_sides
+from headscope.recipes.verify.removal_run import about_model
+from headscope.runs import Run, open_run
+from headscope.verify.removal.controls import Draw, draw_heads
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "FindSoftGate", "default_heads", "find_soft_gate"]
+
+COMMAND = "find soft-gate"
+#: Kinds of heads whose gates are trained, and of those that are set to 0.
+TRAINED = ("trained", "random", "random-layer-matched")
+OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True)
+class FindSoftGate:
+    """A whole run of the command.
+
+    `heads` and `k` are as `headscope.heads.resolve_heads` reads them, `k` by default 2 % of the
+    heads of a ranking, or 10 % in a model of fewer than 256. `seeds` trainings are made, with the
+    seeds `seed`, `seed` + 1, …: each decides the random heads, the pairs and their order.
+    `layer_matched` adds random heads of the same layers to those of any layer.
+    """
+
+    heads: str = field(metadata={"signature": False})
+    k: Amount | None = field(default=None, metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    questions: QuestionsChoice = field(default_factory=QuestionsChoice)
+    template: QuestionTemplate = field(default_factory=QuestionTemplate)
+    training: SoftGate = field(default_factory=SoftGate)
+    seeds: int = 5
+    seed: int = 0
+    layer_matched: bool = True
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"seeds is {self.seeds}; train at least once")
+
+
+def default_heads(geometry: Geometry) -> Amount:
+    """How many heads of a ranking have their gates trained (METHODS: LAHIS, soft gates)."""
+    return "2%" if geometry.total >= 256 else "10%"
+
+
+def find_soft_gate(
+    config: FindSoftGate, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Train, answer, write the run and return the command's result; what is done is kept."""
+    began = time.monotonic()
+    report = progress or _silent
+    sides = read_sides(config.questions, config.model.model, config.seed)
+    leakage = _leakage(config, sides)
+    lm = config.model.load()
+    heads = resolve_heads(config.heads, config.k, lm.geometry, default=default_heads(lm.geometry))
+    template, training = _of_model(config)
+    sets = _sets(heads, config)
+    tested = ask(lm, sides.test, template, sides.test_path, training.max_new_tokens, training.chat)
+    settings = {
+        "settings": config,
+        "chosen": [str(head) for head in heads],
+        "leakage": leakage,
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    inputs = {**model_inputs(lm, {}), **sides.digests}
+    about = {**model_provenance(lm), "seed": config.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        made: dict[str, Trained] = {}
+        learned: list[tuple[Asked, ...]] = []
+        stopped: list[tuple[Asked, ...]] = []
+        for number in range(config.seeds):
+            seed = config.seed + number
+            pairs = [
+                tuple(ask(lm, part, template, sides.path, training.max_new_tokens, training.chat))
+                for part in sides.draw(config.questions, seed)
+            ]
+            learned.append(pairs[0])
+            stopped.append(pairs[1])
+            samples = [[one.sample for one in part] for part in pairs]
+            for kind, drawn in sets.items():
+                name = f"{kind}-{number}"
+                made[name] = train_soft_gate(
+                    lm,
+                    drawn[number].heads,
+                    samples[0],
+                    samples[1],
+                    training,
+                    seed,
+                    run,
+                    name,
+                    partial(report, f"{kind}, seed {seed}"),
+                )
+        gates = _conditions(lm.geometry, heads, sets, made)
+        answers = _answers(lm, run, gates, tested, training, report)
+        run.write_json(FOUND_ON, {"questions": _digests([*learned, *stopped])})
+        result = {
+            "signature": run.signature,
+            **describe(lm.geometry, heads, sets, made, answers, tested, config.seed),
+            **write_gates(run, heads, made, tested, answers, config),
+            **_counts(sides, learned, stopped, tested),
+            "template": template.text,
+            "leakage": leakage,
+            "model": about_model(lm),
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def _of_model(config: FindSoftGate) -> tuple[QuestionTemplate, SoftGate]:
+    """The template and settings, for pocket those it was trained with where none are given."""
+    if config.model.model != POCKET:
+        return config.template, config.training
+    template = config.template if config.template.text else QuestionTemplate(TEMPLATE)
+    # Its prompts are complete as they are.
+    return template, replace(config.training, chat=config.training.chat or False)
+
+
+def _sets(heads: HeadSet, config: FindSoftGate) -> dict[str, list[Draw]]:
+    """For each kind of trained heads those of every seed."""
+    sets = {"trained": [Draw(heads, 0)] * config.seeds}
+    sets["random"] = draw_heads(heads, config.seeds, config.seed)
+    if config.layer_matched:
+        sets["random-layer-matched"] = draw_heads(
+            heads, config.seeds, config.seed, layer_matched=True
+        )
+    return sets
+
+
+def _conditions(
+    geometry: Geometry,
+    heads: HeadSet,
+    sets: Mapping[str, Sequence[Draw]],
+    made: Mapping[str, Trained],
+) -> dict[str, Gate]:
+    """The gate of every condition by name; names end in the number of a seed, if there are some."""
+    gates = {"untouched-0": Gate.identity(geometry), "removed-0": heads.removed()}
+    for number, draw in enumerate(sets["random"]):
+        gates[f"random-removed-{number}"] = draw.heads.removed()
+    return gates | {name: trained.gate for name, trained in made.items()}
+
+
+def _answers(
+    lm: LanguageModel,
+    run: Run,
+    gates: Mapping[str, Gate],
+    tested: Sequence[Asked],
+    training: SoftGate,
+    report: Progress,
+) -> dict[str, Answers]:
+    """The answers under every gate; a condition that was answered before is read again."""
+    kept = run.read_part(OUTPUTS)
+    found: dict[str, Answers] = {}
+    for done, (name, gate) in enumerate(gates.items()):
+        report("answers", done, len(gates))
+        if name in kept:
+            losses = np.array(kept[name]["losses"], dtype=np.float64)
+            found[name] = scored(kept[name]["texts"], losses, tested)
+            continue
+        found[name] = answer(lm, tested, gate, training)
+        record = {"texts": found[name].texts, "losses": found[name].losses}
+        run.append_part(OUTPUTS, name, record)
+    report("answers", len(gates), len(gates))
+    return found
+
+
+def _leakage(config: FindSoftGate, sides: QuestionSides) -> Leakage:
+    """Test questions on contexts that the heads were found on."""
+    known = known_examples(config.heads)
+    if known is None:
+        return Leakage(known=False, overlap=None, of=len(sides.test))
+    file, digests = known
+    overlap = sum(
+        bool(one.context) and sentence_digest(one.context) in digests for one in sides.test
+    )
+    if overlap and not config.allow_overlap:
+        raise InputError(
+            f"{overlap} of {len(sides.test)} test questions are on a context that these heads were "
+            f"found on ({file}), so they prove nothing new; test on others, or add --allow-overlap"
+        )
+    return Leakage(known=True, overlap=overlap, of=len(sides.test))
+
+
+def _digests(parts: Sequence[Sequence[Asked]]) -> list[str]:
+    contexts = {one.question.context for part in parts for one in part}
+    return sorted(sentence_digest(context) for context in contexts if context)
+
+
+def _counts(
+    sides: QuestionSides,
+    learned: Sequence[Sequence[Asked]],
+    stopped: Sequence[Sequence[Asked]],
+    tested: Sequence[Asked],
+) -> dict[str, Any]:
+    """How much was learned from and tested on."""
+    pairs = {id(one.question): one for part in learned for one in part}
+    every = [*pairs.values(), *tested]
+    return {
+        "examples": len(pairs),
+        "tokens": sum(len(one.sample.ids) - one.sample.start for one in pairs.values()),
+        "pairs": {
+            "train": len(learned[0]),
+            "stop": len(stopped[0]),
+            "test": len(tested),
+            "unanswerable": sides.unanswerable,
+            "shared_contexts": sides.shared,
+            "cut": sum(one.cut for one in every),
+        },
+        "data": {
+            "questions": {"path": sides.path, "digest": sides.digests["questions"]},
+            "test questions": {
+                "path": sides.test_path,
+                "digest": sides.digests.get("test questions", sides.digests["questions"]),
+            },
+        },
+    }
+
+
+def _silent(title: str, done: int, total: int) -> None:
+    """For whoever wants no progress."""

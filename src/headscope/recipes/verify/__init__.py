@@ -1,0 +1,1 @@
+"""Proofs of heads, each in a run folder: one file a command."""

@@ -1,0 +1,209 @@
+"""Attention on the right one of an example's candidates, in a run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.tasks import Task
+from headscope.errors import InputError
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.tasks import TaskChoice, check_task_leakage, read_tasks, task_inputs
+from headscope.recipes.verify.mask import digest_of, masks_by_task
+from headscope.recipes.verify.removal_run import about_model
+from headscope.runs import Run, open_run
+from headscope.verify.attention.evidence import describe
+from headscope.verify.attention.places import Placed, place_candidates
+from headscope.verify.attention.reading import target_shares
+from headscope.verify.masks.mask import Mask, read_mask, shuffled
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "VerifyAttention", "verify_attention"]
+
+COMMAND = "verify attention"
+
+
+@dataclass(frozen=True)
+class VerifyAttention:
+    """A whole run of the command.
+
+    Attributes:
+        masks: runs of `find mask`: one for all tasks, or `TASK=RUN` for each.
+        tasks: tasks whose examples have candidates, one of which is the output.
+        draws: shuffled masks of the same size under which attention is measured, too.
+        seed: of these draws, of random sets of heads, and of what is held out.
+    """
+
+    masks: tuple[str, ...] = field(metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    draws: int = 5
+    seed: int = 0
+    batch_tokens: int = field(default=8192, metadata={"signature": False})
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+
+
+@dataclass(frozen=True, eq=False)
+class _Condition:
+    """A prompt and a mask: `instructed` or bare, under `mask` or as the model is."""
+
+    name: str
+    instructed: bool = False
+    mask: Mask | None = None
+
+    @contextlib.contextmanager
+    def on(self, lm: LanguageModel) -> Iterator[None]:
+        with contextlib.nullcontext() if self.mask is None else self.mask.on(lm):
+            yield
+
+
+def verify_attention(
+    config: VerifyAttention, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Measure, and return the command's result; a run that was stopped goes on.
+
+    The run keeps `attention/TASK.safetensors`: for each condition the share on the target and the
+    attention on all candidates, of every sample and head.
+    """
+    began = time.monotonic()
+    if config.tasks.shots:
+        raise InputError("attention is read in prompts without examples; leave --shots out")
+    tasks = read_tasks(config.tasks, config.model.model, config.seed)
+    named = masks_by_task(config.masks, tasks)
+    leaks = {
+        name: check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
+        for name, sides in tasks.items()
+    }
+    lm = config.model.load()
+    masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
+    prompts = {name: _prompts(lm, sides.test) for name, sides in tasks.items()}
+    settings = {
+        "settings": config,
+        "masks": {name: digest_of(mask) for name, mask in masks.items()},
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    inputs = model_inputs(lm, {}) | task_inputs(tasks)
+    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        shown = {}
+        for name, sides in tasks.items():
+            shown[name] = {
+                "examples": len(sides.test.examples),
+                "path": sides.test.path,
+                "digest": sides.test.digest,
+                "leakage": leaks[name],
+                "mask": masks[name].as_dict(),
+                **_task(lm, run, name, masks[name], prompts[name], config, progress),
+            }
+        result = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "model": about_model(lm),
+            "tasks": shown,
+            "conditions": _means([one["conditions"] for one in shown.values()]),
+            "draws": config.draws,
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:
+    """Every example's prompts, bare (False) and, where there is an instruction, instructed."""
+    ways = (False,) if task.instruction is None else (False, True)
+    return {way: [place_candidates(lm, task, one, way) for one in task.examples] for way in ways}
+
+
+def _task(
+    lm: LanguageModel,
+    run: Run,
+    name: str,
+    mask: Mask,
+    prompts: Mapping[bool, Sequence[Placed]],
+    config: VerifyAttention,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """All conditions of one task; those of an earlier try come from the run's parts."""
+    planned = [_Condition("as is"), _Condition("masked", mask=mask)]
+    if True in prompts:
+        planned[1:1] = [_Condition("instructed", True)]
+        planned.append(_Condition("masked, instructed", True, mask))
+    drawn = shuffled(mask, config.draws, config.seed) if config.draws else []
+    planned += [_Condition(f"shuffled {n}", mask=one) for n, one in enumerate(drawn)]
+    kept = run.read_tensors(f"attention {name}")
+    for number, condition in enumerate(planned):
+        if condition.name not in kept:
+            with condition.on(lm):
+                share, mass = target_shares(lm, prompts[condition.instructed], config.batch_tokens)
+            kept[condition.name] = {"share": share, "mass": mass}
+            run.append_tensors(f"attention {name}", condition.name, kept[condition.name])
+        if progress:
+            progress(f"attention: {name}", number + 1, len(planned))
+    own = {condition.name: kept[condition.name] for condition in planned}
+    stored = {f"{kind}.{name}": a for name, both in own.items() for kind, a in both.items()}
+    run.write_tensors(f"attention/{name}.safetensors", stored)
+    inside = mask.kept.mask()
+    uniform = {one.name: [prompt.uniform for prompt in prompts[one.instructed]] for one in planned}
+    return {
+        "conditions": _gathered(
+            describe(
+                {name: both["share"] for name, both in own.items()},
+                {name: both["mass"] for name, both in own.items()},
+                uniform,
+                inside,
+                config.seed,
+            )
+        )
+    }
+
+
+def _gathered(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Shuffled masks as one condition: the mean of their draws, whose own means stay beside it."""
+    plain = [one for one in conditions if not one["condition"].startswith("shuffled ")]
+    drawn = [one for one in conditions if one["condition"].startswith("shuffled ")]
+    if not drawn:
+        return plain
+    groups = {
+        group: {
+            "mean": _mean([one["heads"][group]["mean"] for one in drawn]),
+            "draws": [one["heads"][group]["mean"] for one in drawn],
+            "attention": fmean(one["heads"][group]["attention"] for one in drawn),
+            "count": drawn[0]["heads"][group]["count"],
+        }
+        for group in drawn[0]["heads"]
+    }
+    return [*plain, {"condition": "shuffled", "heads": groups, "uniform": drawn[0]["uniform"]}]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The plain mean; None where one is not defined."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def _means(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Plain means over tasks, of the conditions that all of them have."""
+    names = [one["condition"] for one in tasks[0]]
+    common = [n for n in names if all(n in {one["condition"] for one in task} for task in tasks)]
+    rows = []
+    for name in common:
+        own = [next(one for one in task if one["condition"] == name) for task in tasks]
+        rows.append(
+            {
+                "condition": name,
+                "heads": {
+                    group: _mean([one["heads"][group]["mean"] for one in own])
+                    for group in own[0]["heads"]
+                },
+                "uniform": fmean(one["uniform"]["mean"] for one in own),
+            }
+        )
+    return rows

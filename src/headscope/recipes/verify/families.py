@@ -1,0 +1,154 @@
+"""Heads that the masks of a family of tasks share, removed, beside as many random ones."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.heads import HeadSet
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.tasks import TaskChoice, check_task_leakage, read_tasks, task_inputs
+from headscope.recipes.verify.mask import digest_of, sample_rows
+from headscope.runs import open_run
+from headscope.verify.masks.asking import Asking, ask, asked
+from headscope.verify.masks.evidence import describe, means, statistics
+from headscope.verify.masks.families import Family, conditions, families, parse_family
+from headscope.verify.masks.mask import Mask, read_mask
+
+__all__ = ["COMMAND", "VerifyFamilies", "verify_families"]
+
+COMMAND = "verify families"
+
+
+@dataclass(frozen=True)
+class VerifyFamilies:
+    """A whole run of the command.
+
+    Attributes:
+        masks: runs of `find mask`, as `RUN` or `TASK=RUN`; at least two.
+        family: families of one's own, `NAME=TASK,TASK`.
+        tasks: what is measured, instructed.
+        draws: draws of random heads, free and layer-matched each.
+        write: whether the model writes outputs too, beside the losses.
+    """
+
+    masks: tuple[str, ...] = field(metadata={"signature": False})
+    family: tuple[str, ...] = ()
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    draws: int = 5
+    write: bool = False
+    seed: int = 0
+    asking: Asking = field(default_factory=Asking)
+    allow_overlap: bool = False
+
+
+def verify_families(
+    config: VerifyFamilies, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Remove what families share, keep what came, and return the command's result.
+
+    Beside the result the run holds `samples/TASK.jsonl` and the heads of each family as a saved set
+    under `families/NAME`.
+    """
+    began = time.monotonic()
+    tasks = read_tasks(config.tasks, config.model.model, config.seed)
+    own = dict(parse_family(text) for text in config.family)
+    places = [_place(text) for text in config.masks]
+    leaks = [
+        check_task_leakage(str(place), [sides.test], config.allow_overlap)
+        for _, place in places
+        for sides in tasks.values()
+    ]
+    lm = config.model.load()
+    masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
+    found = families(masks, own)
+    planned = conditions(found, config.draws, config.seed)
+    for sides in tasks.values():
+        if sides.test.instruction is None:
+            raise InputError(f"the task {sides.name!r} has no instruction; give one")
+    settings = {
+        "settings": config,
+        "masks": {name: digest_of(mask) for name, mask in masks.items()},
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    inputs = model_inputs(lm, {}) | task_inputs(tasks)
+    provenance = {**model_provenance(lm), "seed": config.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        shown: dict[str, dict[str, Any]] = {}
+        for name, sides in tasks.items():
+            question = asked(sides.test, sides.pool, config.tasks.shots, config.seed)
+            records = [
+                ask(lm, question, one, config.asking, run, config.write, progress)
+                for one in planned
+            ]
+            run.write_jsonl(f"samples/{name}.jsonl", sample_rows(question, planned, records))
+            numbers = [statistics(sides.test, record) for record in records]
+            shown[name] = {
+                "examples": len(sides.test.examples),
+                "language": sides.test.language,
+                "translation": sides.test.is_translation,
+                "instruction": sides.test.instruction,
+                "conditions": describe(planned, numbers, config.seed),
+            }
+        for family in found:
+            family.heads.save_pretrained(run.path / "families" / family.name)
+        result = {
+            "signature": run.signature,
+            "families": [_describe(family) for family in found],
+            "masks": {name: mask.as_dict() for name, mask in masks.items()},
+            "tasks": shown,
+            "conditions": (
+                next(iter(shown.values()))["conditions"]
+                if len(shown) == 1
+                else means([one["conditions"] for one in shown.values()])
+            ),
+            "draws": config.draws,
+            "leakage": {
+                "known": all(one["known"] for one in leaks),
+                "overlap": sum(one["overlap"] or 0 for one in leaks),
+                "of": sum(len(sides.test.examples) for sides in tasks.values()),
+            },
+            "model": {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total},
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def _place(text: str) -> tuple[str | None, Path]:
+    """The name given to a mask, if any, and its run."""
+    name, equals, place = text.partition("=")
+    return (None, Path(text)) if not equals or Path(text).exists() else (name, Path(place))
+
+
+def _named(masks: list[tuple[str | None, Mask]]) -> dict[str, Mask]:
+    """Masks by the task each was trained on, or the name it was given."""
+    found: dict[str, Mask] = {}
+    for given, mask in masks:
+        name = given or (mask.tasks[0] if len(mask.tasks) == 1 else mask.name)
+        if name in found:
+            raise InputError(f"two masks are of the task {name!r}; name them apart as NAME=RUN")
+        found[name] = mask
+    return found
+
+
+def _describe(family: Family) -> dict[str, Any]:
+    heads: HeadSet = family.heads
+    total = heads.geometry.total
+    return {
+        "name": family.name,
+        "tasks": list(family.tasks),
+        "removed": len(heads),
+        "kept": total - len(heads),
+        "heads": [{"layer": head.layer, "head": head.head} for head in heads],
+        # What as many random heads are drawn from.
+        "pool": "outside" if 2 * len(heads) <= total else "all",
+        "tested": 0 < len(heads) < total,
+    }

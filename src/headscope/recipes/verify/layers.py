@@ -1,0 +1,150 @@
+"""Each language's text without the heads of one layer at a time, in a run folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import InputError
+from headscope.find.lahis import language_sets
+from headscope.heads import HeadSet, check_geometry, read_scores
+from headscope.heads.resolve import place_of
+from headscope.recipes.documents import DocumentsChoice, read_languages
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.verify.language_texts import about_documents, read_rows, reference_text
+from headscope.recipes.verify.perplexity import store_texts
+from headscope.recipes.verify.removal_run import about_model
+from headscope.runs import open_run
+from headscope.verify.languages.conditions import LanguageRemoval, read_texts
+from headscope.verify.languages.layers import describe_layers, plan_layers, profile
+from headscope.verify.languages.resampling import resample
+from headscope.verify.languages.sets import NAMED, check_finished, language_heads
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "VerifyLayers", "verify_layers"]
+
+COMMAND = "verify layers"
+
+
+@dataclass(frozen=True)
+class VerifyLayers:
+    """A whole run of the command.
+
+    Attributes:
+        heads: a run of `find lahis` whose important heads are counted by layer, or any set; None:
+            no profile. The heads count in the signature, not their place.
+        documents: what is read.
+        removal: draws, ablation, seed and batch size; the random heads of a layer come from the
+            whole model, whatever its pool.
+    """
+
+    heads: str | None = field(default=None, metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    documents: DocumentsChoice = field(default_factory=DocumentsChoice)
+    removal: LanguageRemoval = field(default_factory=lambda: LanguageRemoval(layer_matched=False))
+
+
+def verify_layers(
+    config: VerifyLayers, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Read every language's documents without each layer's heads; the command's result.
+
+    A run that was stopped goes on where it was. Layers are not chosen by any data, so that it does
+    not matter whether heads were found on the same documents.
+    """
+    began = time.monotonic()
+    removal = config.removal
+    files = read_languages(config.documents, config.model.model, "test", removal.seed)
+    lm = config.model.load()
+    important = _important(config.heads, list(files), lm)
+    documents, left_out = read_rows(lm, files)
+    planned = plan_layers(lm.geometry, list(documents), removal.draws, removal.seed)
+    reference = None
+    if removal.ablate == "mean":
+        reference = reference_text(config.documents, config.model.model, removal.seed, files)
+    settings = {
+        "settings": config,
+        "important": {name: [str(head) for head in heads] for name, heads in important.items()},
+        "reference text": None if reference is None else reference.digest,
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    inputs = model_inputs(lm, {}) | {name: one.digest for name, one in files.items()}
+    about = {**model_provenance(lm), "seed": removal.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        texts = read_texts(
+            lm,
+            documents,
+            planned,
+            removal,
+            run,
+            None if reference is None else lambda: reference.means(lm, removal.batch_tokens),
+            progress,
+        )
+        store_texts(run, documents, planned, texts)
+        if progress:
+            progress("comparing", 0, 1)
+        languages = describe_layers(planned, texts, resample(texts, removal.seed), removal.seed)
+        result = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "model": about_model(lm),
+            "draws": removal.draws,
+            "ablate": removal.ablate,
+            "reference_text": None if reference is None else reference.as_dict(),
+            "seed": removal.seed,
+            "languages": languages,
+            "profile": {name: profile(heads) for name, heads in important.items()},
+            "data": about_documents(files, left_out),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        if progress:
+            progress("comparing", 1, 1)
+        return result
+
+
+def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) -> dict[str, HeadSet]:
+    """The sets to count by layer: of a LAHIS run each language's heads above its quantile.
+
+    They are what the run told apart into specific and general heads. Any other set is one entry,
+    called `NAMED`.
+    """
+    if spec is None:
+        return {}
+    place = place_of(spec)
+    if place is None or not (place / "specific").is_dir():
+        (named,) = language_heads(spec, None, (), None, lm.geometry)
+        return {NAMED: named.chosen}
+    check_finished(place)
+    scores = read_scores(place)
+    if len(scores) == 1:  # of a single language, whose name its set has
+        (name,) = (path.name for path in (place / "specific").iterdir())
+        scores = {name: next(iter(scores.values()))}
+    wanted = {name: scores[name] for name in languages if name in scores}
+    if not wanted:
+        raise InputError(
+            f"{spec}: holds heads of {', '.join(sorted(scores))}; the documents are in "
+            f"{', '.join(languages)}; give documents of the languages of the run"
+        )
+    for name, one in wanted.items():
+        check_geometry(one, lm.geometry, f"{spec} ({name})")
+    return language_sets(wanted, _quantile(place)).important
+
+
+def _quantile(folder: Path) -> float:
+    """The quantile that a finished run says its heads lie above."""
+    try:
+        value = json.loads((folder / "result.json").read_bytes())["quantile"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / 'result.json'}: is damaged; find the heads again") from error
+    if not isinstance(value, float):
+        raise InputError(f"{folder / 'result.json'}: is damaged; find the heads again")
+    return value

@@ -1,0 +1,277 @@
+"""Outputs in another language than asked for, without heads of that language, in a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from headscope.data.documents import DocumentFile
+from headscope.data.languages import language_name, same_language
+from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.errors import InputError, MissingExtra
+from headscope.heads import Amount
+from headscope.recipes.documents import DocumentsChoice, read_languages
+from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
+from headscope.recipes.leakage import check_document_leakage, check_leakage
+from headscope.recipes.verify.writing_heads import writing_heads
+from headscope.recipes.verify.writing_run import (
+    arms_settings,
+    run_of,
+    statistics,
+    token_count,
+    write_prompts,
+)
+from headscope.verify.languages.sets import LanguageHeads
+from headscope.verify.writing.evidence import evidence
+from headscope.verify.writing.off_target import (
+    CONTROLS,
+    MEASURES,
+    identified_rows,
+    language_arms,
+    languages_written,
+    measure_languages,
+    name_languages,
+)
+from headscope.verify.writing.texts import Group, Prompt, write
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["COMMAND", "Ask", "VerifyOffTarget", "verify_off_target"]
+
+COMMAND = "verify off-target"
+#: Prompts of each language where no limit is given.
+PROMPTS = 100
+#: A sentence of the pocket world has about a dozen tokens, a document some eighty.
+POCKET_START, POCKET_NEW = 16, 32
+
+Ask = Literal["translate", "continue"]
+
+
+@dataclass(frozen=True)
+class VerifyOffTarget:
+    """A whole run of the command.
+
+    Attributes:
+        heads: a run of LAHIS, or heads that `resolve_heads` reads.
+        k: how many heads of each language; None: 1 % for a run of LAHIS, a named set whole.
+        model: the model.
+        ask: "translate" sentences into the language, or "continue" documents in it.
+        pairs: the sentence pairs to translate.
+        documents: the documents to continue.
+        template: the prompt of a translation.
+        start_tokens: how many tokens of a document are given; None: 64 (pocket: 16).
+        draws: random sets of each kind.
+        chat: whether translation prompts go through the chat template; None: where the tokenizer
+            has one.
+        max_new_tokens: of an output; None: of a translation twice the source's and 32, of a
+            document 64 (pocket: 32).
+        seed: of the draws and tests.
+        batch_tokens: padded tokens of a batch.
+        allow_overlap: test also on texts that the heads were found on.
+    """
+
+    heads: str = field(metadata={"signature": False})
+    k: Amount | None = field(default=None, metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    ask: Ask = "translate"
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    documents: DocumentsChoice = field(default_factory=DocumentsChoice)
+    template: Template = DEFAULT_TEMPLATE
+    start_tokens: int | None = None
+    draws: int = 10
+    chat: bool | None = None
+    max_new_tokens: int | None = None
+    seed: int = 0
+    batch_tokens: int = field(default=8192, metadata={"signature": False})
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for in one language: prompts, where they come from, whether they are chats."""
+
+    prompts: tuple[Prompt, ...]
+    path: str
+    digest: str
+
+
+def verify_off_target(
+    config: VerifyOffTarget, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Let the model write in each language without its heads and without random ones.
+
+    A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
+    `outputs.jsonl` (a row a language, condition and prompt, with the identified language) and
+    `statistics.safetensors`.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    directions, documents = _texts(config)
+    if config.ask == "translate":
+        leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    else:
+        every = [one for file in documents.values() for one in file.documents]
+        leakage = check_document_leakage(config.heads, every, config.allow_overlap)
+    lm = config.model.load()
+    plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
+    chat = uses_chat(lm, False if plain else config.chat)
+    asked = (
+        _translations(config, directions, lm, chat)
+        if config.ask == "translate"
+        else _beginnings(config, documents, lm)
+    )
+    found = writing_heads(config.heads, config.k, list(asked), lm)
+    groups = [
+        Group(code, one.prompts, language_arms(found[code], config.draws, config.seed))
+        for code, one in asked.items()
+        if code in found
+    ]
+    settings = {
+        "settings": config,
+        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "chat": chat,
+        "leakage": leakage,
+    }
+
+    def make(run: Run) -> dict[str, Any]:
+        return {
+            "ask": config.ask,
+            "template": config.template.text if config.ask == "translate" else None,
+            "chat": chat,
+            "draws": config.draws,
+            "seed": config.seed,
+            "heads": {code: _about(found[code]) for code in found},
+            "without_heads": [code for code in asked if code not in found],
+            "data": {
+                code: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
+                for code, one in asked.items()
+            },
+            "leakage": leakage,
+            **_made(lm, config, groups, chat, run, progress),
+        }
+
+    data = {code: one.digest for code, one in asked.items()}
+    return run_of(COMMAND, lm, settings, data, config.seed, out, make)
+
+
+def _about(heads: LanguageHeads) -> dict[str, Any]:
+    return {
+        "wanted": heads.wanted,
+        "available": heads.available,
+        "specific": [str(head) for head in heads.chosen],
+        "full": None if heads.full is None else [str(head) for head in heads.full],
+    }
+
+
+def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, DocumentFile]]:
+    model = config.model.model
+    if config.ask == "continue":
+        return {}, read_languages(
+            config.documents, model, "test", config.seed, PROMPTS, pocket_limit=PROMPTS
+        )
+    pairs = config.pairs
+    if not pairs.data and model == POCKET and pairs.limit is None:
+        # As many prompts of each language as there are of other languages to translate from.
+        number = len(read_directions(replace(pairs, limit=1), POCKET, "test", seed=config.seed))
+        pairs = replace(pairs, limit=max(5, 2 * PROMPTS // number))
+    directions = read_directions(pairs, model, "test", PROMPTS, config.seed)
+    if config.pairs.data and pairs.limit is None:
+        directions = {
+            name: replace(one, pairs=one.pairs[:PROMPTS]) for name, one in directions.items()
+        }
+    return directions, {}
+
+
+def _translations(
+    config: VerifyOffTarget, directions: dict[str, PairFile], lm: LanguageModel, chat: bool
+) -> dict[str, _Asked]:
+    """Translation prompts by target language, whatever they are translated from."""
+    from headscope.lm.prompting import wrap_prompts
+
+    found: dict[str, list[tuple[str, PairFile]]] = {}
+    for name, pairs in directions.items():
+        target = pairs.target_language
+        code = next((one for one in found if same_language(one, target)), target)
+        found.setdefault(code, []).append((name, pairs))
+    asked = {}
+    for code, parts in found.items():
+        prompts = []
+        for name, pairs in parts:
+            names = language_name(pairs.source_language), language_name(pairs.target_language)
+            texts = [config.template.render(one.source, *names).text for one in pairs.pairs]
+            for pair, text in zip(pairs.pairs, wrap_prompts(lm, texts, chat), strict=True):
+                limit = config.max_new_tokens or 2 * token_count(lm, pair.source) + 32
+                prompts.append(Prompt(f"{name} {pair.id}", text, pair.target, limit))
+        path = ", ".join(dict.fromkeys(pairs.path for _, pairs in parts))
+        asked[code] = _Asked(tuple(prompts), path, " ".join(one.digest for _, one in parts))
+    return asked
+
+
+def _beginnings(
+    config: VerifyOffTarget, documents: dict[str, DocumentFile], lm: LanguageModel
+) -> dict[str, _Asked]:
+    """The first tokens of each document; documents that are not longer are left out."""
+    pocket = not config.documents.data
+    start = config.start_tokens or (POCKET_START if pocket else 64)
+    limit = config.max_new_tokens or (POCKET_NEW if pocket else 64)
+    asked = {}
+    for code, file in documents.items():
+        prompts = []
+        for one in file.documents:
+            ids = lm.encode(one.text, special=False)
+            if len(ids) <= start:
+                continue
+            begun = lm.tokenizer.decode(ids[:start], skip_special_tokens=True)
+            # A character of several tokens may be cut in two.
+            text = begun.rstrip("\ufffd").rstrip()
+            if text:
+                rest = lm.tokenizer.decode(ids[start : start + limit], skip_special_tokens=True)
+                prompts.append(Prompt(one.id, text, rest.strip(), limit))
+        if not prompts:
+            raise InputError(
+                f"{file.path}: no document in {code} has more than {start} tokens, so there is "
+                "nothing to go on from; give longer ones or a lower --start-tokens"
+            )
+        asked[code] = _Asked(tuple(prompts), file.path, file.digest)
+    return asked
+
+
+def _made(
+    lm: LanguageModel,
+    config: VerifyOffTarget,
+    groups: list[Group],
+    chat: bool,
+    run: Run,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    from headscope.lm.generation import GenerateConfig
+    from headscope.measure.identify import identifier_name
+
+    # A translation is one line; where the pocket model goes on with a second line, it translates.
+    newline = (config.ask == "translate" and not chat) or not config.documents.data
+    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
+    texts = write(lm, groups, how, run, "writing", progress, special=not chat)
+    write_prompts(
+        run,
+        (
+            {"language": one.name, "id": prompt.id, "prompt": prompt.text}
+            for one in groups
+            for prompt in one.prompts
+        ),
+    )
+    numbers, missing = measure_languages(groups, {one.name: one.name for one in groups}, texts)
+    try:
+        identifier, named = identifier_name(), name_languages(texts)
+    except MissingExtra:  # `missing` says so
+        identifier, named = None, None
+    run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
+    statistics(run, numbers)
+    shown = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+    if named is not None:
+        for code, rows in languages_written(groups, named).items():
+            shown["languages"][code]["written"] = rows
+    return {"identifier": identifier, "not_measured": missing, **shown}

@@ -1,0 +1,336 @@
+"""Heads removed one by one, in a run folder: from prompts or sentence pairs to steps."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.languages import language_name
+from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.errors import InputError
+from headscope.heads import Amount, Head, read_scores, resolve_heads
+from headscope.heads.resolve import place_of
+from headscope.recipes.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    model_inputs,
+    model_provenance,
+    read_directions,
+)
+from headscope.recipes.leakage import check_leakage
+from headscope.recipes.masked_tasks import MaskedTask, mask_result
+from headscope.recipes.tasks import TaskChoice
+from headscope.recipes.verify.mask_walks import (
+    about_cut,
+    about_random,
+    first_steps,
+    mask_cut,
+    random_orders,
+    read_walked_task,
+    task_subjects,
+)
+from headscope.recipes.verify.removal_run import about_model
+from headscope.recipes.verify.walk_run import common_reference, first_example, step_rows, walk_all
+from headscope.runs import Run, open_run
+from headscope.verify.one_by_one.orders import (
+    Order,
+    alone_gates,
+    changes_alone,
+    changes_in_pass,
+    cumulative_gates,
+    reordered,
+)
+from headscope.verify.one_by_one.steps import Seen, describe
+from headscope.verify.one_by_one.walk import (
+    Subject,
+    Walk,
+    prepare,
+)
+from headscope.verify.removal.conditions import check_gate
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+COMMAND = "verify one-by-one"
+#: Sentences of the pocket model's own test split over all directions, if no limit is given.
+POCKET_SENTENCES = 20
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A whole run of the command.
+
+    Attributes:
+        heads: what `resolve_heads` reads; ranked scores give all their heads.
+        k: take only the first so many of them.
+        order: as given (ranked scores: highest first), by score, or by the change of the target's
+            rank that each head caused when removed one after another (``pass``) or alone.
+        reorder: how many heads ``pass`` and ``alone`` look at and order anew, from the first of
+            the ascending order where there are scores, else of the given one; the others follow.
+        steps: remove only the first so many heads of the order.
+        gate: the gate of a removed head.
+        prompt, target: a prompt and the text to follow, instead of sentence pairs.
+        reference: prompt (or, with sentence pairs, template) of the pass that hidden states are
+            compared with; None: the untouched model under the same prompt.
+        text: whether texts are generated.
+        tasks: instead of sentence pairs a task's held-out examples, as `recipes.mask_walks` says;
+            of a mask run without a prompt by default its own task.
+        examples, example: how many of these are walked over, or the id of a single one.
+        random_orders: also remove all heads in so many random orders, without texts.
+        seed: of these orders, and of what is held out.
+    """
+
+    heads: str = field(metadata={"signature": False})
+    k: Amount | None = field(default=None, metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    order: Order = "given"
+    reorder: int = 320
+    steps: int | None = None
+    gate: float = 0.0
+    prompt: str | None = None
+    target: str | None = None
+    reference: str | None = None
+    template: Template = DEFAULT_TEMPLATE
+    text: bool = True
+    max_new_tokens: int | None = None
+    batch_tokens: int = field(default=16384, metadata={"signature": False})
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+    # What these come to is in the signature where they play a part.
+    tasks: TaskChoice = field(default_factory=TaskChoice, metadata={"signature": False})
+    examples: int = field(default=POCKET_SENTENCES, metadata={"signature": False})
+    example: str | None = field(default=None, metadata={"signature": False})
+    random_orders: int = field(default=0, metadata={"signature": False})
+    seed: int = field(default=0, metadata={"signature": False})
+
+
+def verify_one_by_one(
+    config: OneByOne, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Remove heads one by one and return what was seen; a run that was stopped goes on."""
+    began = time.monotonic()
+    check_gate(config.gate)
+    chosen = _task(config)
+    directions = {} if chosen else _directions(config)
+    leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
+    leakage = chosen.leakage if chosen else leakage
+    lm = config.model.load()
+    base = starting_order(config, lm)
+    if chosen:
+        subjects = task_subjects(lm, chosen, config.max_new_tokens)
+    else:
+        subjects = _subjects(config, directions, lm)
+    inputs = model_inputs(lm, directions) | {
+        "heads": hashlib.sha256(",".join(map(str, base)).encode()).hexdigest()
+    }
+    settings: dict[str, Any] = {
+        "settings": config,
+        "leakage": leakage,
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    if chosen:
+        task = chosen.task
+        inputs |= chosen.inputs
+        settings |= {
+            "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
+            "examples": [example.id for example in task.examples],
+        }
+    if config.random_orders:
+        settings |= {"random_orders": config.random_orders, "seed": config.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        result = _make(lm, config, base, subjects, run, progress)
+        result = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+            "model": about_model(lm),
+            "data": chosen.data()
+            if chosen
+            else {
+                pair: {"path": one.path, "digest": one.digest, "sentences": len(one.pairs)}
+                for pair, one in directions.items()
+            },
+            "leakage": leakage,
+            **result,
+        }
+        run.finish(result)
+        return result
+
+
+def starting_order(config: OneByOne, lm: LanguageModel) -> tuple[Head, ...]:
+    """The heads in the order to remove them in, or to look at them in before they are ordered.
+
+    Raises `InputError` where an order needs scores and there are none.
+    """
+    total = lm.geometry.total
+    # The weights of a mask order all heads; the heads it selects are its given order.
+    whole = config.k is None and config.order != "given" and mask_result(config.heads) is not None
+    wanted = total if whole else config.k
+    given = resolve_heads(config.heads, wanted, lm.geometry, default=total)
+    if not len(given):
+        raise InputError(f"{config.heads}: holds no heads, so there is nothing to remove")
+    if config.order == "given":
+        return given.heads
+    place = place_of(config.heads)
+    scores = read_scores(place).get("mean") if place is not None and place.is_dir() else None
+    if scores is None:
+        if config.order in ("pass", "alone"):
+            return given.heads
+        raise InputError(
+            f"{config.heads} holds no scores, which the order '{config.order}' goes by; name a run "
+            "that scored heads, or use --order given"
+        )
+    # `given` checked the geometry where scores were read; a saved set beside them may be smaller.
+    ranked = [head for head, _ in scores.ranked() if head in given]
+    if config.order == "descending":
+        return tuple(ranked)
+    rising = sorted(ranked, key=lambda head: (scores[head], head.layer, head.head))
+    return tuple(rising)
+
+
+def _task(config: OneByOne) -> MaskedTask | None:
+    """The task to walk with: one that is named, or that of a mask run without a prompt."""
+    asked = config.tasks
+    if config.prompt is not None or config.target is not None:
+        if asked.task:
+            raise InputError("give either --prompt and --target, or --task, not both")
+        return None
+    if not asked.task and mask_result(config.heads) is None:
+        return None
+    return read_walked_task(
+        config.heads,
+        asked,
+        config.model,
+        config.examples,
+        config.example,
+        config.seed,
+        config.allow_overlap,
+    )
+
+
+def _directions(config: OneByOne) -> dict[str, PairFile]:
+    """The sentence pairs to look at; none if a prompt is given instead."""
+    asked = config.pairs
+    if config.prompt is None:
+        if config.target is not None:
+            raise InputError("--target needs --prompt; sentence pairs bring their own targets")
+        if asked.data or config.model.model != POCKET:
+            return read_directions(asked, config.model.model, "test")
+        number = len(read_directions(replace(asked, limit=1), POCKET, "test"))
+        return read_directions(asked, POCKET, "test", limit=max(1, POCKET_SENTENCES // number))
+    if config.target is None:
+        raise InputError("--prompt needs --target, the text whose first token is ranked")
+    if asked.pair or asked.data:
+        raise InputError("give either --prompt and --target, or --pair and --data, not both")
+    return {}
+
+
+def _subjects(
+    config: OneByOne, directions: Mapping[str, PairFile], lm: LanguageModel
+) -> dict[str, list[Subject]]:
+    """The prompts of each direction; a prompt of its own stands under the empty name."""
+    if config.prompt is not None and config.target is not None:
+        subject = Subject(
+            "prompt", config.prompt, config.target, config.reference, config.max_new_tokens
+        )
+        return {"": [subject]}
+    reference = None if config.reference is None else Template.from_option(config.reference)
+    found: dict[str, list[Subject]] = {}
+    for name, pairs in directions.items():
+        languages = language_name(pairs.source_language), language_name(pairs.target_language)
+        found[name] = [
+            Subject(
+                f"{name} {pair.id}",
+                config.template.render(pair.source, *languages).text,
+                pair.target,
+                None if reference is None else reference.render(pair.source, *languages).text,
+                config.max_new_tokens or _limit(lm, pair.source),
+            )
+            for pair in pairs.pairs
+        ]
+    return found
+
+
+def _limit(lm: LanguageModel, source: str) -> int:
+    """New tokens of a translation: twice the source's and 32, as in the other verifications."""
+    return 2 * len(lm.tokenizer(source, add_special_tokens=False)["input_ids"]) + 32
+
+
+def _make(
+    lm: LanguageModel,
+    config: OneByOne,
+    base: tuple[Head, ...],
+    subjects: Mapping[str, Sequence[Subject]],
+    run: Run,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    from headscope.lm.sharing.prefix import can_share
+
+    share = can_share(lm)
+    prepared = {name: [prepare(lm, one) for one in many] for name, many in subjects.items()}
+    everyone = [one for many in prepared.values() for one in many]
+    order, changes = base, None
+    if config.order in ("pass", "alone"):
+        seen = base[: config.reorder]
+        make = cumulative_gates if config.order == "pass" else alone_gates
+        title = "looking at each head" if config.order == "alone" else "first pass"
+        how = Walk(text=False, batch_tokens=config.batch_tokens, share=share)
+        walks = walk_all(lm, everyone, seen, make, config.gate, how, run, "order", title, progress)
+        ranks = [[step.target_rank for step in steps] for steps in walks]
+        caused = (changes_in_pass if config.order == "pass" else changes_alone)(ranks)
+        changes = dict(zip(seen, caused, strict=True))
+        order = tuple(reordered(base, caused))
+    order = order[: config.steps]
+    how = Walk(text=config.text, batch_tokens=config.batch_tokens, share=share)
+    walks = walk_all(
+        lm,
+        everyone,
+        order,
+        cumulative_gates,
+        config.gate,
+        how,
+        run,
+        "steps",
+        "removing heads",
+        progress,
+    )
+    kept = mask_cut(config.heads, lm.geometry)
+    random = []
+    for number, drawn in enumerate(random_orders(lm.geometry, config.random_orders, config.seed)):
+        how = Walk(text=False, batch_tokens=config.batch_tokens, share=share)
+        title, part = f"random order {number + 1}", f"random {number}"
+        some, make = drawn[: len(order)], cumulative_gates
+        again = walk_all(lm, everyone, some, make, config.gate, how, run, part, title, progress)
+        random.append(about_random(some, again))
+    left = iter(walks)
+    groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
+    run.write_jsonl("steps.jsonl", step_rows(groups, order))
+    return {
+        "order": config.order,
+        "gate": config.gate,
+        "heads": [str(head) for head in order],
+        "base_order": [str(head) for head in base],
+        "changes": None
+        if changes is None
+        else [
+            {"layer": head.layer, "head": head.head, "change": change}
+            for head, change in changes.items()
+        ],
+        "sentences": len(everyone),
+        "reference": config.reference or common_reference(everyone),
+        "layers_shared": share,
+        "mask": None if kept is None else about_cut(kept, order),
+        "target_first": first_steps(walks),
+        "random_orders": random,
+        "example": first_example(everyone[0], walks[0], order),
+        **describe(lm, groups, order),
+    }

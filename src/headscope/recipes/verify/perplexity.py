@@ -1,0 +1,226 @@
+"""Each language's text without its own and without other languages' heads, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import InputError
+from headscope.heads import Amount, HeadSet, count_of
+from headscope.recipes.documents import DocumentsChoice, read_languages
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.verify.language_texts import (
+    about_documents,
+    documents_leakage,
+    named_heads,
+    read_rows,
+    reference_text,
+)
+from headscope.recipes.verify.removal import alignment_heads
+from headscope.recipes.verify.removal_run import about_model
+from headscope.runs import Run, open_run
+from headscope.verify.languages.conditions import (
+    Condition,
+    Documents,
+    LanguageRemoval,
+    plan,
+    read_texts,
+)
+from headscope.verify.languages.evidence import describe_languages
+from headscope.verify.languages.matrix import matrices
+from headscope.verify.languages.resampling import Text, resample
+from headscope.verify.languages.sets import LanguageHeads, language_heads
+from headscope.verify.removal import Removal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "VerifyPerplexity", "store_texts", "verify_perplexity"]
+
+COMMAND = "verify perplexity"
+
+
+@dataclass(frozen=True)
+class VerifyPerplexity:
+    """A whole run of the command.
+
+    Attributes:
+        heads: a run of `find lahis` or any set of heads, or `LANG=HEADS` for several languages;
+            the heads count in the signature, not their place.
+        k: how many heads of each language are removed, numbers or shares; empty: as
+            `headscope.verify.languages.sets.default_count` says, or a whole named set.
+        documents: what is read.
+        removal: random draws and their pool, ablation, seed and batch size.
+        allow_overlap: test also on documents that the heads were found on.
+    """
+
+    heads: tuple[str, ...] = field(metadata={"signature": False})
+    k: tuple[Amount, ...] = field(default=(), metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    documents: DocumentsChoice = field(default_factory=DocumentsChoice)
+    removal: LanguageRemoval = field(default_factory=LanguageRemoval)
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+
+
+def verify_perplexity(
+    config: VerifyPerplexity, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Read every language's documents without each language's heads; the command's result.
+
+    A run that was stopped goes on where it was: each language's documents under each removal are
+    kept as soon as they are read. Raises `InputError` if the heads were found on documents of the
+    test data, unless `allow_overlap`.
+    """
+    began = time.monotonic()
+    removal = config.removal
+    specs = named_heads(config.heads)
+    files = read_languages(config.documents, config.model.model, "test", removal.seed)
+    leakage = documents_leakage([spec for _, spec in specs], files, config.allow_overlap)
+    lm = config.model.load()
+    sized = _sized(specs, config.k, list(files), lm)
+    pools = [alignment_heads(spec, Removal(pool=removal.pool, threshold=removal.threshold), lm)
+             for _, spec in specs]  # fmt: skip
+    avoid, pool_note = pools[0] if len(pools) == 1 else (None, _several(removal.pool))
+    documents, left_out = read_rows(lm, files)
+    planned = plan(sized, list(documents), removal, avoid)
+    reference = None
+    if removal.ablate == "mean":
+        reference = reference_text(config.documents, config.model.model, removal.seed, files)
+    settings = {
+        "settings": config,
+        "sets": [_set(one) for one in sized],
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
+        "reference text": None if reference is None else reference.digest,
+        "leakage": leakage,
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    inputs = model_inputs(lm, {}) | {name: one.digest for name, one in files.items()}
+    about = {**model_provenance(lm), "seed": removal.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        texts = read_texts(
+            lm,
+            documents,
+            planned,
+            removal,
+            run,
+            None if reference is None else lambda: reference.means(lm, removal.batch_tokens),
+            progress,
+        )
+        store_texts(run, documents, planned, texts)
+        result = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "model": about_model(lm),
+            "k": sorted({one.wanted for one in sized}),
+            "draws": removal.draws,
+            "layer_matched": removal.layer_matched,
+            "pool": "outside" if avoid is None else "non-alignment",
+            "pool_note": pool_note,
+            "ablate": removal.ablate,
+            "reference_text": None if reference is None else reference.as_dict(),
+            "seed": removal.seed,
+            "leakage": leakage,
+            "sets": [_set(one) for one in sized],
+            "empty": sorted({one.language for one in sized if not len(one.chosen)}),
+            **evidence(planned, texts, removal.seed, progress),
+            "data": about_documents(files, left_out),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def evidence(
+    planned: Sequence[Condition],
+    texts: Mapping[str, Text],
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """`languages` and `matrices` of a result, from losses of documents alone."""
+    if progress:
+        progress("comparing", 0, 1)
+    drawn = resample(texts, seed)
+    told = {
+        "languages": describe_languages(planned, texts, drawn, seed),
+        "matrices": matrices(planned, texts, drawn),
+    }
+    if progress:
+        progress("comparing", 1, 1)
+    return told
+
+
+def store_texts(
+    run: Run,
+    documents: Mapping[str, Documents],
+    planned: Sequence[Condition],
+    texts: Mapping[str, Text],
+) -> None:
+    """Write every document's losses, from which all figures follow without the model.
+
+    `losses.safetensors`: by language `LANG.nll` (conditions, documents; NaN where not read) and
+    `LANG.tokens`; `conditions.jsonl`: the conditions in that order; `documents.jsonl`: ids.
+    """
+    arrays: dict[str, Any] = {}
+    for name, text in texts.items():
+        arrays |= {f"{name}.nll": text.nll, f"{name}.tokens": text.tokens}
+    run.write_tensors("losses.safetensors", arrays)
+    run.write_jsonl(
+        "conditions.jsonl", [{**one.as_dict(), "texts": list(one.texts)} for one in planned]
+    )
+    run.write_jsonl(
+        "documents.jsonl",
+        [
+            {"language": name, "id": identifier, "tokens": int(tokens)}
+            for name, one in documents.items()
+            for identifier, tokens in zip(one.ids, one.tokens, strict=True)
+        ],
+    )
+
+
+def _sized(
+    specs: Sequence[tuple[str | None, str]],
+    k: Sequence[Amount],
+    languages: Sequence[str],
+    lm: LanguageModel,
+) -> list[LanguageHeads]:
+    """The heads of each language for each k, from few to many, each number once."""
+    total = lm.geometry.total
+    wanted: list[Amount | None] = [*sorted({count_of(one, total) for one in k})] or [None]
+    sized = [
+        found
+        for language, spec in specs
+        for one in wanted
+        for found in language_heads(spec, one, languages, language, lm.geometry)
+    ]
+    if not any(len(one.chosen) or one.full for one in sized):
+        raise InputError("none of the languages has heads of its own, so there is nothing to do")
+    return sized
+
+
+def _several(pool: str) -> str | None:
+    if pool == "outside":
+        return None
+    return (
+        "several sets of heads are named, so random heads are drawn from all heads outside each "
+        "set, token alignment heads among them"
+    )
+
+
+def _set(one: LanguageHeads) -> dict[str, Any]:
+    def names(heads: HeadSet | None) -> list[str] | None:
+        return None if heads is None else [str(head) for head in heads]
+
+    return {
+        "language": one.language,
+        "k": one.wanted,
+        "available": one.available,
+        "chosen": names(one.chosen),
+        "full": names(one.full),
+    }

@@ -1,0 +1,254 @@
+"""Removal with controls, in a run folder: outputs, measures, tests; and measuring a run again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.pairs import PairFile
+from headscope.errors import InputError
+from headscope.heads import Amount, HeadScores, HeadSet, read_scores, resolve_heads
+from headscope.heads.resolve import place_of
+from headscope.recipes.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    model_inputs,
+    model_provenance,
+    read_directions,
+)
+from headscope.recipes.leakage import Leakage, check_leakage
+from headscope.recipes.verify.removal_run import about_model, describe_conditions, removal_run
+from headscope.runs import open_run, reopen_run
+from headscope.verify.removal import Removal, conditions, reference_texts
+from headscope.verify.removal.outputs import Label, read_outputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headscope.lm import LanguageModel
+
+COMMAND = "verify removal"
+#: Sentences of the pocket model's own test split, over all directions and of one, if no limit is
+#: given: so that all directions take a few minutes on two cores.
+POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
+#: Sentences of each direction that mean outputs are taken over.
+REFERENCE_SENTENCES = 50
+TRANSLATION_SCORE = "translation-score"
+
+
+@dataclass(frozen=True)
+class VerifyRemoval:
+    """A whole run of the command.
+
+    `heads` is what `resolve_heads` reads; `k` lists how many of them are removed (empty: the
+    default number of ranked scores, or a whole set). The heads themselves, not their place, count
+    in the run's signature.
+    """
+
+    heads: str = field(metadata={"signature": False})
+    k: tuple[Amount, ...] = field(default=(), metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    removal: Removal = field(default_factory=Removal)
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+
+
+def verify_removal(
+    config: VerifyRemoval, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Remove heads, and as many random ones, and return what that did to translations.
+
+    A run that was stopped goes on where it was. Raises `InputError` if the heads were found on
+    sentences of the test data, unless `allow_overlap`.
+    """
+    began = time.monotonic()
+    removal = config.removal
+    directions = read_test_directions(config.pairs, config.model.model, removal.seed)
+    leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    lm = config.model.load()
+    sets = head_sets(config.heads, config.k, lm)
+    avoid, pool_note = alignment_heads(config.heads, removal, lm)
+    planned = conditions(sets, removal, avoid)
+    reference = _reference(config, directions)
+    settings = {
+        "settings": config,
+        "sets": [[str(head) for head in heads] for heads in sets],
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
+        "reference text": None if reference is None else reference.digest,
+        "leakage": leakage,
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    about = {**model_provenance(lm), "seed": removal.seed}
+    with open_run(out, COMMAND, settings, model_inputs(lm, directions), provenance=about) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        means = None if reference is None else reference.means(lm, removal.batch_tokens)
+        shown = removal_run(lm, directions, planned, removal, run, means, progress)
+        result = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+            **_about(sets, removal, avoid, pool_note, leakage),
+            "reference_text": None if reference is None else reference.as_dict(),
+            "model": about_model(lm),
+            **shown,
+        }
+        run.finish(result)
+        return result
+
+
+def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Work out a run's evidence again from its stored outputs, without the model.
+
+    Replaces its statistics and its result: for a run whose measures could not be computed where
+    it was made. A measure that cannot be computed here either keeps its value. Raises `InputError`
+    if it is no finished run of this command or is damaged.
+    """
+    with reopen_run(path) as run:
+        if run.key.command != COMMAND:
+            raise InputError(
+                f"{path}: is a run of '{run.key.command}'; name the folder of a '{COMMAND}' run"
+            )
+        old = run.result()
+        try:
+            languages = {
+                name: (one["source_language"], one["target_language"])
+                for name, one in old["directions"].items()
+            }
+            stored = [(_label(one), one) for one in old["conditions"]]
+            seed = int(old["seed"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"{run.path / 'result.json'}: is not the result of '{COMMAND}'; run it again"
+            ) from error
+        labels, made = read_outputs(run.path / "outputs.jsonl", languages)
+        if labels[1:] != [label for label, _ in stored]:
+            raise InputError(
+                f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run the "
+                "verification again"
+            )
+        heads = [{name: one[name] for name in ("heads", "filled_up")} for _, one in stored]
+        result = {
+            **old,
+            "run": str(run.path),
+            **describe_conditions(run, labels, made, heads, seed, progress, old.get("identifier")),
+        }
+        run.finish(result)
+        return result
+
+
+def read_test_directions(choice: PairsChoice, model: str, seed: int) -> dict[str, PairFile]:
+    """The sentences to verify on: the data given, or a few hundred of pocket's test split."""
+    if choice.data or model != POCKET:
+        return read_directions(choice, model, "test", seed=seed)
+    asked = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
+    limit = max(POCKET_AT_LEAST, min(POCKET_AT_MOST, POCKET_SENTENCES // len(asked)))
+    return read_directions(choice, model, "test", limit=limit, seed=seed)
+
+
+def head_sets(spec: str, k: tuple[Amount, ...], lm: LanguageModel) -> list[HeadSet]:
+    """The heads for each k, from few to many, each number once."""
+    wanted: tuple[Amount | None, ...] = k or (None,)
+    resolved = [resolve_heads(spec, one, lm.geometry) for one in wanted]
+    found = {len(heads): heads for heads in resolved}
+    if 0 in found:
+        raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
+    return [found[size] for size in sorted(found)]
+
+
+def alignment_heads(
+    spec: str, config: Removal, lm: LanguageModel
+) -> tuple[HeadSet | None, str | None]:
+    """The token alignment heads, to be left out of random draws; or why they are not known."""
+    if config.pool == "outside":
+        return None, None
+    scores = _translation_scores(spec)
+    if scores is None:
+        return None, (
+            f"{spec} holds no translation scores, so random heads are drawn from all heads outside "
+            "the set, token alignment heads among them"
+        )
+    if scores.geometry != lm.geometry:  # a list of heads fits any model, scores do not
+        raise InputError(
+            f"{spec} was made for a model of {scores.geometry}, but this model has {lm.geometry}"
+        )
+    return scores.select(config.threshold), None
+
+
+def _translation_scores(spec: str) -> HeadScores | None:
+    place = place_of(spec)
+    scores = read_scores(place).get("mean") if place is not None and place.is_dir() else None
+    return scores if scores is not None and scores.method == TRANSLATION_SCORE else None
+
+
+def _about(
+    sets: list[HeadSet],
+    config: Removal,
+    avoid: HeadSet | None,
+    pool_note: str | None,
+    leakage: Leakage,
+) -> dict[str, Any]:
+    return {
+        "k": [len(heads) for heads in sets],
+        "gates": list(config.gates),
+        "draws": config.draws,
+        "pool": "outside" if avoid is None else "non-alignment",
+        "pool_note": pool_note,
+        "threshold": config.threshold,
+        "ablate": config.ablate,
+        "seed": config.seed,
+        "heads": [str(head) for head in sets[-1]],
+        "leakage": leakage,
+    }
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The text whose mean outputs take the place of removed heads."""
+
+    source: str
+    texts: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256("\0".join(self.texts).encode()).hexdigest()
+
+    def means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32]:
+        from headscope.lm.ablation import head_means
+
+        return head_means(lm, self.texts, batch_tokens)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"source": self.source, "texts": len(self.texts), "digest": self.digest}
+
+
+def _reference(config: VerifyRemoval, directions: Mapping[str, PairFile]) -> _Reference | None:
+    """Prompts with reference translations: of pocket's dev split, else of the test data itself.
+
+    The sentences that heads were found on are not stored with them, only their digests.
+    """
+    if config.removal.ablate == "zero":
+        return None
+    if config.pairs.data:
+        parts = {
+            name: dataclasses.replace(pairs, pairs=pairs.pairs[:REFERENCE_SENTENCES])
+            for name, pairs in directions.items()
+        }
+        source = "prompts and references of the test data"
+    else:
+        choice = dataclasses.replace(config.pairs, limit=REFERENCE_SENTENCES)
+        parts = read_directions(choice, config.model.model, "dev", seed=config.removal.seed)
+        source = "prompts and references of the pocket model's dev split"
+    return _Reference(source, tuple(reference_texts(parts, config.removal.template)))
+
+
+def _label(row: Mapping[str, Any]) -> Label:
+    return Label(row["kind"], row["k"], float(row["gate"]), row["draw"])

@@ -1,0 +1,224 @@
+"""Heads outside a mask scaled by α: chosen on some held-out examples, measured on others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headscope.data.tasks import Task, translation_task
+from headscope.errors import InputError
+from headscope.recipes.inputs import (
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    model_inputs,
+    model_provenance,
+    read_directions,
+)
+from headscope.recipes.tasks import (
+    TaskChoice,
+    TaskSides,
+    check_task_leakage,
+    read_tasks,
+    task_inputs,
+)
+from headscope.recipes.verify.mask import digest_of, masks_by_task, sample_rows
+from headscope.runs import Run, open_run
+from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
+from headscope.verify.masks.evidence import describe, means, statistics
+from headscope.verify.masks.mask import Mask, read_mask
+from headscope.verify.masks.scaling import (
+    GRID,
+    alpha_rows,
+    best_alpha,
+    check_conditions,
+    check_grid,
+    chosen_again,
+    grid_conditions,
+    halves_of,
+)
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "VerifyScaling", "verify_scaling"]
+
+COMMAND = "verify scaling"
+
+
+@dataclass(frozen=True)
+class VerifyScaling:
+    """A whole run of the command.
+
+    Attributes:
+        masks: runs of `find mask`: one for all tasks, or `TASK=RUN` for each.
+        check_data: sentence pairs to measure on, of the one direction tested; without them half
+            of the held-out examples is measured on and α chosen on the other half.
+        grid: values of α.
+        draws: shuffled masks.
+    """
+
+    masks: tuple[str, ...] = field(metadata={"signature": False})
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    check_data: str | None = field(default=None, metadata={"signature": False})
+    check_limit: int | None = None
+    grid: tuple[float, ...] = GRID
+    draws: int = 3
+    seed: int = 0
+    asking: Asking = field(default_factory=lambda: Asking(paragraphs=True))
+    allow_overlap: bool = False
+
+
+def verify_scaling(
+    config: VerifyScaling, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Choose α, measure, keep what came, and return the command's result.
+
+    Beside the result the run holds `grid/TASK.jsonl` and `samples/TASK.jsonl`: what every condition
+    did with every example that α was chosen on, and that it was measured on.
+    """
+    began = time.monotonic()
+    grid = check_grid(config.grid)
+    tasks = read_tasks(config.tasks, config.model.model, config.seed)
+    parts = {name: _parts(sides, tasks, config) for name, sides in tasks.items()}
+    named = masks_by_task(config.masks, tasks)
+    leaks = {
+        name: check_task_leakage(str(named[name]), parts[name], config.allow_overlap)
+        for name in tasks
+    }
+    lm = config.model.load()
+    masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
+    settings = {
+        "settings": config,
+        "masks": {name: digest_of(mask) for name, mask in masks.items()},
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    checked = {f"check {name}": check.digest for name, (_, check) in parts.items()}
+    inputs = model_inputs(lm, {}) | task_inputs(tasks) | checked
+    provenance = {**model_provenance(lm), "seed": config.seed}
+    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        shown: dict[str, dict[str, Any]] = {}
+        for name, sides in tasks.items():
+            work = _Work(lm, run, sides, masks[name], config, progress)
+            shown[name] = work.task(grid, *parts[name]) | {"leakage": dict(leaks[name])}
+        result = {
+            "signature": run.signature,
+            "tasks": shown,
+            "conditions": (
+                next(iter(shown.values()))["conditions"]
+                if len(shown) == 1
+                else means([one["conditions"] for one in shown.values()])
+            ),
+            "grid": list(grid),
+            "draws": config.draws,
+            "model": {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total},
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the two halves of a task's work have in common."""
+
+    lm: LanguageModel
+    run: Run
+    sides: TaskSides
+    mask: Mask
+    config: VerifyScaling
+    progress: Progress | None
+
+    def task(self, grid: Sequence[float], choose: Task, check: Task) -> dict[str, Any]:
+        """α chosen on the examples of one, measured on those of the other."""
+        config = self.config
+        planned = grid_conditions(self.mask, grid, config.draws, config.seed)
+        records = self._ask("grid", choose, planned, write=False)
+        numbers = [statistics(choose, record) for record in records]
+        rows = describe(planned, numbers, config.seed, beside=("α 0",))
+        by_alpha = alpha_rows(grid, planned, rows)
+        losses = {one["alpha"]: one["nll"] for one in by_alpha}
+        best = best_alpha(losses)
+        each = {
+            alpha: numbers[at]["nll"][:, 0]
+            for alpha in grid
+            for at, condition in enumerate(planned)
+            if condition.name == f"α {alpha:g}"
+        }
+        final = check_conditions(self.mask, best, config.draws, config.seed)
+        made = self._ask("samples", check, final, write=True)
+        scored = [statistics(check, record) for record in made]
+        again = chosen_again({alpha: np.asarray(one) for alpha, one in each.items()}, config.seed)
+        return {
+            "chosen_on": len(choose.examples),
+            "examples": len(check.examples),
+            "language": check.language,
+            "translation": check.is_translation,
+            "instruction": check.instruction,
+            "mask": self.mask.as_dict(),
+            "alphas": by_alpha,
+            "best": best,
+            "chosen_again": [
+                {"alpha": alpha, "share": share} for alpha, share in sorted(again.items())
+            ],
+            "uninstructed": [
+                row
+                for condition, row in zip(planned, rows, strict=True)
+                if not condition.instructed
+            ],
+            "conditions": describe(final, scored, config.seed, beside=("masked and instructed",)),
+        }
+
+    def _ask(
+        self, part: str, task: Task, conditions: Sequence[Condition], write: bool
+    ) -> list[Record]:
+        config = self.config
+        question = asked(task, self.sides.pool, config.tasks.shots, config.seed)
+        records = [
+            ask(
+                self.lm,
+                question,
+                replace(condition, name=f"{part}: {condition.name}"),
+                config.asking,
+                self.run,
+                write,
+                self.progress,
+            )
+            for condition in conditions
+        ]
+        self.run.write_jsonl(
+            f"{part}/{task.name}.jsonl", sample_rows(question, conditions, records)
+        )
+        return records
+
+
+def _parts(
+    sides: TaskSides, tasks: dict[str, TaskSides], config: VerifyScaling
+) -> tuple[Task, Task]:
+    """The examples to choose α on, and those to measure on."""
+    task = sides.test
+    if task.instruction is None:
+        raise InputError(f"the task {task.name!r} has no instruction to scale under; give one")
+    if config.check_data is None:
+        return halves_of(task, config.seed)
+    if len(tasks) > 1 or not task.is_translation:
+        raise InputError("--check-data is for one translation direction; test one --pair")
+    choice = PairsChoice(
+        (task.name,),
+        (config.check_data,),
+        source_column=config.tasks.source_column,
+        target_column=config.tasks.target_column,
+        limit=config.check_limit,
+    )
+    pairs = next(iter(read_directions(choice, config.model.model, "test").values()))
+    made = translation_task(pairs, task.instruction, task.bare, task.name, task.chat)
+    return task, made

@@ -1,0 +1,282 @@
+"""Summaries without general heads, in a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.documents import Document, digest_of
+from headscope.data.languages import language_name, same_language
+from headscope.data.prompts import Template
+from headscope.data.summaries import Summarised, SummaryFile, read_summaries
+from headscope.errors import InputError
+from headscope.heads import Amount, HeadSet, check_geometry, count_of, resolve_heads
+from headscope.heads.resolve import place_of
+from headscope.heads.store import kind_of
+from headscope.recipes.documents import DocumentsChoice, document_sources
+from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
+from headscope.recipes.leakage import check_document_leakage
+from headscope.recipes.verify.writing_heads import SHARE
+from headscope.recipes.verify.writing_run import (
+    arms_settings,
+    fitted,
+    run_of,
+    statistics,
+    token_count,
+    write_prompts,
+)
+from headscope.verify.removal.conditions import check_gate
+from headscope.verify.writing.evidence import evidence
+from headscope.verify.writing.summaries import (
+    CONTROLS,
+    MEASURES,
+    general_arms,
+    measure_summaries,
+)
+from headscope.verify.writing.texts import Group, Prompt, output_rows, write
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["COMMAND", "VerifySummaries", "general_heads", "verify_summaries"]
+
+COMMAND = "verify summaries"
+GENERAL = "general"
+#: Ours. `{source}` is the text; the languages are both that of the text.
+TEMPLATE = Template(
+    "Summarise this text in {target_language} in one or two sentences\nText: {source}\nSummary:"
+)
+#: What the pocket model was trained to do instead: it never saw a summary.
+REPEAT = Template("Repeat this sentence\nSentence: {source}\nAnswer:")
+#: Texts of each language where no limit is given: of files, and of the pocket model's own.
+TEXTS, POCKET_TEXTS = 100, 40
+
+
+@dataclass(frozen=True)
+class VerifySummaries:
+    """A whole run of the command.
+
+    Attributes:
+        heads: what `general_heads` reads.
+        k: how many of them; None: 1 % of all heads for a run that found general heads, a named
+            set whole.
+        model: the model.
+        texts: files of texts and summaries; without data, for pocket, sentences to be repeated.
+        summary_column: column of the summaries.
+        template: the prompt; `{source}` is the text.
+        gate: number by which the heads' outputs are multiplied; 0 removes them.
+        draws: random sets of each kind.
+        chat: whether prompts go through the chat template; None: where the tokenizer has one.
+        max_new_tokens: of an output; None: twice the tokens of the reference and 32.
+        seed: of the draws and tests.
+        batch_tokens: padded tokens of a batch.
+        allow_overlap: test also on texts that the heads were found on.
+    """
+
+    heads: str = field(metadata={"signature": False})
+    k: Amount | None = field(default=None, metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    texts: DocumentsChoice = field(default_factory=DocumentsChoice)
+    summary_column: str = "summary"
+    template: Template | None = None
+    gate: float = 0.0
+    draws: int = 10
+    chat: bool | None = None
+    max_new_tokens: int | None = None
+    seed: int = 0
+    batch_tokens: int = field(default=8192, metadata={"signature": False})
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+
+
+def verify_summaries(
+    config: VerifySummaries, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Let the model summarise without general heads and without random ones, and compare.
+
+    A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
+    `outputs.jsonl` (a row a language, condition and text) and `statistics.safetensors`.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    check_gate(config.gate)
+    files = _read(config)
+    tested = [
+        Document(one.id, one.text, code, one.line)
+        for code, file in files.items()
+        for one in file.items
+    ]
+    leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
+    lm = config.model.load()
+    heads = general_heads(config.heads, config.k, lm)
+    arms = general_arms(heads, config.gate, config.draws, config.seed)
+    chat = uses_chat(lm, False if not config.texts.data else config.chat)
+    groups, cut = _groups(config, files, lm, chat, arms)
+    settings = {
+        "settings": config,
+        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "chat": chat,
+        "leakage": leakage,
+    }
+
+    def make(run: Run) -> dict[str, Any]:
+        return {
+            "task": "summarise" if config.texts.data else "repeat",
+            "template": _template(config).text,
+            "chat": chat,
+            "k": len(heads),
+            "gate": config.gate,
+            "draws": config.draws,
+            "seed": config.seed,
+            "heads": [str(head) for head in heads],
+            "data": {
+                code: {"path": one.path, "digest": one.digest, "texts": len(one.items)}
+                for code, one in files.items()
+            },
+            "cut": cut,
+            "leakage": leakage,
+            **_made(lm, config, files, groups, chat, run, progress),
+        }
+
+    data = {code: one.digest for code, one in files.items()}
+    return run_of(COMMAND, lm, settings, data, config.seed, out, make)
+
+
+def general_heads(spec: str, k: Amount | None, lm: LanguageModel) -> HeadSet:
+    """The first k general heads of a run that found some, else the heads that `spec` names.
+
+    Where fewer are general than asked for, those there are. Raises `InputError` if there is none.
+    """
+    place = place_of(spec)
+    folder = None if place is None else place / GENERAL
+    if folder is None or kind_of(folder) != "heads":
+        heads = resolve_heads(spec, k, lm.geometry, default=SHARE)
+        if not len(heads):
+            raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
+        return heads
+    found = HeadSet.from_pretrained(folder)
+    check_geometry(found, lm.geometry, str(folder))
+    if not len(found):
+        raise InputError(
+            f"{folder}: no head is general to these languages, so there is nothing to remove; find "
+            "heads of more documents or with a lower quantile"
+        )
+    count = count_of(SHARE if k is None else k, lm.geometry.total)
+    return HeadSet(found.geometry, found.heads[:count], found.origin)
+
+
+def _template(config: VerifySummaries) -> Template:
+    return config.template or (TEMPLATE if config.texts.data else REPEAT)
+
+
+def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
+    """The texts of each language by its code."""
+    choice = config.texts
+    if not choice.data:
+        return _of_pocket(config)
+    found: dict[str, SummaryFile] = {}
+    for source in document_sources(choice, choice.limit or TEXTS):
+        if source.language is None and len(choice.languages) == 1 and not choice.language_column:
+            source = replace(source, language=choice.languages[0], languages=())
+        for file in read_summaries(source, config.summary_column):
+            for other in found:
+                if same_language(other, file.language):
+                    raise InputError(
+                        f"{file.path} and {found[other].path} both hold texts in "
+                        f"{file.language}; put them into one file"
+                    )
+            found[file.language] = file
+    return found
+
+
+def _of_pocket(config: VerifySummaries) -> dict[str, SummaryFile]:
+    """Sentences of the pocket model's test split, each its own "summary": it can repeat them."""
+    from headscope.pocket.world.languages import CODES
+
+    choice = config.texts
+    if config.model.model != POCKET:
+        raise InputError(
+            f"no data given for the model {config.model.model}; add --data LANG=FILE with texts "
+            "and summaries, such as --data de=summaries.jsonl"
+        )
+    found = {}
+    for code in choice.languages or CODES:
+        if code not in CODES:
+            raise InputError(
+                f"the pocket model does not speak {language_name(code)} ({code}); it knows "
+                f"{', '.join(CODES)}"
+            )
+        pair = f"{code}-{next(one for one in CODES if one != code)}"
+        limited = PairsChoice((pair,), limit=choice.limit or POCKET_TEXTS)
+        pairs = read_directions(limited, POCKET, "test", seed=config.seed)[pair]
+        items = tuple(
+            Summarised(one.id, one.source, one.source, at) for at, one in enumerate(pairs.pairs, 2)
+        )
+        digest = digest_of([one.text for one in items])
+        found[code] = SummaryFile(items, code, pairs.path, digest)
+    return found
+
+
+def _groups(
+    config: VerifySummaries,
+    files: dict[str, SummaryFile],
+    lm: LanguageModel,
+    chat: bool,
+    arms: tuple[Any, ...],
+) -> tuple[list[Group], dict[str, int]]:
+    """The prompts of each language, and how many texts were cut to fit the context."""
+    from headscope.lm.prompting import wrap_prompts
+
+    template = _template(config)
+    groups, cut = [], {}
+    for code, file in files.items():
+        name, prompts, cut[code] = language_name(code), [], 0
+
+        def render(text: str, name: str = name) -> str:
+            return wrap_prompts(lm, [template.render(text, name, name).text], chat)[0]
+
+        for item in file.items:
+            limit = config.max_new_tokens or 2 * token_count(lm, item.summary) + 32
+            place = f"{file.path}, line {item.line}"
+            prompt, shorter = fitted(lm, item.text, limit, render, place)
+            cut[code] += shorter
+            prompts.append(Prompt(item.id, prompt, item.summary, limit))
+        groups.append(Group(code, tuple(prompts), arms))
+    return groups, cut
+
+
+def _made(
+    lm: LanguageModel,
+    config: VerifySummaries,
+    files: dict[str, SummaryFile],
+    groups: list[Group],
+    chat: bool,
+    run: Run,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    from headscope.lm.generation import GenerateConfig
+
+    # A chat model ends its turn itself; a plain one goes on with the next text.
+    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=not chat)
+    texts = write(lm, groups, how, run, "writing", progress, special=not chat)
+    sources = {code: [item.text for item in file.items] for code, file in files.items()}
+    write_prompts(
+        run,
+        (
+            {"language": one.name, "id": prompt.id, "prompt": prompt.text}
+            for one in groups
+            for prompt in one.prompts
+        ),
+    )
+    run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
+    if progress:
+        progress("measuring", 0, 1)
+    numbers, missing = measure_summaries(groups, sources, texts)
+    if progress:
+        progress("measuring", 1, 1)
+    statistics(run, numbers)
+    return {
+        "not_measured": missing,
+        **evidence(numbers, MEASURES, CONTROLS, config.seed, progress),
+    }

@@ -1,0 +1,303 @@
+"""What the removal of heads does to tasks, in a run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.heads import Amount
+from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.leakage import Leakage, check_leakage
+from headscope.recipes.verify.removal import alignment_heads, head_sets
+from headscope.recipes.verify.removal_run import about_model
+from headscope.runs import Run, open_run
+from headscope.verify.removal import Condition, Removal, conditions
+from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summarise
+from headscope.verify.tasks.library import LoadedTask, load_tasks
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+COMMAND = "verify tasks"
+#: Prompts that the means of `ablate="mean"` are taken over, spread over all tasks.
+REFERENCE_PROMPTS = 512
+
+
+@dataclass(frozen=True)
+class VerifyTasks:
+    """A whole run of the command.
+
+    Attributes:
+        task: names of the harness's tasks, groups or patterns, and task files or folders; what
+            they ask counts in the signature, not their place.
+        heads: what `resolve_heads` reads; the heads count in the signature, not their place.
+        k: how many of them are removed, numbers or shares; empty: the default number of ranked
+            scores, or a whole set.
+        shots: worked examples in front of each prompt; None: as each task says.
+        limit: first examples of each task.
+        removal: gates, random draws and their pool, ablation, seed and batch size; its prompt
+            is not used. Mean ablation takes its means over the tasks' own prompts.
+        allow_code: run the Python code that task files name.
+        allow_overlap: test also on sentences that the heads were found on.
+    """
+
+    task: tuple[str, ...] = field(metadata={"signature": False})
+    heads: str = field(metadata={"signature": False})
+    k: tuple[Amount, ...] = field(default=(), metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    shots: int | None = None
+    limit: int | None = None
+    removal: Removal = field(default_factory=lambda: Removal(layer_matched=False))
+    allow_code: bool = False
+    allow_overlap: bool = field(default=False, metadata={"signature": False})
+
+
+def verify_tasks(
+    config: VerifyTasks, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Run every task under every condition and return the command's result.
+
+    A run that was stopped goes on where it was: each task under each condition is kept as soon as
+    it is done.
+    """
+    began = time.monotonic()
+    removal = config.removal
+    loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
+    leakage = _leakage(config, loaded)
+    lm = config.model.load()
+    sets = head_sets(config.heads, config.k, lm)
+    avoid, pool_note = alignment_heads(config.heads, removal, lm)
+    planned = conditions(sets, removal, avoid)
+    inputs = model_inputs(lm, {}) | {f"task {one.name}": one.digest for one in loaded}
+    settings = {
+        "settings": config,
+        "tasks": {one.name: [*one.groups] for one in loaded},
+        "sets": [[str(head) for head in heads] for heads in sets],
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+        "harness": harness_version(),
+    }
+    about = {**model_provenance(lm), "seed": removal.seed, "lm_eval": harness_version()}
+    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        outcomes = _measure(lm, config, loaded, planned, run, progress)
+        result = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "model": about_model(lm),
+            "k": [len(heads) for heads in sets],
+            "gates": list(removal.gates),
+            "draws": removal.draws,
+            "pool": "outside" if avoid is None else "non-alignment",
+            "pool_note": pool_note,
+            "ablate": removal.ablate,
+            "seed": removal.seed,
+            "heads": [str(head) for head in sets[-1]],
+            "leakage": leakage,
+            "harness": harness_version(),
+            **_describe(loaded, planned, outcomes, removal.seed),
+            "seconds": time.monotonic() - began,
+        }
+        run.write_jsonl("examples.jsonl", _examples(loaded))
+        run.write_jsonl("samples.jsonl", _samples(loaded, planned, outcomes))
+        run.finish(result)
+        return result
+
+
+def harness_version() -> str:
+    """The version of the installed harness, which decides what a task's name stands for."""
+    from importlib.metadata import version
+
+    return version("lm_eval")
+
+
+def _measure(
+    lm: LanguageModel,
+    config: VerifyTasks,
+    loaded: Sequence[LoadedTask],
+    planned: Sequence[Condition],
+    run: Run,
+    progress: Progress | None,
+) -> dict[str, list[Outcome]]:
+    """Every task under every condition, from the run where it is done already."""
+    kept = run.read_part("tasks")
+    gates = _Gates(lm, config, loaded)
+    found: dict[str, list[Outcome]] = {}
+    for task in loaded:
+        requests = sum(max(1, len(one.choices)) for one in task.examples)
+        found[task.name] = []
+        for number, condition in enumerate(planned):
+            key = f"{task.name} {condition.key}"
+            if key not in kept:
+                report = _reporter(progress, task.name, number * requests, len(planned) * requests)
+                with gates.applied(condition):
+                    outcome = run_task(
+                        lm,
+                        task,
+                        config.removal.batch_tokens,
+                        config.removal.seed,
+                        config.limit,
+                        config.allow_code,
+                        report,
+                    )
+                kept[key] = asdict(outcome)
+                run.append_part("tasks", key, kept[key])
+            found[task.name].append(Outcome(**kept[key]))
+        if progress:
+            progress(task.name, len(planned) * requests, len(planned) * requests)
+    return found
+
+
+class _Gates:
+    """Gates of conditions; the means for mean ablation are computed when first needed."""
+
+    def __init__(
+        self, lm: LanguageModel, config: VerifyTasks, loaded: Sequence[LoadedTask]
+    ) -> None:
+        self._lm, self._config, self._loaded = lm, config, loaded
+        self._means: Any = None
+
+    @contextlib.contextmanager
+    def applied(self, condition: Condition) -> Iterator[None]:
+        """The model under a condition."""
+        if not len(condition.heads):
+            yield
+            return
+        ablate = self._config.removal.ablate
+        if ablate == "mean" and self._means is None:
+            from headscope.lm.ablation import head_means
+
+            each = max(1, REFERENCE_PROMPTS // len(self._loaded))
+            texts = [one.prompt for task in self._loaded for one in task.examples[:each]]
+            self._means = head_means(self._lm, texts, self._config.removal.batch_tokens)
+        gate = condition.heads.scaled(condition.label.gate)
+        with self._lm.gated(gate, ablate, self._means):
+            yield
+
+
+def _describe(
+    loaded: Sequence[LoadedTask],
+    planned: Sequence[Condition],
+    outcomes: Mapping[str, Sequence[Outcome]],
+    seed: int,
+) -> dict[str, Any]:
+    tasks: dict[str, Any] = {}
+    for task in loaded:
+        made = outcomes[task.name]
+        first = main_metric(task, made[0])
+        told = {
+            metric: summarise(metric, task.chance, planned, made, seed)
+            for metric in [first, *(name for name in made[0].metrics if name != first)]
+        }
+        tasks[task.name] = {
+            **told.pop(first),
+            "groups": list(task.groups),
+            "shots": task.shots,
+            "truncated": max(one.truncated for one in made),
+            "other_metrics": told,
+        }
+    return {"tasks": tasks, "groups": _groups(loaded, tasks, planned)}
+
+
+def _groups(
+    loaded: Sequence[LoadedTask], tasks: Mapping[str, Any], planned: Sequence[Condition]
+) -> dict[str, Any]:
+    """Plain means over the tasks of each group, of tasks that share one metric."""
+    members: dict[str, list[str]] = {}
+    for task in loaded:
+        for group in task.groups:
+            members.setdefault(group, []).append(task.name)
+    found: dict[str, Any] = {}
+    for group, names in members.items():
+        metrics = sorted({tasks[name]["metric"] for name in names})
+        for metric in metrics:
+            same = [tasks[name] for name in names if tasks[name]["metric"] == metric]
+            if len(same) < 2:
+                continue
+            title = group if len(metrics) == 1 else f"{group} ({metric})"
+            found[title] = {
+                "metric": metric,
+                "tasks": [name for name in names if tasks[name]["metric"] == metric],
+                "baseline": {"value": fmean(one["baseline"]["value"] for one in same)},
+                "conditions": [
+                    {
+                        **asdict(one.label),
+                        "value": fmean(task["conditions"][at]["value"] for task in same),
+                    }
+                    for at, one in enumerate(planned[1:])
+                ],
+            }
+    return found
+
+
+def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
+    """How many fields of the examples are sentences that heads were found on."""
+    texts = {
+        task.name: PairFile(
+            tuple(
+                SentencePair(str(one.id), text, text)
+                for one in task.examples
+                for text in one.fields
+            ),
+            "",
+            "",
+            task.name,
+            task.digest,
+        )
+        for task in loaded
+    }
+    return check_leakage(config.heads, texts, config.allow_overlap)
+
+
+def _examples(loaded: Sequence[LoadedTask]) -> Iterator[dict[str, Any]]:
+    for task in loaded:
+        for one in task.examples:
+            yield {
+                "task": task.name,
+                "id": one.id,
+                "prompt": one.prompt,
+                "choices": list(one.choices),
+                "target": one.target,
+            }
+
+
+def _samples(
+    loaded: Sequence[LoadedTask],
+    planned: Sequence[Condition],
+    outcomes: Mapping[str, Sequence[Outcome]],
+) -> Iterator[dict[str, Any]]:
+    for task in loaded:
+        for condition, outcome in zip(planned, outcomes[task.name], strict=True):
+            for row in outcome.rows:
+                yield {
+                    "task": task.name,
+                    "id": row["id"],
+                    "condition": condition.label.kind,
+                    "k": condition.label.k,
+                    "gate": condition.label.gate,
+                    "draw": condition.label.draw,
+                    **row["metrics"],
+                    "responses": row["responses"],
+                }
+
+
+def _reporter(
+    progress: Progress | None, title: str, before: int, total: int
+) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    done = before
+
+    def report(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(title, min(done, total), total)
+
+    return report
