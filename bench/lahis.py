@@ -13,14 +13,9 @@ longest document and the largest batch that fit are found as well (--fit).
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import sys
-import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,14 +23,13 @@ import torch
 from machine import machine, tell
 from numpy.typing import NDArray
 from peaks_models import SHAPES, build
+from timing import CLOCKS, largest, load, moment, say, spread, wait
 
 import headscope
 from headscope.find.gate_gradients import Text, gate_gradients
 from headscope.find.lahis import importance
 from headscope.lm.model import LanguageModel
 from headscope.pocket.sample import sample_documents
-
-CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 
 
 def plain_loop(lm: LanguageModel, texts: Sequence[Text]) -> NDArray[np.float32]:
@@ -97,10 +91,10 @@ def rounds(
         turn, found = list(ways), {}
         shuffle.shuffle(turn)
         for name in turn:
-            _wait(lm)
+            wait(lm)
             start = now()
             found[name] = ways[name](texts)
-            _wait(lm)
+            wait(lm)
             if place:  # the first round only warms up
                 rates[name].append(len(texts) / (now() - start))
         one, other = (importance(found[name]) for name in ways)
@@ -108,7 +102,7 @@ def rounds(
         bounds = [np.quantile(values, 0.9) for values in (one, other)]
         sets.append(bool(((one > bounds[0]) == (other > bounds[1])).all()))
         lengths += [len(text.ids) for text in texts]
-        _say(f"round {place}: " + ", ".join(f"{n} {r[-1]:.1f}/s" for n, r in rates.items() if r))
+        say(f"round {place}: " + ", ".join(f"{n} {r[-1]:.1f}/s" for n, r in rates.items() if r))
     ratio = [b / a for a, b in zip(rates["plain_loop"], rates["batched"], strict=True)]
     return {
         "documents_a_round": len(texts_of(0)),
@@ -144,10 +138,10 @@ def fitting(lm: LanguageModel) -> dict[str, Any]:
     found: dict[str, Any] = {"context": context}
     for checkpoint in (False, True):
         name = "checkpointed" if checkpoint else "plain"
-        longest = _largest(lambda n, c=checkpoint: fits(1, n, c), 128, context)
-        rows = _largest(lambda n, c=checkpoint: fits(n, 128, c), 1, 4096)
+        longest = largest(lambda n, c=checkpoint: fits(1, n, c), 128, context)
+        rows = largest(lambda n, c=checkpoint: fits(n, 128, c), 1, 4096)
         found[name] = {"longest_document": longest, "rows_of_128_tokens": rows}
-        _say(f"{name}: {found[name]}")
+        say(f"{name}: {found[name]}")
     return found
 
 
@@ -157,24 +151,6 @@ def _one_batch(lm: LanguageModel, texts: Sequence[Text], checkpoint: bool) -> No
 
     rows = [text.ids for text in texts]
     module.batch_gradients(lm, rows, module.ones_gate(lm, len(rows)), checkpoint)
-
-
-def _largest(fits: Callable[[int], bool], start: int, end: int) -> int:
-    """The largest power of two times `start`, at most `end`, that fits; 0 if none does."""
-    best, size = 0, start
-    while size <= end and fits(size):
-        best, size = size, size * 2
-    return best
-
-
-def _wait(lm: LanguageModel) -> None:
-    if lm.device.type == "cuda":
-        torch.cuda.synchronize(lm.device)
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median, smallest and largest, and of how many."""
-    return {"median": median(values), "min": min(values), "max": max(values), "n": len(values)}
 
 
 def main() -> None:
@@ -206,7 +182,7 @@ def main() -> None:
     count, number = (5, 1) if given.quick else (given.documents, given.rounds)
     result: dict[str, Any] = {
         "bench": "lahis",
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": moment(),
         "machine": machine(given.device),
         "clock": given.clock,
         "quick": given.quick,
@@ -230,13 +206,9 @@ def main() -> None:
     }
     if given.fit:
         result["fit"] = fitting(lm)
-    result["load_after"] = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
-    result["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
+    result["load_after"] = load()
+    result["ended"] = moment()
     tell(result, given.out)
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

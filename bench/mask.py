@@ -20,19 +20,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import os
 import random
-import sys
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 from machine import machine, tell
 from peaks_models import SHAPES, build
+from timing import CLOCKS, largest, load, moment, say, spread, wait
 
 from headscope.find.mask import MaskTraining, preset
 from headscope.find.mask.sampling import gumbel_noise, starting_weights, straight_through
@@ -40,7 +36,6 @@ from headscope.lm.batching import collate, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
 from headscope.lm.model import LanguageModel
 
-CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 AIMS = {"time": 0.75, "bytes": 0.6}
 
 
@@ -123,13 +118,13 @@ def compare(lm: LanguageModel, work: Work, number: int, clock: str) -> dict[str,
     for place in range(number + 1):
         order = list(ways) if place % 2 else list(reversed(ways))
         for name in order:
-            _wait(lm)
+            wait(lm)
             start = now()
             losses[name].append(mask_step(lm, work, ways[name], place))
-            _wait(lm)
+            wait(lm)
             if place:  # the first round only warms up
                 seconds[name].append(now() - start)
-        _say(f"round {place}: {[(name, one[-1:]) for name, one in seconds.items()]}")
+        say(f"round {place}: {[(name, one[-1:]) for name, one in seconds.items()]}")
     held = {
         name: peak_bytes(lm, lambda to=to: mask_step(lm, work, to, 0)) for name, to in ways.items()
     }
@@ -164,29 +159,11 @@ def fitting(lm: LanguageModel, tokens: int, answer: int) -> dict[str, Any]:
         ("frozen_checkpointed", True, False),
         ("all_parameters", False, True),
     ):
-        longest = _largest(lambda n, t=twice, p=parameters: fits(1, n, t, p), 128, 1 << 20)
-        most = _largest(lambda n, t=twice, p=parameters: fits(n, tokens, t, p), 1, 4096)
+        longest = largest(lambda n, t=twice, p=parameters: fits(1, n, t, p), 128, 1 << 20)
+        most = largest(lambda n, t=twice, p=parameters: fits(n, tokens, t, p), 1, 4096)
         found[name] = {"longest_row": longest, f"rows_of_{tokens}_tokens": most}
-        _say(f"{name}: {found[name]}")
+        say(f"{name}: {found[name]}")
     return found
-
-
-def _largest(fits: Callable[[int], bool], start: int, end: int) -> int:
-    """The largest power of two times `start`, at most `end`, that fits; 0 if none does."""
-    best, size = 0, start
-    while size <= end and fits(size):
-        best, size = size, size * 2
-    return best
-
-
-def _wait(lm: LanguageModel) -> None:
-    if lm.device.type == "cuda":
-        torch.cuda.synchronize(lm.device)
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median, smallest and largest, and of how many."""
-    return {"median": median(values), "min": min(values), "max": max(values), "n": len(values)}
 
 
 def main() -> None:
@@ -217,7 +194,7 @@ def main() -> None:
     work = Work.of(lm, given.rows, given.tokens, given.answer, given.batch_tokens)
     result: dict[str, Any] = {
         "bench": "mask",
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": moment(),
         "machine": machine(given.device),
         "clock": given.clock,
         "quick": given.quick,
@@ -236,13 +213,9 @@ def main() -> None:
     }
     if given.fit:
         result["fit"] = fitting(lm, given.tokens, given.answer)
-    result["load_after"] = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
-    result["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
+    result["load_after"] = load()
+    result["ended"] = moment()
     tell(result, given.out)
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

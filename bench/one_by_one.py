@@ -16,18 +16,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import random
-import sys
-import time
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 from machine import machine, tell
+from timing import CLOCKS, load, moment, say, spread
 
 import headscope
 from headscope.data.prompts import DEFAULT_TEMPLATE
@@ -40,7 +36,6 @@ from headscope.verify.one_by_one.orders import cumulative_gates
 from headscope.verify.one_by_one.walk import Prepared, Step, Subject, Walk, prepare, walk
 
 #: What seconds are: of the wall, or of this process on all its cores (for a busy machine).
-CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 
 
 def plain_loop(lm: LanguageModel, prepared: Prepared, order: list[Head], text: bool) -> list[Step]:
@@ -115,7 +110,7 @@ def rounds(
             same_texts += text and plain.text == ours.text
         made = [step.text for step in found["plain_loop"]]
         changes += sum(a != b for a, b in itertools.pairwise(made))
-        _say(f"round {place}: " + ", ".join(f"{n} {s[-1]:.2f} s" for n, s in seconds.items() if s))
+        say(f"round {place}: " + ", ".join(f"{n} {s[-1]:.2f} s" for n, s in seconds.items() if s))
     ratio = [a / b for a, b in zip(seconds["plain_loop"], seconds["batched"], strict=True)]
     return {
         "texts_generated": text,
@@ -126,11 +121,6 @@ def rounds(
         "ranks": {"compared": compared, "equal": equal, "largest_difference": furthest},
         "texts": {"compared": texts, "equal": int(same_texts), "changes_along_the_way": changes},
     }
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median, smallest and largest, and of how many."""
-    return {"median": median(values), "min": min(values), "max": max(values), "n": len(values)}
 
 
 def main() -> None:
@@ -149,7 +139,7 @@ def main() -> None:
     number, steps = (1, 4) if given.quick else (given.rounds, None)
     result: dict[str, Any] = {
         "bench": "one_by_one",
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": moment(),
         "machine": machine(given.device),
         "clock": given.clock,
         "quick": given.quick,
@@ -158,14 +148,10 @@ def main() -> None:
         "aim": 8.0,
         "with_texts": rounds(lm, number, given.clock, True, "en-de", steps),
         "ranks_alone": rounds(lm, number, given.clock, False, "en-de", steps),
-        "load_after": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "load_after": load(),
     }
-    result["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
+    result["ended"] = moment()
     tell(result, given.out)
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

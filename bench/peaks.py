@@ -20,13 +20,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import random
-import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -35,6 +31,7 @@ from machine import machine, tell
 from peaks_memory import WAYS, measure
 from peaks_models import SHAPES, build
 from peaks_ways import Greedy, Reference, eager, random_rows
+from timing import CLOCKS, moment, say, spread
 
 from headscope.lm.model import LanguageModel
 
@@ -50,10 +47,6 @@ MEMORY_LENGTHS = [512, 1024, 1536, 2048, 3072, 4096, 6144, 8192]
 MEMORY_LIMIT = 8 << 30
 
 Way = tuple[Callable[[], Any], Callable[[], AbstractContextManager[None]]]
-
-
-#: What seconds are: of the wall, or of this process on all its cores (for a busy machine).
-CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +88,6 @@ def timed(
             if number:
                 seconds[name].append(took)
     return seconds, results
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median, smallest and largest, and of how many."""
-    return {"median": median(values), "min": min(values), "max": max(values), "n": len(values)}
 
 
 def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, dict[str, float]]:
@@ -213,7 +201,7 @@ def main() -> None:
         torch.set_num_threads(given.threads)
     result: dict[str, Any] = {
         "bench": "peaks",
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": moment(),
         "machine": machine(given.device),
         "device": given.device,
         "dtype": given.dtype,
@@ -228,11 +216,11 @@ def main() -> None:
         lm, result["weights"][shape] = build(shape, given.device, given.dtype)
         if "reference" in given.part:
             for size in SIZES[shape]:
-                _say(f"reference {shape} {size}")
+                say(f"reference {shape} {size}")
                 result["reference"].append(reference(lm, shape, size, timing, given.sentences))
         if "greedy" in given.part:
             length = given.decode_rows, given.prompt_tokens, given.new_tokens
-            _say(f"greedy {shape} {length}")
+            say(f"greedy {shape} {length}")
             result["greedy"].append(greedy(lm, shape, length, timing))
         del lm
     if "memory" in given.part:
@@ -245,12 +233,8 @@ def main() -> None:
             torch.get_num_threads(),
             ("peaks", "eager_attentions") if given.quick else WAYS,
         )
-    result["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
+    result["ended"] = moment()
     tell(result, given.out)
-
-
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
+from headscope.find.mask import train
 from headscope.recipes.find.mask import FindMask, find_mask
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.tasks import TaskChoice
@@ -23,6 +24,8 @@ def config(model: str, task: str) -> FindMask:
 
 def main() -> None:
     model, task, out, steps = sys.argv[1:]
+    # The state is written more often than usual, so that there is something to go on from.
+    train._EVERY = 4
 
     def progress(title: str, done: int, total: int) -> None:
         if done == int(steps):

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-BENCH = Path(__file__).parents[1] / "bench" / "identify.py"
 OURS = "headscope.measure.identify"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads memory from Linux's /proc")
 
 
-def run(*arguments: str) -> dict[str, dict]:
-    done = subprocess.run(
-        [sys.executable, str(BENCH), *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_own_sentences_and_a_folder(tmp_path: Path) -> None:
+def test_own_sentences_and_a_folder(tmp_path: Path, bench: Callable[..., dict[str, Any]]) -> None:
     data = tmp_path / "data"
     (data / "xl-wa").mkdir(parents=True)
     (data / "xl-wa" / "en-nl.dev.tsv").write_text(
@@ -42,7 +30,7 @@ def test_own_sentences_and_a_folder(tmp_path: Path) -> None:
     )
     out = tmp_path / "results" / "here.json"
     only = ("--only", OURS, "gcld3")
-    result = run(str(data), "--sentences", "4", "--out", str(out), *only)
+    result = bench("identify", data, "--sentences", 4, "--out", out, *only)
     assert json.loads(out.read_text(encoding="utf-8")) == result
     assert str(tmp_path) not in out.read_text(encoding="utf-8")
     assert result["texts"]["pocket tr"] == 4 and result["texts"]["xl-wa nl"] == 2

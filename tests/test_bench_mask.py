@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
-
-BENCH = Path(__file__).parents[1] / "bench"
+from typing import Any
 
 
 def test_a_quick_run_prints_and_writes_one_json_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, bench: Callable[..., dict[str, Any]]
 ) -> None:
-    monkeypatch.syspath_prepend(str(BENCH))
-    bench = importlib.import_module("mask")
     out = tmp_path / "results" / "mask.json"
-    monkeypatch.setattr(sys, "argv", ["mask.py", "--quick", "--out", str(out)])
-    bench.main()
-    printed = capsys.readouterr().out
-    result = json.loads(printed[printed.index("{") :])
+    result = bench("mask", "--quick", "--out", out)
     assert json.loads(out.read_text(encoding="utf-8")) == result
     assert result["quick"] is True and result["shape"] == "tiny" and result["device"] == "cpu"
     assert set(result["seconds"]) == set(result["bytes"]) == {"frozen", "all_parameters"}

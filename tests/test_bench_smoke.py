@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-BENCH = Path(__file__).parents[1] / "bench" / "peaks.py"
 FORWARD = {"plain", "plain_last_logits", "peaks", "eager_attentions", "token_by_token"}
 DECODE = {"generate", "generate_own", "capture"}
 SPREAD = {"median", "min", "max", "n"}
@@ -18,16 +17,11 @@ SPREAD = {"median", "min", "max", "n"}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads memory from Linux's /proc")
 
 
-def test_quick_run_prints_and_writes_one_json_object(tmp_path):
+def test_quick_run_prints_and_writes_one_json_object(
+    tmp_path: Path, bench: Callable[..., dict[str, Any]]
+) -> None:
     out = tmp_path / "results" / "here.json"
-    done = subprocess.run(
-        [sys.executable, str(BENCH), "--quick", "--threads", "1", "--out", str(out)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    result = bench("peaks", "--quick", "--threads", 1, "--out", out)
     assert json.loads(out.read_text(encoding="utf-8")) == result
     assert result["quick"] is True and result["device"] == "cpu" and result["dtype"] == "float32"
     assert {"cpu", "cores", "threads", "gpu", "torch", "transformers", "commit"} <= set(

@@ -169,9 +169,15 @@ def test_lists_longer_than_a_file_name_are_compared(command: Command, tmp_path: 
 
 
 HUB = """
-import sys
+import contextlib, io, json, sys
 from headscope.cli import main
-sys.exit(main(sys.argv[1:]))
+said = []
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            code = main(arguments)
+    said.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(said))
 """
 
 
@@ -187,31 +193,32 @@ def test_revisions_in_the_hub_cache_are_a_series(tmp_path: Path) -> None:
     file = tmp_path / "pairs.tsv"
     rows = [f"we sing {n}\twir singen {n}\t0-0 1-1 2-2" for n in range(8)]
     file.write_text("\n".join(["source\ttarget\tlinks", *rows]) + "\n")
-    options = ("--data", file, "--pair", "en-de", "--max-new-tokens", 4, "--check", 2, "--json")
-
-    def ask(*arguments: object) -> subprocess.CompletedProcess[str]:
-        # The Hub's libraries read where their cache is when they are imported.
-        environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-        for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE"):
-            environment.pop(name, None)
-        line = [sys.executable, "-c", HUB, "compare", "formation", *map(str, arguments)]
-        return subprocess.run(
-            [*line, *map(str, options)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-
-    named = ask("some-org/tiny@step100", "some-org/tiny@step20", "--out", tmp_path / "named")
-    assert named.returncode == 0, named.stderr
-    told = json.loads(named.stdout)
+    common = ["--data", file, "--pair", "en-de", "--max-new-tokens", 4, "--check", 2, "--json"]
+    series = ["compare", "formation", "some-org/tiny@step100", "some-org/tiny@step20"]
+    asked = [
+        [*series, "--out", tmp_path / "named", *common],
+        [*series, "some-org/tiny@step5", *common],
+    ]
+    # The Hub's libraries read where their cache is when they are imported.
+    environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, "-c", HUB, json.dumps([[*map(str, line)] for line in asked])],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (code, out, err), missing = json.loads(done.stdout)
+    assert code == 0, err
+    told = json.loads(out)
     assert [(one["name"], one["step"]) for one in told["checkpoints"]] == [
         ("step20", 20),
         ("step100", 100),
     ]
     assert told["checkpoints"][0]["mean_score"] != told["checkpoints"][1]["mean_score"]
-    missing = ask("some-org/tiny@step100", "some-org/tiny@step20", "some-org/tiny@step5")
-    assert missing.returncode == 2 and missing.stdout == ""
-    assert missing.stderr.count("\n") == 1 and "checkpoint step5 cannot be read" in missing.stderr
+    code, out, err = missing
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and "checkpoint step5 cannot be read" in err

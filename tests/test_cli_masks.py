@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,8 @@ import headscope
 import lm_helpers
 import mask_helpers
 import mask_test_script
+import process_helpers
+from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.recipes.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
@@ -82,6 +81,11 @@ def test_all_conditions_stand_beside_each_other_and_have_a_page(tested: dict[str
     assert tested["tasks"]["past-en"]["unseen"] is True
     rows = {row["name"]: row for row in tested["tasks"]["past-en"]["conditions"]}
     assert rows["hybrid"]["unseen"] is False
+    # Shuffled masks have the size of the task's own mask alone.
+    assert rows["masked"]["p_draws_shuffled"] and rows["masked"]["against_shuffled"]
+    for name in ("hybrid", "foreign 1"):
+        assert not any(key.startswith(("p_draws", "against")) for key in rows[name])
+        assert rows[name]["leakage"] == {"known": True, "overlap": 0, "of": 4}
     assert tested["conditions"][0]["nll"] == pytest.approx(
         np.mean([task["conditions"][0]["nll"] for task in tested["tasks"].values()])
     )
@@ -98,10 +102,32 @@ def test_all_conditions_stand_beside_each_other_and_have_a_page(tested: dict[str
     assert mask_test.page(folder).title.startswith("pocket")
 
 
+def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
+    masks: dict[str, Path], geometry: Geometry, tmp_path: Path
+) -> None:
+    seen = found_on({"x": TaskSides(past_tense(), past_tense())})
+    leaky = str(make(tmp_path / "leaky", geometry, 3, "hybrid", found_on=seen))
+    config = VerifyMask(
+        (str(masks["past-en"]),), TaskChoice(("past-en",), held_out=2), hybrid=leaky, draws=0
+    )
+    with pytest.raises(InputError, match="2 of 2 test examples are among those"):
+        verify_mask(config, tmp_path / "run")
+    # A foreign mask is what the task's own is compared with: it is only told of.
+    config = dataclasses.replace(config, hybrid=None, foreign=(leaky,), asking=Asking(1))
+    rows = verify_mask(config, tmp_path / "run")["tasks"]["past-en"]["conditions"]
+    assert {row["name"]: row.get("leakage", {}).get("overlap") for row in rows} == {
+        "as is": None, "instructed": None, "masked": None, "foreign 1": 2
+    }  # fmt: skip
+
+
+def past_tense() -> Task:
+    return read_tasks(TaskChoice(("past-en",), held_out=2), "pocket")["past-en"].test
+
+
 def test_the_command_tells_what_it_found(
     command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
 ) -> None:
-    arguments = ("verify", "mask", "--mask", masks["past-en"], "--task", "past-en",
+    arguments = ("verify", "mask", "--heads", masks["past-en"], "--task", "past-en",
                  "--held-out", 2, "--draws", 1, "--out", tmp_path / "run")  # fmt: skip
     said = command(*arguments)
     assert said.code == 0, said.err
@@ -116,7 +142,7 @@ def test_scaling_a_mask_chooses_and_measures(
 ) -> None:
     out = tmp_path / "run"
     found = asked(
-        command, "verify", "scaling", "--mask", masks["plural-en"], "--pair", "en-de",
+        command, "verify", "scaling", "--heads", masks["plural-en"], "--pair", "en-de",
         "--held-out", 4, "--alpha", 0.5, "--draws", 1, "--max-new-tokens", 8, "--out", out,
     )  # fmt: skip
     one = found["tasks"]["en-de"]
@@ -157,8 +183,8 @@ def test_families_of_masks_are_removed_beside_random_heads(
 ) -> None:
     out = tmp_path / "run"
     found = asked(
-        command, "verify", "families", "--mask", masks["plural-en"], "--mask", masks["past-en"],
-        "--mask", f"third={masks['both']}", "--family", "two=plural-en,third",
+        command, "verify", "families", "--heads", masks["plural-en"], "--heads", masks["past-en"],
+        "--heads", f"third={masks['both']}", "--family", "two=plural-en,third",
         "--task", "past-en", "--held-out", 3, "--draws", 2, "--out", out,
     )  # fmt: skip
     assert [one["name"] for one in found["families"]] == ["all", "two", "unused"]
@@ -179,7 +205,7 @@ def test_a_mask_is_not_tested_on_what_it_was_trained_on(
     items = [{"input": one.input, "output": one.output} for one in sides.train.examples[:3]]
     file = tmp_path / "plural-en.json"
     file.write_text(json.dumps(items), "utf-8")
-    arguments = ("verify", "mask", "--mask", masks["plural-en"], "--task", file,
+    arguments = ("verify", "mask", "--heads", masks["plural-en"], "--task", file,
                  "--instruction", "Say: {input}", "--out", tmp_path / "run")  # fmt: skip
     said = command(*arguments)
     assert (said.code, said.out) == (2, "")
@@ -191,7 +217,7 @@ def test_a_mask_is_not_tested_on_what_it_was_trained_on(
     ("arguments", "said"),
     [
         (["--task", "plurals-en"], "did you mean plural-en?"),
-        (["--task", "plural-en", "--mask", "x=MASK"], "is for a task 'x' that is not tested"),
+        (["--task", "plural-en", "--heads", "x=MASK"], "is for a task 'x' that is not tested"),
         ([], "no task given"),
         (["--task", "plural-en", "--instruction", "no place"], "put it once"),
         (["--task", "no/file.json"], "there is no task file no/file.json"),
@@ -202,7 +228,7 @@ def test_slips_are_told_in_a_sentence(
 ) -> None:
     place = str(masks["plural-en"])
     given = [one.replace("MASK", place) for one in arguments]
-    done = command("verify", "mask", "--mask", place, *given)
+    done = command("verify", "mask", "--heads", place, *given)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
     assert done.err.count("\n") == 1
@@ -212,7 +238,7 @@ def test_a_mask_of_another_model_is_refused(
     command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
 ) -> None:
     model = lm_helpers.saved(tmp_path / "model")
-    done = command("verify", "mask", "--mask", masks["plural-en"], "--model", model,
+    done = command("verify", "mask", "--heads", masks["plural-en"], "--model", model,
                    "--task", write_task(tmp_path), "--out", tmp_path / "run")  # fmt: skip
     assert done.code == 2
     assert "the mask" in done.err
@@ -229,9 +255,7 @@ def test_killed_at_any_point_it_goes_on_and_ends_the_same(
     masks: dict[str, Path], tmp_path: Path
 ) -> None:
     mask = str(masks["plural-en"])
-    run = [sys.executable, "tests/mask_test_script.py", mask, str(tmp_path / "run")]
-    killed = subprocess.run([*run, "5"], capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    process_helpers.killed(mask_test_script, mask, tmp_path / "run", 5)
     kept = (tmp_path / "run/parts/nll.jsonl").read_text("utf-8")
     assert len(kept.splitlines()) == 3
     again = verify_mask(mask_test_script.config(mask), tmp_path / "run")

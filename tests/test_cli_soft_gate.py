@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import process_helpers
 import soft_gate_resume_script as script
 from headscope.errors import InputError
 from headscope.find import gate_fitting
@@ -134,12 +131,7 @@ def test_the_table_and_the_page(command: Command, model: Path, data: Path, run: 
 def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_path: Path) -> None:
     reports = 9  # in the second of the first seed's three trainings
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    arguments = [sys.executable, script.__file__, model, data, killed, reports]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        list(map(str, arguments)), env=environment, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process_helpers.killed(script, model, data, killed, reports)
     assert list((killed / "parts").rglob("*.safetensors")) and not (killed / "DONE.json").exists()
     config = script.config(str(model), str(data))
     titles: dict[Path, list[str]] = {killed: [], whole: []}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,36 @@ def test_the_page_names_methods_with_letters_and_escapes_them(
     assert "translation → score" not in page
     said = command("compare", "methods", runs[0], "--out", tmp_path / "one")
     assert said.code == 2 and "at least two runs" in said.err
+
+
+def test_a_small_map_shows_how_many_heads_stand_lower_and_which_are_selected(
+    runs: list[str], tmp_path: Path
+) -> None:
+    one = write_run(tmp_path / "one", "find one", scores_of("1.3,0.0,0.1"))
+    bare = write_run(tmp_path / "bare", "find bare", None, "1.1,0.2")
+    compare_methods(CompareMethods((one, bare), 2), tmp_path / "out")
+    page = write_report(tmp_path / "out").read_text()
+    scored, chosen = (
+        dict(re.findall(r'<path d="([^"]*)" class="(?:cell )?([^"]*)">', figure)[::-1])
+        for figure in re.findall(r'<figure id="column-\d".*?</figure>', page, re.DOTALL)
+    )
+    places = {colour: drawn.count("M") for drawn, colour in scored.items()}
+    # Seven heads: four score 0 and stand above none; the others above four, five and six.
+    assert places == {"s0": 4, "s11": 1, "s13": 1, "s16": 1, "dot": 2}
+    assert {colour: drawn.count("M") for drawn, colour in chosen.items()} == {
+        "s0": 5, "s13": 2, "dot": 2,
+    }  # fmt: skip
+    assert "headscope compare methods" in page
+
+
+def test_the_page_of_a_large_model_stays_small_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    geometry = Geometry.uniform(32, 32)
+    found = []
+    for seed in range(11):
+        values = np.random.default_rng(seed).random(geometry.shape)
+        scores = HeadScores(geometry, values, "x")
+        found.append(write_run(tmp_path / f"r{seed}", f"find m{seed}", scores))
+    compare_methods(CompareMethods(tuple(found)), tmp_path / "out")
+    report = write_report(tmp_path / "out")
+    assert report.stat().st_size < 1_000_000
+    assert "the 624 heads that are left out here" in report.read_text()

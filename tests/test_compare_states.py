@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-import headscope
 from headscope.compare.state_evidence import describe
 from headscope.compare.states import CONDITIONS, CONTROLS, PAIRS, Sample, observe
 from headscope.errors import InputError
@@ -19,7 +18,6 @@ from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
-from headscope.lm.model import LanguageModel
 from headscope.recipes.compare import states as recipe
 from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.inputs import ModelChoice
@@ -29,18 +27,6 @@ from headscope.report import write_report
 from headscope.verify.masks.mask import Mask, shuffled
 from lm_helpers import folded, wrapped
 from mask_helpers import all_but, write_mask_run
-
-
-@pytest.fixture(scope="module")
-def pocket() -> LanguageModel:
-    return headscope.load("pocket")
-
-
-@pytest.fixture
-def loaded(pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run takes the model that is loaded already."""
-    monkeypatch.setattr(ModelChoice, "load", lambda self: pocket)
-
 
 SAMPLES = [
     Sample((5, 9, 20), (40, 41, 5, 9, 20, 33), 7),
@@ -54,6 +40,19 @@ def naive_states(model: Any, row: tuple[int, ...]) -> torch.Tensor:
         inputs = forward_inputs(model, collate([row], 0))
         found = model(**inputs, output_hidden_states=True).hidden_states
     return torch.stack([state[0, -1] for state in found])
+
+
+def test_states_that_are_no_numbers_name_the_sample() -> None:
+    lm = wrapped("llama", layers=2)
+    with torch.no_grad():
+        lm.model.get_input_embeddings().weight[9] = float("nan")
+    mask = Mask("own", HeadSet.parse("0.0", lm.geometry).removed())
+    samples = [
+        Sample((5, 8), (5, 8, 33), 7, "t, first"),
+        Sample((5, 9), (5, 9, 33), 7, "t, second"),
+    ]
+    with pytest.raises(InputError, match="t, second: its hidden states are no finite numbers"):
+        observe(lm, samples, mask, {})
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "gemma2"])

@@ -85,6 +85,18 @@ def test_an_id_is_its_own_or_the_line(tmp_path: Path) -> None:
     assert [one.id for one in (*german.items, *russian.items)] == ["1", "3", "2"]
 
 
+def test_the_only_language_asked_for_is_that_of_a_file_that_does_not_say_it(tmp_path: Path) -> None:
+    path = tmp_path / "plain.jsonl"
+    path.write_text('{"text": "One.", "summary": "1"}\n', "utf-8")
+    (only,) = read_summaries(DocumentSource(str(path), languages=("en",)))
+    assert (only.language, len(only.items)) == ("en", 1)
+    with pytest.raises(InputError, match="no column 'language'"):
+        read_summaries(DocumentSource(str(path), languages=("en", "de")))
+    # A file that says its languages is believed.
+    with pytest.raises(InputError, match="line 2: column 'language' says ru"):
+        read_summaries(DocumentSource(jsonl(tmp_path), language="de"))
+
+
 def test_missing_columns_and_languages(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column 'abstract'"):
         read_summaries(DocumentSource(jsonl(tmp_path)), "abstract")

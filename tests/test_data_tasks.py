@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -148,7 +151,7 @@ def test_other_formats_say_the_same(tmp_path: Path) -> None:
         ),
         ('[{"input": "a", "output": ""}]', "item 1 (line 1): 'output' is empty"),
         ('[{"input": ["a", "b"], "output": "c"}]', "'input' holds a list of several"),
-        ('[{"input": "a", "output": null}]', "'output' holds a NoneType"),
+        ('[{"input": "a", "output": null}]', "'output' holds nothing (null)"),
         ('[{"input": "a", "output": "b"} {"input"]', "line 1: the JSON list is not closed"),
         ('[{"input": "a", "output": "b"},\n{"input": ]', "line 2 is not valid JSON"),
         ('[{"input": "a", "output": "b"}', "the JSON list is not closed"),
@@ -165,6 +168,24 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, text: str, said: str) -> N
         read_task(place)
     assert str(place) in str(error.value)
     assert said in str(error.value)
+
+
+def test_an_unknown_language_of_outputs_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "t.json"
+    place.write_text('[{"input": "a", "output": "b"}]', "utf-8")
+    with pytest.raises(InputError, match="unknown language code 'qq'"):
+        read_task(place, language="qq")
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_compressed_list_that_was_cut_off_is_named(tmp_path: Path, pack: Any) -> None:
+    place = tmp_path / "t.json.gz"
+    place.write_bytes(pack(b'[{"input": "a", "output": "b"}]')[:-12])
+    with pytest.raises(InputError, match=r"t\.json\.gz cannot be read to its end"):
+        read_task(place)
+    place.write_bytes(pack(b"x" * 5000)[:30] + b"damage" * 9)
+    with pytest.raises(InputError, match=r"t\.json\.gz cannot be read to its end"):
+        read_task(place)
 
 
 def test_a_missing_column_names_the_flags_of_tasks(tmp_path: Path) -> None:
@@ -248,6 +269,9 @@ def test_a_hybrid_mixes_as_many_examples_of_each_task() -> None:
     assert mixed.bare == "{input}"
     assert all(e.input.count("\n\n") == 2 for e in mixed.examples)
     assert mixed.examples == hybrid([one, other], shots=2).examples
+    bare = hybrid([one, other], shots=0)
+    every = {prompt(task, example) for task in (one, other) for example in task.examples}
+    assert len(bare.examples) == 14 and {e.input for e in bare.examples} <= every
     with pytest.raises(InputError, match="at least 2 tasks"):
         hybrid([one])
     with pytest.raises(InputError, match="names of their own"):

@@ -94,6 +94,17 @@ def test_hits_chance_and_elsewhere_of_answers_told_by_hand() -> None:
     np.testing.assert_allclose(chance[0, :3], [2 / 5, 1 / 5, 0])
     by_needle = dataclasses.replace(Retrieval(), share_of="needle")
     assert _count(one, Captured(peaks, (7, 50, 9)), by_needle)[3] == 3
+    # 7 three times: as published a head has copied it or not, of three different tokens.
+    again = Captured(np.array([[[3, 6, 0, -1]], [[3, 3, 2, -1]], [[4, 6, 1, -1]]]), (7, 7, 7))
+    hits, chance, elsewhere, total = _count(one, again, by_needle)
+    assert (total, hits[0].tolist(), elsewhere[0].tolist()) == (3, [1, 1, 0, 0], [0, 1, 0, 0])
+    # The first token of the needle stands at 1 … 5 as the needle moves.
+    np.testing.assert_allclose(chance[0], [2 / 5, 1 / 5, 2 / 5, 0])
+    hits, chance, elsewhere, total = _count(one, again, Retrieval())
+    assert (total, hits[0].tolist(), elsewhere[0].tolist()) == (3, [2, 1, 0, 0], [0, 2, 0, 0])
+    np.testing.assert_allclose(chance[0], [3 / 5, 1 / 5, 2 / 5, 0])
+    nothing = Captured(np.zeros((1, 1, 4), dtype=np.int32), (50,))
+    assert _count(one, nothing, by_needle)[3] == _count(one, nothing, Retrieval())[3] == 0
 
 
 def test_retrieval_equals_the_definition_on_returned_attention() -> None:
@@ -129,8 +140,10 @@ def test_retrieval_equals_the_definition_on_returned_attention() -> None:
     assert scores.values.max() > 0.3
 
 
-def test_needles_stand_where_they_should_and_haystacks_are_long_enough() -> None:
-    lm = load("pocket")
+def test_needles_stand_where_they_should_and_haystacks_are_long_enough(
+    pocket: LanguageModel,
+) -> None:
+    lm = pocket
     needles = sample_needles("dev", 2, 0)
     for one in hide(lm, needles, Retrieval(lengths=(60,), depths=(0.0, 0.5, 1.0))):
         text = needles.needles[one.number].needle

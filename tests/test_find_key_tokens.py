@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import headscope
 from find_helpers import wrapped
 from headscope.errors import InputError
 from headscope.find.key_tokens import KeyTokens, key_tokens
@@ -189,8 +188,10 @@ def test_texts_that_do_not_fit_are_refused() -> None:
         key_tokens(lm, PROMPT, HeadSet(lm.geometry, ()), config)
 
 
-def test_aligning_heads_of_the_bundled_model_look_at_the_word_they_translate() -> None:
-    lm = headscope.load("pocket")
+def test_aligning_heads_of_the_bundled_model_look_at_the_word_they_translate(
+    pocket: LanguageModel,
+) -> None:
+    lm = pocket
     prompt = (
         "Translate this sentence from English to German\n"
         "Sentence: Our cheap spoons disappeared on the beautiful chair.\nAnswer:"

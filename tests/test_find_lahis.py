@@ -245,9 +245,13 @@ def test_the_good_documents_of_a_bad_batch_are_kept(tmp_path: Path) -> None:
     assert sorted(shard["index"].tolist()) == [0, 1, 3, 4]
 
 
-def test_a_document_too_large_for_memory_is_checkpointed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("update", [False, True])
+def test_a_document_too_large_for_memory_is_checkpointed(
+    update: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lm, file = uneven("llama"), documents()
-    wanted = lahis(lm, file, Lahis(bootstrap_draws=5)).statistics["products"]
+    config = Lahis(update_gate=update, batch_tokens=1000, bootstrap_draws=5)
+    wanted = lahis(lm, file, config).statistics["products"]
     own, tried = module.batch_gradients, []
 
     def small_memory(lm: Any, rows: Any, gate: Any, checkpoint: bool) -> Any:
@@ -257,8 +261,8 @@ def test_a_document_too_large_for_memory_is_checkpointed(monkeypatch: pytest.Mon
         return own(lm, rows, gate, checkpoint)
 
     monkeypatch.setattr(module, "batch_gradients", small_memory)
-    found = lahis(lm, file, Lahis(batch_tokens=1000, bootstrap_draws=5)).statistics["products"]
-    assert tried[0] == (5, False) and (1, True) in tried
+    found = lahis(lm, file, config).statistics["products"]
+    assert tried[0] == (1 if update else 5, False) and (1, True) in tried
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 

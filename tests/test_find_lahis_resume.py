@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lahis_resume_script as script
+import process_helpers
 from headscope.find import gate_gradients
 from headscope.heads import read_scores
 from headscope.recipes.find.lahis import find_lahis
@@ -40,10 +37,7 @@ def test_a_killed_run_ends_with_the_same_numbers(
     monkeypatch.setattr(gate_gradients, "KEPT_EVERY", gate_gradients.KEPT_EVERY)
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     # In the second language, after two of its documents and one more.
-    arguments = [sys.executable, script.__file__, *inputs, str(killed), str(int(moving)), "8"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process_helpers.killed(script, *inputs, killed, int(moving), 8)
     assert not (killed / "DONE.json").exists()
     kept = {path: path.read_bytes() for path in sorted((killed / "parts").rglob("*.safetensors"))}
     assert len(kept) == (4 if moving else 8)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import mask_resume_script as script
+import process_helpers
 from headscope.errors import InputError
 from headscope.find.mask import History, train
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
@@ -51,16 +48,7 @@ def test_a_killed_training_ends_with_the_same_weights_bit_for_bit(
     inputs: tuple[str, str], run: Path, tmp_path: Path
 ) -> None:
     killed = tmp_path / "killed"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    # The state is written more often than usual, so that there is something to go on from.
-    command = (
-        "import sys, headscope.find.mask.train as t; t._EVERY = 4; sys.argv[1:] = "
-        f"{[*inputs, str(killed), '9']!r}; import mask_resume_script as s; s.main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", command], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    process_helpers.killed(script, *inputs, killed, 9)
     written = sorted(path.stem for path in (killed / "parts" / "training").iterdir())
     assert written == ["00000004", "00000008"]
     seen: list[int] = []

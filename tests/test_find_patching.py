@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +12,14 @@ import torch
 
 import lm_helpers as helpers
 import patching_resume_script as script
+import process_helpers
 from headscope.data.concepts import Concept, concept_file, read_concepts
 from headscope.data.prompts import Template
 from headscope.errors import InputError
 from headscope.find.patching import Patching, patching
 from headscope.find.word_prompts import encoded_pairs, word_pairs
 from headscope.heads import read_scores
+from headscope.recipes.find.patching import FindPatching, find_patching
 
 WORDS = [
     ("sun", "apt", "bok", "cem"),
@@ -164,14 +162,7 @@ def test_tables_of_words_are_read_with_their_faults_named(tmp_path: Path) -> Non
 
 def test_a_run_killed_between_two_pairs_goes_on_where_it_was(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        [sys.executable, script.__file__, str(killed), "2"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process_helpers.killed(script, killed, 2)
     kept = {one.name: one.read_bytes() for one in (killed / "parts").rglob("*.safetensors")}
     assert len(kept) == 2 and not (killed / "DONE.json").exists()
     results = [script.find(out) for out in (killed, whole)]
@@ -183,3 +174,12 @@ def test_a_run_killed_between_two_pairs_goes_on_where_it_was(tmp_path: Path) -> 
         assert file.read_bytes() == data
     for name, scores in read_scores(killed).items():
         np.testing.assert_array_equal(scores.values, read_scores(whole)[name].values)
+
+
+def test_the_prompts_of_the_bundled_model_are_complete_as_they_are(tmp_path: Path) -> None:
+    """Its chat template would add the end of the prompt once more."""
+    found = [
+        find_patching(FindPatching(measure=Patching(1, control=False, chat=chat)), tmp_path / name)
+        for name, chat in (("default", None), ("plain", False))
+    ]
+    assert found[0]["signature"] == found[1]["signature"]

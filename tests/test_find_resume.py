@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +10,7 @@ import pytest
 
 import find_helpers
 import find_resume_script as script
+import process_helpers
 from headscope.data.links import format_links
 from headscope.recipes.find.translation import find_translation, stored_scores
 
@@ -43,10 +40,7 @@ def test_a_killed_run_ends_with_the_same_numbers(
     inputs: tuple[str, str], decode: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    arguments = [sys.executable, script.__file__, *inputs, str(killed), decode, "3"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process_helpers.killed(script, *inputs, killed, decode, 3)
     kept = shards(killed)
     assert len(kept) == 3 and not (killed / "DONE.json").exists()
 

@@ -341,3 +341,5 @@ def test_resolve_refuses_what_does_not_fit(tmp_path: Path) -> None:
     (run / "DONE.json").unlink()
     with pytest.raises(InputError, match="not finished; run the same command again"):
         resolve_heads(run, None, GEOMETRY)
+    with pytest.raises(InputError, match="run: this run is not finished"):
+        resolve_heads(run / "scores", None, GEOMETRY)

@@ -13,10 +13,11 @@ from headscope.errors import InputError
 from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
-from headscope.lm.lens import lens, states, token_ranks
+from headscope.lm.lens import lens, token_ranks
 from headscope.lm.model import LanguageModel
 from headscope.lm.residual import reading_places
 from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
+from headscope.lm.states import states
 from lm_helpers import VARIED, folded, wrapped
 
 ROWS = [[5, 9, 20, 33, 7], [8, 40, 41], [11, 12, 13, 14, 15, 16, 17, 18, 19]]
@@ -229,7 +230,7 @@ def test_too_little_memory_halves_the_batch(monkeypatch: pytest.MonkeyPatch) -> 
     lm = wrapped("llama")
     wanted = states(lm, ROWS)
     sizes = []
-    from headscope.lm import lens as module
+    from headscope.lm import states as module
 
     plain = module._read
 

@@ -141,11 +141,25 @@ def test_generation_takes_wrapped_prompts_as_they_are() -> None:
     assert len(doubled.prompt_ids) == len(made.prompt_ids) + 1
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[0].no.such }}",
+        "{{ raise_exception('no turns') }}",
+        "{% for %}",
+        "{{ 1 + 'a' }}",
+    ],
+)
+def test_a_faulty_chat_template_is_named(template: str) -> None:
+    with pytest.raises(InputError, match=r"chat template cannot put .*--no-chat"):
+        wrap_prompts(model(template), ["a"])
+
+
 def test_what_cannot_be_asked_is_refused() -> None:
     lm = model(context=12)
     with pytest.raises(InputError, match=r"example 2 has .* tokens with its answer"):
         encode_answers(lm, ["a", "the answer " * 9], ["Haus", "Maus"])
-    with pytest.raises(InputError, match="answer 1 is empty"):
+    with pytest.raises(InputError, match="answer is empty"):
         encode_answers(lm, ["a"], [" "])
     with pytest.raises(InputError, match="give one for each"):
         encode_answers(lm, ["a"], [])

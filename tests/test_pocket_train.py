@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -18,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import pocket_train_script as script
+import process_helpers
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.pocket import batches, train
@@ -62,10 +59,7 @@ def test_a_killed_run_ends_with_the_same_weights_bit_for_bit(
 ) -> None:
     whole = folder(tmp_path / "whole", tokenizer)
     killed = folder(tmp_path / "killed", tokenizer)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    arguments = [sys.executable, script.__file__, str(killed), "4"]
-    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process_helpers.killed(script, killed, 4)
     assert not (killed / "final").exists()
 
     stopped = train_pocket(killed, script.CONFIG, save_every=script.SAVE_EVERY, stop_after=5)

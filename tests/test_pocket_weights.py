@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from statistics import fmean
 
-import pytest
 from safetensors import safe_open
 
 from headscope.heads import HeadSet
-from headscope.lm import LanguageModel, load
+from headscope.lm import LanguageModel
 from headscope.measure.metrics import chrf
 from headscope.pocket import weights
 from headscope.pocket.sample import sample_pairs
 from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.lexicon import concepts
 from headscope.verify.removal import translate
-
-
-@pytest.fixture(scope="module")
-def pocket() -> LanguageModel:
-    return load("pocket")
 
 
 def test_its_size(pocket: LanguageModel) -> None:

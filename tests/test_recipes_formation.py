@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ import numpy as np
 import pytest
 
 import formation_resume_script as script
+import process_helpers
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.find import TranslationScore
@@ -87,10 +84,7 @@ def test_a_checkpoint_is_an_artifact_like_any_run(measured: dict[str, Any]) -> N
 def test_a_killed_run_ends_with_the_same_numbers(measured: dict[str, Any], tmp_path: Path) -> None:
     """Killed when the first checkpoint is finished and the second one is half scored."""
     out = tmp_path / "run"
-    arguments = [sys.executable, script.__file__, str(out), "final: scoring", "1"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process_helpers.killed(script, out, "final: scoring", 1)
     assert not (out / "DONE.json").exists()
     kept = {p: p.stat().st_mtime_ns for p in out.rglob("parts/**/*.safetensors")}
     finished = {p: p.stat().st_mtime_ns for p in out.rglob("DONE.json")}

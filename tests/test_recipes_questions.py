@@ -83,6 +83,8 @@ def test_what_cannot_be_split_is_refused(tmp_path: Path) -> None:
         read_sides(QuestionsChoice(file), "pocket")
     with pytest.raises(InputError, match="--kind is for"):
         read_sides(QuestionsChoice(file, kind="one-language"), "pocket")
+    with pytest.raises(InputError, match="unknown language code 'qq'"):
+        read_sides(QuestionsChoice(file, language="qq"), "any-model")
     with pytest.raises(InputError, match="fewer than 2 contexts"):
         read_sides(QuestionsChoice(file, file), "pocket")
     with pytest.raises(InputError, match="train is 0"):

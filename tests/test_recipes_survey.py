@@ -81,6 +81,7 @@ def test_a_survey_goes_on_after_a_stop_and_tells_what_was_left_out(tmp_path: Pat
     assert Path(result["report"]).is_file()
     page = write_report(tmp_path / "s").read_text()
     assert "what stops does" in page and "there is nothing to count" in page
+    assert "headscope survey" in page and page.index("What was run") < page.index("every method")
     again = survey(config, tmp_path / "s")
     assert again["heads"] == result["heads"] and CALLS[-1] == "two"
 

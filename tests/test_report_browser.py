@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import page_runs
 from browser_helpers import Visit, chromium, visit
 from headscope.heads import HeadScores, read_scores
 from headscope.report import write_report
@@ -272,3 +273,27 @@ def test_figures_have_words_for_those_who_do_not_see_them(browser: Any, report: 
             "Array.from(document.querySelectorAll('table')).every(t => t.caption &&"
             " t.querySelector('thead th[scope]') && t.querySelector('tbody th[scope=row]'))"
         )
+
+
+def test_the_page_of_every_command_fits_a_phone(
+    browser: Any, tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    with browser.new_context(viewport={"width": 360, "height": 800}) as context:
+        page = context.new_page()
+        seen: list[str] = []
+        page.on("console", lambda one: seen.append(one.text) if one.type == "error" else None)
+        page.on("pageerror", lambda error: seen.append(str(error)))
+        wrong = []
+        for name, run in page_runs.runs(tmp_path, command):
+            report = write_report(run)
+            page.goto(report.resolve().as_uri())
+            page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            captions = page.evaluate(
+                "Array.from(document.querySelectorAll('figure'), f =>"
+                " document.getElementById(f.getAttribute('aria-labelledby')).textContent.length)"
+            )
+            if wide > 360 or seen or not all(captions) or report.stat().st_size > 1_000_000:
+                wrong.append((name, wide, captions, tuple(seen)))
+            seen.clear()
+        assert wrong == []

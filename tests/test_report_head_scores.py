@@ -10,6 +10,7 @@ import pytest
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.report import write_report
+from headscope.report.write import PAGES
 from headscope.runs import open_run
 
 GEOMETRY = Geometry((5, 0, 40))
@@ -46,6 +47,21 @@ def test_the_page_shows_every_head_and_part(
     assert page.count('class="matrix"') == max(1, len(parts))
     assert ("95\u00a0%" in page) == (command != "find first-order")
     assert "Hidden facts by place" in page and "NaN" not in page and ">nan<" not in page
+
+
+def test_an_entry_that_cannot_be_drawn_names_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write(tmp_path / "run", "find induction")
+    for error in (OverflowError("too large"), IndexError("no entry 3"), StopIteration()):
+
+        def broken(_: Path, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setitem(PAGES, "find induction", broken)
+        wanted = str(error) or "an entry is missing"
+        with pytest.raises(InputError, match=rf"run/result\.json: is not the .*\({wanted}\)"):
+            write_report(run)
 
 
 def test_a_run_without_scores_or_with_a_damaged_result_is_told(tmp_path: Path) -> None:

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.report.html import Html, embed_json, escape, join, tag
-from headscope.report.words import between, enumeration, fixed, languages_of, p_value, ranges
+from headscope.report.words import (
+    between,
+    enumeration,
+    fixed,
+    languages_of,
+    number,
+    p_value,
+    ranges,
+)
 
 PLAIN = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
 HOSTILE = '</script><script>alert("1")</script><!-- & \' " \u2028 \u202e'
@@ -109,3 +117,17 @@ def test_numbers_in_words() -> None:
 )
 def test_a_direction_is_read_as_two_languages(direction: str, languages: tuple[str, str]) -> None:
     assert languages_of(direction) == languages
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (5.04e-7, "5e\u22127"),
+        (-5.3e-7, "\u22125.3e\u22127"),
+        (9.99e-5, "1e\u22124"),
+        (0.000714, "0.000714"),
+        (0, "0"),
+    ],
+)
+def test_very_small_numbers_are_said_in_few_characters(value: float, words: str) -> None:
+    assert number(value) == words

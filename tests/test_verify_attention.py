@@ -58,6 +58,15 @@ def test_a_word_that_comes_twice_counts_twice() -> None:
     assert pieces(lm, placed, placed.target) == "catcat"
 
 
+def test_a_candidate_is_a_word_of_its_own_where_there_is_one() -> None:
+    lm = wrapped("llama")
+    # Candidates of a column need not be in the order of the input.
+    task = task_of(("cart, art", "art", ("art", "cart")), ("carts", "art", ("art", "carts")))
+    first, inside = (place_candidates(lm, task, one) for one in task.examples)
+    assert first.target == (6, 7, 8) and first.others == (0, 1, 2, 3)
+    assert inside.target == (1, 2, 3)
+
+
 def test_candidates_are_found_behind_a_chat_template() -> None:
     lm = wrapped("llama")
     lm.tokenizer.chat_template = (
@@ -175,7 +184,7 @@ def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> No
     mask = write_mask_run(tmp_path / "mask", geometry, all_but(geometry, removed), "odd")
     task = odd_ones(tmp_path / "odd<i>.json")
     out = tmp_path / "out"
-    arguments = ("verify", "attention", "--mask", mask, "--task", task, "--draws", 2, "--out", out)
+    arguments = ("verify", "attention", "--heads", mask, "--task", task, "--draws", 2, "--out", out)
     code, said, _ = command(*arguments, "--instruction", "Find the verb: {input}\\n", "--json")
     assert code == 0
     result = json.loads(said)

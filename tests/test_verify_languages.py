@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -329,6 +330,32 @@ def test_heads_stand_beside_random_ones() -> None:
     assert own["p_draws"] == pytest.approx(1 / 3)
     # Four documents: as large a difference by chance where none or all are swapped.
     assert 0.02 < own["p_documents"] < 0.2
+
+
+def test_a_set_drawn_again_proves_nothing_more() -> None:
+    """A layer that leaves a choice of two heads, drawn from six times."""
+    nothing = Condition("", "chosen", "baseline", 0, None, heads(""), 0, ("en", "de"))
+    planned = [nothing, replace(nothing, of="en", kind="removed", k=1, heads=heads("0.1"))]
+    planned += [
+        replace(planned[1], kind="random", draw=draw, heads=heads(("0.0", "0.2")[draw % 2]))
+        for draw in range(6)
+    ]
+    tokens = np.array([4, 6])
+    made = {
+        name: Text(np.stack([(1 + rise) * tokens for rise in rises]), tokens)
+        for name, rises in (("en", [0, 0.5, *[0.1, 0.2] * 3]), ("de", [0.0] * 8))
+    }
+    drawn = resample(made)
+    (row,) = [
+        one
+        for one in describe_languages(planned, made, drawn)["en"]["conditions"]
+        if one["kind"] == "removed"
+    ]
+    assert row["distinct_draws"] == 2 and row["p_draws"] == pytest.approx(1 / 3)
+    assert row["random"] == pytest.approx({"mean": 0.15, "low": 0.1, "high": 0.2})
+    (matrix,) = matrices(planned, made, drawn)
+    assert matrix["own"]["en"]["p_draws"] == pytest.approx(1 / 3)
+    assert len(matrix["own"]["en"]["random"]) == 6
 
 
 def test_losses_and_tokens_must_belong_together() -> None:

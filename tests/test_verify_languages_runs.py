@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +12,16 @@ import pytest
 from safetensors.numpy import load_file
 
 import languages_resume_script as script
+import process_helpers
+from headscope.data.documents import Document, DocumentFile
+from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.ablation import head_means
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.verify.language_texts import named_heads
+from headscope.recipes.verify.language_texts import documents_leakage, named_heads
 from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.report import write_report
 from headscope.verify.languages.conditions import LanguageRemoval
@@ -110,10 +109,7 @@ def killed_and_whole(model: Path, tmp_path: Path) -> dict[Path, dict[str, Any]]:
     rows += [{"text": text, "language": "de"} for text in GERMAN]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    arguments = [sys.executable, script.__file__, str(model), str(data), str(killed), "3"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process_helpers.killed(script, model, data, killed, 3)
     assert not (killed / "DONE.json").exists()
     kept = (killed / "parts" / "losses.jsonl").read_text().splitlines()
     assert len(kept) == 3
@@ -187,6 +183,23 @@ def test_heads_are_not_tested_where_they_were_found(
     allowed = command(*arguments, "--allow-overlap", "--json")
     assert allowed.code == 0, allowed.err
     assert json.loads(allowed.out)["leakage"]["overlap"] == 10
+
+
+def test_documents_of_any_of_several_runs_count_as_seen(tmp_path: Path) -> None:
+    rows = tuple(Document(str(n), f"text {n}", "en", n) for n in range(5))
+    files = {"en": DocumentFile(rows, "en", "en.txt", "")}
+    for name, seen in (("a", (0, 1)), ("b", (1, 2)), ("c", ())):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+        digests = [sentence_digest(f"text {n}") for n in seen]
+        (tmp_path / name / "found_on.json").write_text(json.dumps({"en": digests}))
+    runs = [str(tmp_path / name) for name in "abc"]
+    assert documents_leakage(runs, files, True) == {"known": True, "overlap": 3, "of": 5}
+    assert documents_leakage([*runs, "0.1"], files, True)["known"] is False
+    assert documents_leakage(["0.1"], files, False)["overlap"] is None
+    assert documents_leakage(runs[2:], files, False)["overlap"] == 0
+    with pytest.raises(InputError, match="2 of 5 test documents"):
+        documents_leakage(runs[1:], files, False)
 
 
 def test_layers_and_where_important_heads_lie(
@@ -279,7 +292,7 @@ def test_a_loss_that_is_no_number_stops_the_run_where_it_was(
     monkeypatch.setattr(losses, "token_losses", broken)
     removal = LanguageRemoval(draws=1)
     config = VerifyPerplexity(("1.2",), (), ModelChoice(str(model)), choice(files), removal)
-    with pytest.raises(InputError, match=r"document 4 \(de\) is nan"):
+    with pytest.raises(InputError, match=r"de\.txt, line 4: the loss .*\(de\) is nan"):
         verify_perplexity(config, tmp_path / "run")
     assert not (tmp_path / "run" / "DONE.json").exists()
     result = verify_perplexity(config, tmp_path / "run")

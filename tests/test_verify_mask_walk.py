@@ -12,13 +12,18 @@ import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
 
-import headscope
-from headscope.data.tasks import prompt
+from headscope.data.tasks import Example, Task, prompt
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm import LanguageModel
-from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.leakage import Leakage
+from headscope.recipes.masked_tasks import MaskedTask
 from headscope.recipes.tasks import TaskChoice, read_tasks
-from headscope.recipes.verify.mask_walks import about_cut, first_steps, random_orders
+from headscope.recipes.verify.mask_walks import (
+    about_cut,
+    first_steps,
+    random_orders,
+    task_subjects,
+)
 from headscope.recipes.verify.one_by_one import OneByOne, starting_order
 from headscope.report import write_report
 from headscope.verify.one_by_one.walk import Step, Subject, prepare
@@ -27,17 +32,6 @@ from mask_helpers import all_but, random_weights, write_mask_run
 
 POCKET = Geometry.uniform(6, 16)
 REMOVED = [Head(3, 2), Head(0, 5), Head(4, 11)]
-
-
-@pytest.fixture(scope="module")
-def pocket() -> LanguageModel:
-    return headscope.load("pocket")
-
-
-@pytest.fixture
-def loaded(pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every run takes the model that is loaded already."""
-    monkeypatch.setattr(ModelChoice, "load", lambda self: pocket)
 
 
 @pytest.fixture
@@ -109,6 +103,25 @@ def test_prompts_that_hold_their_special_tokens_get_no_more() -> None:
     without = prepare(lm, Subject("a", "ab\n", "cd", None, 3, special=False))
     assert with_it.ids == (1, *without.ids)
     assert with_it.target_token == without.target_token
+
+
+def test_the_target_begins_where_the_chat_template_puts_it(
+    pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a space before an answer its first token is another one."""
+    example = Example("1", "Simon", "Laura", 1)
+    task = Task("name", (example,), "Who? {input}\n", "{input}\n", chat=True)
+    chosen = MaskedTask("", task, {}, Leakage(known=False, overlap=None, of=1))
+    first = {}
+    for gap in ("", " "):
+        form = (
+            f"{{% if m.role == 'user' %}}{{{{ m.content }}}}:{gap}{{% else %}}{{{{ m.content }}}}"
+        )
+        template = f"{{% for m in messages %}}{form}{{% endif %}}{{% endfor %}}"
+        monkeypatch.setattr(pocket.tokenizer, "chat_template", template)
+        (subject,) = task_subjects(pocket, chosen, 1)["name"]
+        first[gap] = pocket.tokenizer.decode([prepare(pocket, subject).target_token])
+    assert first[""] == first[""].lstrip() and "Laura".startswith(first[""])
 
 
 @pytest.mark.usefixtures("loaded")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from fractions import Fraction
@@ -21,13 +22,14 @@ from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.verify.masks import Asking, Condition, Mask, Record, ask, asked, read_mask
-from headscope.verify.masks.evidence import describe, means, statistics
+from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.families import conditions, families, parse_family
 from headscope.verify.masks.marking import marks, right, right_as_words
 from headscope.verify.masks.mask import shuffled
 from headscope.verify.masks.published import character_bleu, paragraph_bleu
 from headscope.verify.masks.scaling import (
     best_alpha,
+    check_apart,
     check_conditions,
     check_grid,
     chosen_again,
@@ -167,7 +169,9 @@ def test_a_loss_that_is_no_number_names_its_example() -> None:
     lm = lm_helpers.wrapped("llama")
     with torch.no_grad():
         lm.model.lm_head.weight.fill_(float("nan"))
-    with pytest.raises(InputError, match="f, line 1: its loss under as is is no finite number"):
+    with pytest.raises(
+        InputError, match=r"f, example 1 \(line 1\): its loss under 'as is' is no finite number"
+    ):
         ask(lm, asked(task()), Condition("as-is", "as is"), Asking())
 
 
@@ -207,7 +211,7 @@ def test_values_and_differences_equal_plain_means() -> None:
     assert masked["p_draws_shuffled"]["nll"] == (1 + good) / 4
     assert harm["p_draws_shuffled"]["nll"] == (1 + bad) / 4
     assert masked["p_draws_shuffled"]["accuracy"] == 1
-    both = means([rows, rows])
+    both = together([rows, rows])
     assert both[1]["nll"] == pytest.approx(masked["nll"])
     assert both[1]["chrf"] is None
 
@@ -238,6 +242,7 @@ def test_shuffled_masks_keep_as_many_heads(gone: set[Head], seed: int) -> None:
 
 
 def test_a_mask_of_all_heads_cannot_be_shuffled() -> None:
+    assert shuffled(mask_without(UNEVEN), 0) == []
     with pytest.raises(InputError, match="keeps all 9 heads"):
         shuffled(Mask("m", Gate.identity(UNEVEN)), 1)
 
@@ -285,6 +290,18 @@ def test_alpha_is_chosen_on_other_examples_than_it_is_measured_on() -> None:
     assert not set(first.examples) & set(second.examples)
     assert (len(first.examples), len(second.examples)) == (1, 2)
     assert halves_of(one, 1) == halves_of(one, 1)
+    # Inputs that come twice stay together, whatever the seed.
+    twice = tuple(Example(str(n), "abc"[n % 3], "xy"[n // 3], n) for n in range(6))
+    for seed in range(6):
+        parts = halves_of(dataclasses.replace(one, examples=twice), seed)
+        assert [len(part.examples) for part in parts] == [2, 4]
+        first, second = ({example.input for example in part.examples} for part in parts)
+        assert not first & second
+    with pytest.raises(InputError, match="3 of 3 inputs are among the 1 examples"):
+        check_apart(
+            dataclasses.replace(one, examples=twice[:1]),
+            dataclasses.replace(one, examples=twice[::3] + twice[:1]),
+        )
 
 
 def test_the_conditions_of_the_grid_and_of_the_check() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import headscope
+from headscope.lm import LanguageModel
 from headscope.verify.tasks.evaluate import run_task
 from headscope.verify.tasks.library import load_tasks
 from headscope.verify.tasks.squad import compute_exact, compute_f1, standing_in
@@ -132,7 +132,7 @@ def stand_in(folder: Path, part: str, split: str, data: Rows) -> None:
 
 @pytest.mark.parametrize("name", list(TASKS))
 def test_a_named_task_runs_by_the_functions_of_the_harness(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, part, split, data, choices = TASKS[name]
     stand_in(tmp_path / path, part, split, data)
@@ -141,8 +141,7 @@ def test_a_named_task_runs_by_the_functions_of_the_harness(
     (task,) = load_tasks([name])
     assert task.name == name and len(task.examples) == ROWS
     assert task.chance == (pytest.approx(1 / choices) if choices else None)
-    lm = headscope.load("pocket")
-    made = run_task(lm, task)
+    made = run_task(pocket, task)
     assert len(made.rows) == ROWS
     for row in made.rows:
         assert all(0 <= value <= 1 for value in row["metrics"].values())

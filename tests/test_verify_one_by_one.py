@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-import headscope
 from headscope.errors import InputError
 from headscope.heads import Head, HeadScores, HeadSet, save_scores
 from headscope.lm.generation import GenerateConfig
@@ -39,11 +36,6 @@ PROMPT = (
 TARGET = "Unser König hat immer Anton geküsst."
 #: Logits nearer to each other than this may change places between batches of other sizes.
 NEAR = 1e-4
-
-
-@pytest.fixture(scope="module")
-def pocket() -> LanguageModel:
-    return headscope.load("pocket", device="cpu")
 
 
 def plain(lm: LanguageModel, ready: Prepared, order: list[Head], gate: float) -> list[Any]:
@@ -352,16 +344,10 @@ def test_bad_input_is_one_clear_sentence(
     assert said.code == 2 and told in said.err and said.err.count("\n") == 1, said.err
 
 
-def test_the_benchmark_compares_both_ways_and_judges_no_figure() -> None:
-    bench = Path(__file__).parents[1] / "bench" / "one_by_one.py"
-    done = subprocess.run(
-        [sys.executable, str(bench), "--quick", "--threads", "1"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+def test_the_benchmark_compares_both_ways_and_judges_no_figure(
+    bench: Callable[..., dict[str, Any]],
+) -> None:
+    result = bench("one_by_one", "--quick", "--threads", 1)
     for part, texts in (("with_texts", 10), ("ranks_alone", 0)):
         assert result[part]["ranks"]["compared"] == 60 and result[part]["steps"] == 5
         assert result[part]["texts"]["compared"] == texts and result[part]["speedup"]["n"] == 1

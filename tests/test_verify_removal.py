@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import process_helpers
 import verify_resume_script as script
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError, MissingExtra
@@ -242,10 +239,7 @@ def test_a_gate_of_one_is_the_model_as_it_is_and_costs_nothing(
 def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> None:
     data = write_data(tmp_path / "pairs.tsv")
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    arguments = [sys.executable, script.__file__, str(model), str(data), str(killed), "4"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process_helpers.killed(script, model, data, killed, 4)
     kept = parts_of(killed)
     assert len(kept) == 4 and not (killed / "DONE.json").exists()
     config = script.config(str(model), str(data))

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import torch
 
-import headscope
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry, HeadSet
+from headscope.lm import LanguageModel
 from headscope.pocket.tasks import write_tasks
 from headscope.verify.removal import Condition
 from headscope.verify.removal.outputs import BASELINE, Label
@@ -40,8 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lm() -> Any:
-    return headscope.load("pocket")
+def lm(pocket: LanguageModel) -> LanguageModel:
+    return pocket
 
 
 def write(folder: Path, rows: Sequence[Any] | None = None, **keys: Any) -> Path:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +14,7 @@ import sacrebleu
 import torch
 from safetensors.numpy import load_file
 
+import process_helpers
 import transfer_resume_script as script
 from find_helpers import model, tokenizer, wrapped
 from headscope.data.transfer import Answer, TransferPrompt, written
@@ -429,8 +428,7 @@ def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = [str(place / "model"), str(place / "run")]
     # All outputs are there by then, and the ranks of the first gate.
-    command = [sys.executable, script.__file__, *arguments, str(out), "16"]
-    assert subprocess.run(command, check=False).returncode == -9
+    process_helpers.killed(script, *arguments, out, 16)
     resumed = verify_transfer(script.config(*arguments), out)
     whole = verify_transfer(script.config(*arguments), tmp_path / "whole")
     passing = {"run", "seconds"}

@@ -170,6 +170,14 @@ Heads = Annotated[
         help="A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.",
     ),
 ]
+Masks = Annotated[
+    list[str],
+    Option(
+        "--heads",
+        metavar="RUN",
+        help="A run of headscope find mask; repeatable, with several tasks as TASK=RUN.",
+    ),
+]
 Amounts = Annotated[
     list[str] | None,
     Option(

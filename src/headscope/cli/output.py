@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Progress", "emit", "fail", "one_line", "progress"]
+__all__ = ["Progress", "cell", "emit", "fail", "one_line", "progress"]
 
 #: Called with (what is done, how much of it, how much in all).
 Progress = Callable[[str, int, int], None]
@@ -27,6 +27,11 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
         text = dump_json(result)
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def cell(value: float | None, form: str) -> str:
+    """A number of a table in the given form, such as `.3f` or `.1%`; a dash where there is none."""
+    return "-" if value is None else format(value, form)
 
 
 def fail(message: str) -> None:

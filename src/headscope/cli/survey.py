@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.compare.methods import agreement_table
+from headscope.cli.compare.methods import TopHeads, agreement_table
 from headscope.cli.groups import model_argument, taking
 from headscope.cli.output import emit, progress
 
@@ -53,15 +53,7 @@ def survey(
         bool,
         Option("--quick", help="Little data and no long trainings: a first look."),
     ] = False,
-    k: Annotated[
-        str | None,
-        Option(
-            "--k",
-            metavar="K",
-            help="Top heads of each method's scores: a number or a share such as 15%; sets that "
-            "a method chose itself keep their size.",
-        ),
-    ] = None,
+    k: TopHeads = None,
     seed: options.Seed = 0,
     out: options.OutFolder = None,
     as_json: options.AsJson = False,

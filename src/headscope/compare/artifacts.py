@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headscope.errors import InputError
 from headscope.heads import Amount, Gate, Geometry, HeadScores, HeadSet, default_amount, read_scores
-from headscope.heads.resolve import MEAN
+from headscope.heads.resolve import MEAN, check_finished
 from headscope.heads.store import Origin, kind_of
 
 __all__ = ["Artifact", "check_one_geometry", "read_artifacts"]
@@ -139,10 +139,7 @@ def _read_folder(spec: str, mean_only: bool) -> list[Artifact]:
             f"{spec!r} names nothing to compare: it is neither a folder that exists nor a .csv, "
             ".tsv or .json file nor a list such as 5.3,7.11"
         )
-    if (path / "run.json").exists() and not (path / "DONE.json").exists():
-        raise InputError(
-            f"{path}: this run is not finished; run the same command again to finish it"
-        )
+    check_finished(path)
     name = path.resolve().name
     scores = read_scores(path)
     if wanted is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from headscope.compare.artifacts import Artifact
 from headscope.errors import InputError
 from headscope.heads import Amount, Gate, Geometry, Head, HeadSet, default_amount, read_scores
-from headscope.heads.resolve import MEAN
+from headscope.heads.resolve import MEAN, check_finished
 from headscope.heads.store import kind_of
 
 __all__ = [
@@ -183,10 +183,7 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     """The columns of one folder; their names are not yet made unlike others'."""
     if not path.is_dir():
         raise InputError(f"{path}: is no folder; name the folder of a finished run")
-    if (path / "run.json").exists() and not (path / "DONE.json").exists():
-        raise InputError(
-            f"{path}: this run is not finished; run the same command again to finish it"
-        )
+    check_finished(path)
     run = _object(path / "run.json")
     provenance = _object(path / "provenance.json")
     command = str(run.get("command") or "")

@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.lm.lens import States, lens, states, token_ranks
+from headscope.lm.lens import lens, token_ranks
+from headscope.lm.states import States, states
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -53,11 +54,15 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample as tokens: both prompts up to the last input token, and what should come next."""
+    """One sample as tokens: both prompts up to the last input token, and what should come next.
+
+    `name` says in messages where it stands.
+    """
 
     bare: tuple[int, ...]
     instructed: tuple[int, ...]
     target: int
+    name: str = "a sample"
 
 
 class Masking(Protocol):
@@ -93,7 +98,8 @@ def observe(
         `ranks` int32 (conditions, n, L + 1), of the target's first token.
 
     Raises:
-        InputError: if the mask is not of this model, or `top` is below 1.
+        InputError: if the mask is not of this model, `top` is below 1, or states are no finite
+            numbers, naming the sample.
     """
     if top < 1:
         raise InputError(f"top is {top}; the lens shows at least 1 token")
@@ -102,7 +108,9 @@ def observe(
 
     def under(masking: Masking | None, rows: Sequence[Sequence[int]]) -> States:
         with contextlib.nullcontext() if masking is None else masking.on(lm):
-            return states(lm, rows, batch_tokens=batch_tokens)
+            found = states(lm, rows, batch_tokens=batch_tokens)
+        _check_finite(found, samples)
+        return found
 
     seen = {
         "as is": under(None, bare),
@@ -118,6 +126,16 @@ def observe(
     targets = torch.tensor([sample.target for sample in samples])
     found |= _through_the_lens(lm, [seen[name] for name in CONDITIONS], targets, top)
     return found
+
+
+def _check_finite(found: States, samples: Sequence[Sample]) -> None:
+    fine = torch.isfinite(found.after_layer).flatten(1).all(dim=1)
+    if not bool(fine.all()):
+        first = int((~fine).nonzero()[0])
+        raise InputError(
+            f"{samples[first].name}: its hidden states are no finite numbers; leave it out, or "
+            "compute in another --dtype"
+        )
 
 
 def cosines(one: States, other: States) -> NDArray[np.float32]:

@@ -1,4 +1,8 @@
-"""Sentence pairs, languages, words and prompts; ``headscope.data.align`` links words."""
+"""Sentence pairs, documents, questions, needles, languages, words and prompts, from files.
+
+`align` links words, `tasks` holds tasks of inputs and outputs, `transfer` statements that
+contradict each other.
+"""
 
 from headscope.data.languages import Direction, language_name, parse_direction
 from headscope.data.links import Links

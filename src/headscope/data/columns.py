@@ -10,6 +10,8 @@ from headscope.errors import InputError
 
 # Stands for a cell of a column that the file does not have, which is not the same as an empty one.
 ABSENT = object()
+# Columns that have a flag of their own, `--NAME-column`.
+_FLAGS = ("source", "target", "links", "text", "language", "summary", "input", "output")
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ def missing_column(
 ) -> InputError:
     """The error for a column that is not there, naming those that are."""
     names = ", ".join(found) if found else "none"
+    flag = f"--{column}-column" if column in _FLAGS else "its flag, or rename the column"
     return InputError(
-        f"{path} has no column {column!r}; found: {names}; name the right one with "
-        f"--source-column, --target-column, --links-column or the flag of that column{hint}"
+        f"{path} has no column {column!r}; found: {names}; name the right one with {flag}{hint}"
     )
 
 

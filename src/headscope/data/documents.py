@@ -21,8 +21,18 @@ from headscope.data.languages import is_known, language_name, language_tag, same
 from headscope.data.tables import open_records
 from headscope.errors import InputError, naming
 
-__all__ = ["Document", "DocumentFile", "DocumentSource", "digest_of", "read_documents"]
+__all__ = [
+    "LONGEST",
+    "Document",
+    "DocumentFile",
+    "DocumentSource",
+    "digest_of",
+    "read_documents",
+    "record_language",
+]
 
+#: Tokens that a model reads of a document at most, as in LAHIS; fewer where its context is shorter.
+LONGEST = 2048
 _COMPRESSED = (".gz", ".bz2", ".xz")
 _ID = "id"
 
@@ -99,7 +109,7 @@ def read_documents(source: DocumentSource) -> tuple[DocumentFile, ...]:
         for record in records:
             place = f"{source.data}, {unit} {record.line}"
             text = cell_text(record, source.text_column, place, "give a text")
-            code = _language(record, source, place)
+            code = record_language(record, source, place)
             if remote and code and source.limit and not (source.language or source.languages):
                 raise InputError(
                     f"{source.data} may hold any number of languages, so it would be read to its "
@@ -181,8 +191,11 @@ class _Shelf:
         )
 
 
-def _language(record: Record, source: DocumentSource, place: str) -> str | None:
-    """The language of a document; InputError where its column and the file's language differ."""
+def record_language(record: Record, source: DocumentSource, place: str) -> str | None:
+    """The language of a record; None if neither its column nor the source says it.
+
+    InputError where the column and the source's language differ.
+    """
     column = source.language_column or "language"
     if column not in record.cells:
         return source.language

@@ -94,8 +94,15 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             for start, opener in openers.items():
                 if magic.startswith(start):
                     keyword = "fileobj" if opener is gzip.GzipFile else "filename"
-                    with opener(**{keyword: raw}) as opened:
-                        yield opened
+                    try:
+                        with opener(**{keyword: raw}) as opened:
+                            yield opened
+                    except CORRUPT as error:
+                        raise damaged(path, error) from None
+                    except OSError as error:
+                        if error.errno is not None:  # of the system, not of the compressed data
+                            raise
+                        raise damaged(path, error) from None
                     return
             yield cast("BinaryIO", raw)
     except FileNotFoundError:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headscope.data.columns import Record, cell_text
-from headscope.data.documents import DocumentSource, digest_of
+from headscope.data.documents import DocumentSource, digest_of, record_language
 from headscope.data.files import check_limit
 from headscope.data.languages import language_name, same_language
 from headscope.data.tables import open_records
-from headscope.errors import InputError, naming
+from headscope.errors import InputError
 
 __all__ = ["Summarised", "SummaryFile", "read_summaries"]
 
@@ -49,15 +49,17 @@ def read_summaries(
     for asked in (*filter(None, [source.language]), *source.languages):
         language_name(asked)
     column = source.language_column or "language"
-    required = [source.text_column, summary_column]
-    if source.language is None:
-        required.append(column)
+    # Of a file that does not say its language the only one asked for is taken.
+    only = source.languages[0] if len(source.languages) == 1 else None
+    required, optional = [source.text_column, summary_column], ["id"]
+    told = source.language or (None if source.language_column else only)
+    (required if told is None else optional).append(column)
     found: dict[str, list[Summarised]] = {code: [] for code in source.languages}
     others: set[str] = set()
-    with open_records(Path(source.data), required, ["id"]) as (records, unit):
+    with open_records(Path(source.data), required, optional) as (records, unit):
         for record in records:
             place = f"{source.data}, {unit} {record.line}"
-            written = source.language or _language(record, column, place)
+            written = record_language(record, source, place) or told or ""
             code = next((one for one in found if same_language(one, written)), written)
             if source.languages and code not in found:
                 others.add(code)
@@ -91,10 +93,3 @@ def _item(record: Record, text: str, summary: str, place: str) -> Summarised:
         cell_text(record, summary, place, "give a summary"),
         record.line,
     )
-
-
-def _language(record: Record, column: str, place: str) -> str:
-    code = cell_text(record, column, place, "give a language code such as en").strip()
-    with naming(place):
-        language_name(code)
-    return code

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.data.documents import DocumentFile
+from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.capture import Part, Progress
 from headscope.lm.batching import cheapest_buckets, collate
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 __all__ = [
-    "LONGEST",
     "GateGradients",
     "Text",
     "batch_gradients",
@@ -38,8 +37,6 @@ __all__ = [
     "texts_of",
 ]
 
-#: Documents are cut here, or at the model's context where that is shorter.
-LONGEST = 2048
 #: What a batch costs beside its tokens, in tokens: little where a processor does all the work
 #: itself (40 were measured on one core), much where a device waits for its next kernel.
 ON_CPU, ON_DEVICE = 64, 1024
@@ -119,17 +116,7 @@ def gate_gradients(
 
     def work(some: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         rows = [texts[index].ids for index in some]
-        ones = ones_gate(lm, len(some))
-        try:
-            losses, gradients = batch_gradients(lm, rows, ones, checkpoint)
-        except torch.OutOfMemoryError:
-            if len(some) > 1 or checkpoint:
-                raise
-        else:
-            return _array(losses), _array(gradients)
-        # Out of the handler, whose traceback would keep the tensors of the failed try alive.
-        torch.cuda.empty_cache()
-        losses, gradients = batch_gradients(lm, rows, ones, True)
+        losses, gradients = _fitting_gradients(lm, rows, ones_gate(lm, len(some)), checkpoint)
         return _array(losses), _array(gradients)
 
     for some, (losses, products) in in_halves([bucket for bucket in left if bucket], work):
@@ -174,7 +161,9 @@ def moving_gate_gradients(
             waiting.clear()
 
     for index in range(done, len(texts)):
-        losses, gradients = batch_gradients(lm, [texts[index].ids], gate.detach()[None], checkpoint)
+        losses, gradients = _fitting_gradients(
+            lm, [texts[index].ids], gate.detach()[None], checkpoint
+        )
         products = _array(gate.detach() * gradients[0])
         if not _finite(_array(losses), products):
             keep(index)
@@ -202,6 +191,20 @@ def batch_gradients(
         losses = row_losses(lm, batch, learned)
         (gradients,) = torch.autograd.grad(losses.sum(), own)
     return losses.detach(), gradients
+
+
+def _fitting_gradients(
+    lm: LanguageModel, rows: Sequence[Sequence[int]], gate: torch.Tensor, checkpoint: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`batch_gradients`; a single row that does not fit into memory is tried with checkpointing."""
+    try:
+        return batch_gradients(lm, rows, gate, checkpoint)
+    except torch.OutOfMemoryError:
+        if len(rows) > 1 or checkpoint:
+            raise
+    # Out of the handler, whose traceback would keep the tensors of the failed try alive.
+    torch.cuda.empty_cache()
+    return batch_gradients(lm, rows, gate, True)
 
 
 def ones_gate(lm: LanguageModel, rows: int) -> torch.Tensor:

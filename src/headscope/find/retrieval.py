@@ -8,7 +8,6 @@ head's peak, at the step that predicts it, is that same token in the needle (Wu 
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,8 +41,9 @@ class Retrieval:
             shortest haystack, or of what the context has room for.
         depths: where the needle stands, as a share of the haystack before it.
         template: `{context}` (haystack with needle) and `{question}`, up to the answer.
-        share_of: `generated` counts the tokens of the needle that were generated; `needle` divides
-            by all different tokens of the needle, as published, so that short answers score low.
+        share_of: `generated` counts the tokens of the needle that were generated; `needle` gives
+            the share of all different tokens of the needle that a head hit at least once, as
+            published, so that short answers score low.
         answered_only: leave out prompts whose known answer is not in what was generated: there
             was nothing to copy (prompts without a known answer always count).
         max_new_tokens: longest answer; None: twice the needle and 32.
@@ -98,9 +98,9 @@ def retrieval(
     Returns:
         Scores in [0, 1], the mean over needles of the share at all their lengths and depths, with
         bootstrap bounds over needles. `extra`: `chance`, the same peaks with
-        the needle at every other place of its haystack, and `elsewhere`, the share of peaks on the
+        the needle at every place of its haystack, and `elsewhere`, the share of peaks on the
         same token outside the needle. `statistics`, by prompt: `hits`, `chance`, `elsewhere`,
-        `totals` (generated tokens that occur in the needle; 0: the prompt is left out), `needles`
+        `totals` (tokens that could be hit, see `share_of`; 0: the prompt is left out), `needles`
         (which one), `lengths`, `depths` and `answered` (1, 0, or -1 where no answer is given).
         `config` tells `examples`, `left_out` and `tokens`.
 
@@ -178,30 +178,33 @@ def _count(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], int]:
     """Hits, chance and same tokens elsewhere, (L, W), and the tokens that could be hit."""
     ids = np.array(one.ids)
-    of_needle = Counter(ids[one.needle].tolist())
+    of_needle = set(ids[one.needle].tolist())
     shape = seen.peaks.shape[1:]
     hits, elsewhere = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     chance = np.zeros(shape)
     offsets = _offsets(one)
+    generated = np.array(seen.output_ids, dtype=np.int64)
     total = 0
-    for token, peaks in zip(seen.output_ids, seen.peaks, strict=True):
-        if token not in of_needle:
-            continue
-        total += 1
-        there = np.zeros(len(ids) + len(seen.output_ids) + 1, dtype=np.float64)
+    for token in sorted(of_needle.intersection(seen.output_ids)):
+        peaks = seen.peaks[generated == token]
         right = one.needle[ids[one.needle] == token]
-        same = np.zeros(len(there), dtype=bool)
-        same[: len(ids)] = ids == token
-        same[right] = False
+        others = np.setdiff1d(np.flatnonzero(ids == token), right)
+        # A head that is not there has the place -1, which is none of these.
+        if config.share_of == "needle":
+            hits += np.isin(peaks, right).any(axis=0)
+            elsewhere += np.isin(peaks, others).any(axis=0)
+            for offset in offsets:
+                chance += np.isin(peaks, right + offset).any(axis=0) / len(offsets)
+            continue
+        total += len(peaks)
+        hits += np.isin(peaks, right).sum(axis=0)
+        elsewhere += np.isin(peaks, others).sum(axis=0)
+        there = np.zeros(len(ids) + len(generated) + 1, dtype=np.float64)
         for place in right:
             there[place + offsets] += 1 / len(offsets)
-        hit = np.isin(peaks, right)
-        hits += hit
-        elsewhere += same[peaks]
-        # A head that is not there has the place -1, which is none of these.
-        chance += there[peaks]
-    if config.share_of == "needle" and total:
-        total = max(len(of_needle), total)
+        chance += there[peaks].sum(axis=0)
+    if config.share_of == "needle" and not of_needle.isdisjoint(seen.output_ids):
+        total = len(of_needle)
     return hits, chance, elsewhere, total
 
 

@@ -13,7 +13,7 @@ from headscope.heads.geometry import Geometry, check_geometry
 from headscope.heads.scores import HeadScores
 from headscope.heads.sets import Gate, HeadSet
 
-__all__ = ["place_of", "read_scores", "resolve_heads", "save_scores"]
+__all__ = ["check_finished", "place_of", "read_scores", "resolve_heads", "save_scores"]
 
 MEAN = "mean"
 _LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
@@ -49,6 +49,19 @@ def read_scores(folder: str | PathLike[str]) -> dict[str, HeadScores]:
         for path in sorted(place.glob("*/config.json"))
         if store.kind_of(path.parent) == "scores"
     }
+
+
+def check_finished(folder: Path) -> None:
+    """Raise `InputError` if the folder is that of a run that has not ended, or lies in one."""
+    resolved = folder.resolve()
+    for place in (resolved, *resolved.parents[:2]):
+        if (place / "run.json").exists():
+            if not (place / "DONE.json").exists():
+                shown = folder if place == resolved else place
+                raise InputError(
+                    f"{shown}: this run is not finished; run the same command again to finish it"
+                )
+            return
 
 
 def place_of(spec: str | PathLike[str]) -> Path | None:
@@ -104,10 +117,7 @@ def resolve_heads(
 def _from_folder(
     path: Path, k: Amount | None, geometry: Geometry, default: Amount | None
 ) -> HeadSet:
-    if (path / "run.json").exists() and not (path / "DONE.json").exists():
-        raise InputError(
-            f"{path}: this run is not finished; run the same command again to finish it"
-        )
+    check_finished(path)
     scores = read_scores(path)
     saved = next((p for p in (path, path / "heads") if store.kind_of(p) == "heads"), None)
     gate = next((p for p in (path, path / "gate") if store.kind_of(p) == "gate"), None)

@@ -1,4 +1,8 @@
-"""Everything that touches a model: loading, heads, gates, peaks, generation."""
+"""Everything that touches a model: loading, heads and their gates, attention, states, losses, text.
+
+Heads, feed-forward layers and queries are found by probing (`geometry`, `feed_forward_sites`,
+`queries`); gates, recordings and patches are contexts that put everything back.
+"""
 
 from headscope.lm.ablation import head_means
 from headscope.lm.generation import GenerateConfig, Generation

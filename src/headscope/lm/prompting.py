@@ -81,7 +81,8 @@ def encode_answers(
 
     Raises:
         InputError: if a row is longer than the model's context, an answer is empty or stands at
-            the very beginning, or the tokenizer cannot tell which tokens the answer is in.
+            the very beginning, the tokenizer cannot tell which tokens the answer is in, or its
+            chat template is faulty.
     """
     if len(prompts) != len(answers):
         raise InputError(f"{len(prompts)} prompts and {len(answers)} answers; give one for each.")
@@ -97,19 +98,20 @@ def encode_answers(
     for number, (prompt, answer) in enumerate(
         zip(wrap_prompts(lm, prompts, chat), answers, strict=True), 1
     ):
+        which = f" {number}" if len(prompts) > 1 else ""
         if not answer.strip():
-            raise InputError(f"answer {number} is empty; give a text")
+            raise InputError(f"answer{which} is empty; give a text")
         between = gap if gap is not None else _join(prompt)
         start = len(prompt) + len(between) + len(answer) - len(answer.lstrip())
         row = _encoded(tokenizer, prompt + between + answer, start, not templated)
         if row.start < 1:
             raise InputError(
-                f"answer {number} begins with the first token, which no token predicts; give a "
+                f"answer{which} begins with the first token, which no token predicts; give a "
                 "prompt before it"
             )
         if len(row.ids) > lm.context_length:
             raise InputError(
-                f"example {number} has {len(row.ids)} tokens with its answer, more than the "
+                f"example{which} has {len(row.ids)} tokens with its answer, more than the "
                 f"model's context of {lm.context_length}; leave it out or shorten it"
             )
         rows.append(row)
@@ -125,9 +127,17 @@ def _turn(prompt: str) -> dict[str, str]:
 
 
 def _rendered(tokenizer: Any, turns: list[dict[str, str]], begin: bool) -> str:
-    text: str = tokenizer.apply_chat_template(
-        turns, tokenize=False, add_generation_prompt=begin, enable_thinking=False
-    )
+    from jinja2 import TemplateError
+
+    try:
+        text: str = tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=begin, enable_thinking=False
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the tokenizer's chat template cannot put a user's turn into words ({error}); correct "
+            "it, or use plain prompts (--no-chat)"
+        ) from error
     return text
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "bootstrap_interval",
     "bootstrap_score",
     "paired_statistics",
+    "resamples",
     "wilson_interval",
 ]
 
@@ -68,7 +69,7 @@ def bootstrap_interval(
     counts = counts.reshape(len(sizes), -1)
     width = max(1, BLOCK // len(sizes))
     estimates = np.empty((draws, counts.shape[1]))
-    for rows, weights in _resamples(len(sizes), draws, np.random.default_rng(seed)):
+    for rows, weights in resamples(len(sizes), draws, np.random.default_rng(seed)):
         below = weights @ sizes if average == "micro" else np.full(len(weights), len(sizes))
         for start in range(0, counts.shape[1], width):
             columns = slice(start, start + width)
@@ -94,7 +95,7 @@ def bootstrap_score(
     """
     counts = np.asarray(statistics, dtype=np.float64)
     random, width = np.random.default_rng(seed), counts.shape[1]
-    resampled = _resamples(len(counts), draws, random, width)
+    resampled = resamples(len(counts), draws, random, width)
     estimates = np.concatenate([np.asarray(score(weights @ counts)) for _, weights in resampled])
     return _interval(estimates, level, estimates.shape[1:])
 
@@ -136,7 +137,7 @@ def bootstrap_difference(
         value += float(score(treated.sum(axis=0)) - score(controls.sum(axis=1)).mean())
         random = np.random.default_rng([seed, sentences])
         flat = controls.transpose(1, 0, 2).reshape(sentences, -1)
-        for rows, weights in _resamples(sentences, draws, random, flat.shape[1]):
+        for rows, weights in resamples(sentences, draws, random, flat.shape[1]):
             below = score((weights @ flat).reshape(-1, count, features)).mean(axis=1)
             estimates[rows] += score(weights @ treated) - below
     low, high = _interval(estimates / len(pairs), level, ())
@@ -161,7 +162,7 @@ def wilson_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, 
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
-def _resamples(
+def resamples(
     sentences: int, draws: int, random: np.random.Generator, width: int = 1
 ) -> Iterator[tuple[slice, Floats]]:
     """Blocks of draws: how often each sentence is taken, (block, sentences).

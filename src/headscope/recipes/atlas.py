@@ -23,11 +23,12 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
+    about_model,
     find_and_check,
     model_inputs,
     model_provenance,
 )
-from headscope.recipes.verify.removal_run import about_model, removal_run
+from headscope.recipes.verify.removal_run import removal_run
 from headscope.report import write_report
 from headscope.runs import Run, open_run
 from headscope.verify.removal import Removal, conditions

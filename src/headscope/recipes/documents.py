@@ -87,9 +87,10 @@ def read_languages(
             found[code] = file
     for code in choice.languages:
         if not any(same_language(code, other) for other in found):
+            there = ", ".join(found) or "none of the languages asked for"
             raise InputError(
                 f"--language {code} has no data; add --data {code}=FILE (there are documents in "
-                f"{', '.join(found)})"
+                f"{there})"
             )
     if choice.limit is not None:
         for code, file in found.items():

@@ -244,3 +244,21 @@ def model_provenance(lm: LanguageModel) -> dict[str, Any]:
         "dtype": str(lm.dtype).removeprefix("torch."),
         "device": str(lm.device),
     }
+
+
+def about_model(lm: LanguageModel) -> dict[str, Any]:
+    """What a result says about its model."""
+    from headscope.lm.groups import key_value_heads
+
+    return {
+        "name": lm.name,
+        "revision": lm.revision,
+        "digest": lm.digest,
+        "parameters": sum(p.numel() for p in lm.model.parameters()),
+        "dtype": str(lm.dtype).removeprefix("torch."),
+        "device": str(lm.device),
+        "heads": lm.geometry.total,
+        "geometry": lm.geometry.as_dict(),
+        "key_value_heads": list(key_value_heads(lm)),
+        "architecture": type(lm.model).__name__,
+    }

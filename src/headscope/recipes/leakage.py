@@ -1,19 +1,28 @@
-"""Whether heads are tested on the sentences they were found on."""
+"""Whether heads are tested on the sentences, documents or examples they were found on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
 from headscope.data.documents import Document
 from headscope.data.pairs import PairFile
 from headscope.data.split import known_digests, leakage, sentence_digest
+from headscope.data.tasks import Example, Task
 from headscope.errors import InputError, naming
 from headscope.heads.resolve import place_of
 
-__all__ = ["FOUND_ON", "Leakage", "check_document_leakage", "check_leakage", "known_examples"]
+__all__ = [
+    "FOUND_ON",
+    "Leakage",
+    "check_document_leakage",
+    "check_leakage",
+    "check_task_leakage",
+    "known_examples",
+    "task_digests",
+]
 
 FOUND_ON = "found_on.json"
 
@@ -67,6 +76,46 @@ def check_document_leakage(
             f"found on ({file}), so they prove nothing new; test on others, or add --allow-overlap"
         )
     return Leakage(known=True, overlap=overlap, of=len(tested))
+
+
+def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = False) -> Leakage:
+    """Count the examples that the heads of a run were found on.
+
+    Of translations one side is enough, of other tasks both have to be the same. Raises
+    `InputError` if there is an overlap, unless it is allowed.
+    """
+    both = list(tasks)
+    of = sum(len(task.examples) for task in both)
+    stored = known_examples(heads)
+    if stored is None:
+        return Leakage(known=False, overlap=None, of=of)
+    file, known = stored
+    overlap = sum(
+        any(
+            digest in known
+            for side in task_digests([one], task.is_translation).values()
+            for digest in side
+        )
+        for task in both
+        for one in task.examples
+    )
+    if overlap and not allow_overlap:
+        raise InputError(
+            f"{overlap} of {of} test examples are among those these heads were found on ({file}), "
+            "so they prove nothing new; test with the --held-out and --seed the heads were found "
+            "with, on other examples, or add --allow-overlap"
+        )
+    return Leakage(known=True, overlap=overlap, of=of)
+
+
+def task_digests(examples: Sequence[Example], translation: bool) -> dict[str, list[str]]:
+    """What a run keeps of examples, by side: of translations each side, of other tasks both."""
+    if translation:
+        return {
+            "source": sorted({sentence_digest(one.input) for one in examples}),
+            "target": sorted({sentence_digest(one.output) for one in examples}),
+        }
+    return {"examples": sorted({sentence_digest(f"{one.input}\t{one.output}") for one in examples})}
 
 
 def known_examples(heads: str) -> tuple[Path, frozenset[str]] | None:

@@ -13,8 +13,8 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
 from headscope.recipes.inputs import POCKET, ModelChoice
-from headscope.recipes.leakage import Leakage
-from headscope.recipes.tasks import TaskChoice, check_task_leakage, read_tasks, task_inputs
+from headscope.recipes.leakage import Leakage, check_task_leakage
+from headscope.recipes.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of
 from headscope.verify.masks.mask import Mask, read_mask
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from headscope.data.languages import language_name
 from headscope.data.questions import Question, QuestionFile, read_questions
 from headscope.errors import InputError
 from headscope.pocket.questions import KINDS, Kind, sample_questions
@@ -138,6 +139,8 @@ def _sides(
 
 def _read(path: str, choice: QuestionsChoice) -> QuestionFile:
     """A file whose questions know their language where anybody does."""
+    if choice.language is not None:
+        language_name(choice.language)  # says what is wrong with a code
     found = read_questions(path, choice.limit)
     spoken = tuple(
         one if one.language else replace(one, language=choice.language) for one in found.questions

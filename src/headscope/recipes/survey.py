@@ -17,9 +17,14 @@ from headscope.errors import InputError
 from headscope.find.registry import Method, method, methods
 from headscope.heads import Amount
 from headscope.recipes.compare.methods import CompareMethods, compare_methods
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
 from headscope.recipes.survey_plans import PLANS, SurveyData
-from headscope.recipes.verify.removal_run import about_model
 from headscope.report import write_report
 from headscope.runs import file_digest, open_run
 
@@ -75,8 +80,8 @@ def survey(
             if len(compared) < 2:
                 why = "; ".join(f"{row['method']}: {row['why']}" for row in rows if row["why"])
                 raise InputError(
-                    f"fewer than two methods could be run, so there is nothing to compare ({why}); "
-                    "give data for more of them"
+                    "fewer than two methods could be run, so there is nothing to compare "
+                    f"({why or 'only one was asked for'}); name or give data for more of them"
                 )
             found = compare_methods(
                 CompareMethods(tuple(compared), config.k), run.path / COMPARISON

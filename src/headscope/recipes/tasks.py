@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from headscope.data.tasks import (
 )
 from headscope.errors import InputError
 from headscope.recipes.inputs import POCKET, PairsChoice, read_directions
-from headscope.recipes.leakage import Leakage, known_examples
+from headscope.recipes.leakage import task_digests
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -37,7 +37,6 @@ __all__ = [
     "TaskChoice",
     "TaskSides",
     "answers",
-    "check_task_leakage",
     "found_on",
     "prompts",
     "read_tasks",
@@ -180,49 +179,10 @@ def task_inputs(tasks: Mapping[str, TaskSides]) -> dict[str, str]:
 def found_on(tasks: Mapping[str, TaskSides]) -> dict[str, Any]:
     """Digests of what is trained on by task, to be stored as `found_on.json`."""
     return {
-        name: _digests(sides.train.examples, sides.train.is_translation)
+        name: task_digests(sides.train.examples, sides.train.is_translation)
         for name, sides in tasks.items()
         if sides.train is not None
     }
-
-
-def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = False) -> Leakage:
-    """Count the examples that the heads of a run were found on.
-
-    Of translations one side is enough, of other tasks both have to be the same. Raises
-    `InputError` if there is an overlap, unless it is allowed.
-    """
-    both = list(tasks)
-    of = sum(len(task.examples) for task in both)
-    stored = known_examples(heads)
-    if stored is None:
-        return Leakage(known=False, overlap=None, of=of)
-    file, known = stored
-    overlap = sum(
-        any(
-            digest in known
-            for side in _digests([one], task.is_translation).values()
-            for digest in side
-        )
-        for task in both
-        for one in task.examples
-    )
-    if overlap and not allow_overlap:
-        raise InputError(
-            f"{overlap} of {of} test examples are among those these heads were found on ({file}), "
-            "so they prove nothing new; test with the --held-out and --seed the heads were found "
-            "with, on other examples, or add --allow-overlap"
-        )
-    return Leakage(known=True, overlap=overlap, of=of)
-
-
-def _digests(examples: Sequence[Example], translation: bool) -> dict[str, list[str]]:
-    if translation:
-        return {
-            "source": sorted({sentence_digest(one.input) for one in examples}),
-            "target": sorted({sentence_digest(one.output) for one in examples}),
-        }
-    return {"examples": sorted({sentence_digest(f"{one.input}\t{one.output}") for one in examples})}
 
 
 def _task(choice: TaskChoice, name: str, model: str, seed: int) -> TaskSides:

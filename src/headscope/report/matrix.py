@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headscope.report.html import Html, tag
 from headscope.report.parts import RAMP
 
-__all__ = ["Axis", "Cell", "matrix", "ramp_bar"]
+__all__ = ["Axis", "Cell", "matrix", "ramp_bar", "small_matrix"]
 
 CHARACTER = 6.6
 """Width in pixels of a character of a tick label, generously."""
@@ -137,6 +137,36 @@ def matrix(
         tabindex=0,
         aria_label=description,
         **data,
+    )
+
+
+def small_matrix(
+    cells: Sequence[Cell], shape: tuple[int, int], pitch: int, description: str
+) -> Html:
+    """An SVG of (rows, columns) cells without labels or words, one path a colour.
+
+    Large models have thousands of cells, and a page many such maps.
+    """
+    size = pitch - (2 if pitch > 12 else 1)
+    colours: dict[str, list[str]] = {}
+    dots = []
+    for cell in cells:
+        x, y = cell.column * pitch, cell.row * pitch
+        colours.setdefault(cell.colour, []).append(f"M{x} {y}h{size}v{size}h-{size}z")
+        if cell.marked:
+            r = max(1, round(pitch / 7))
+            left, middle = x + size / 2 - r, y + size / 2
+            dots.append(f"M{left:g} {middle:g}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 -{2 * r} 0z")
+    width, height = shape[1] * pitch, shape[0] * pitch
+    return tag(
+        "svg",
+        [tag("path", d="".join(drawn), class_=f"cell {name}") for name, drawn in colours.items()],
+        tag("path", d="".join(dots), class_="dot") if dots else None,
+        viewBox=f"0 0 {width} {height}",
+        class_="matrix",
+        style=f"max-width:{width}px",
+        role="img",
+        aria_label=description,
     )
 
 

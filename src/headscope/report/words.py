@@ -38,9 +38,15 @@ def fixed(number: float | None, digits: int) -> str:
 
 
 def number(value: float) -> str:
-    """A number as short as it can be said: three significant digits, thousands set apart."""
+    """A number as short as it can be said: three significant digits, thousands set apart.
+
+    Numbers below a ten thousandth are written like `5.3e\u22127`.
+    """
     if value == int(value) or abs(value) >= 1000:
         return f"{round(value):,}".replace(",", "\u202f").replace("-", MINUS)
+    if abs(value) < 1e-4:
+        mantissa, power = f"{value:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(power)}".replace("-", MINUS)
     digits = max(0, 2 - floor(log10(abs(value))))
     return f"{value:.{digits}f}".rstrip("0").rstrip(".").replace("-", MINUS)
 
@@ -53,13 +59,16 @@ def between(low: float | None, high: float | None, digits: int) -> str:
     return f"{fixed(low, digits)}{dash}{fixed(high, digits)}"
 
 
-def percent(share: float) -> str:
-    """A share as whole per cents."""
-    return f"{share * 100:.0f}\u00a0%"
+def percent(share: float | None, digits: int = 0) -> str:
+    """A share in per cent; an en dash for no number."""
+    return "\u2013" if share is None else f"{fixed(share * 100, digits)}\u00a0%"
 
 
-def p_value(number: float) -> str:
-    """A p-value: three decimals, four where it is small, or its order of magnitude if smaller."""
+def p_value(number: float | None) -> str:
+    """A p-value: three decimals, four where it is small, or its order of magnitude if smaller; an
+    en dash for no number."""
+    if number is None:
+        return "\u2013"
     if number >= 0.00005:
         return f"{number:.3f}" if number >= 0.001 else f"{number:.4f}"
     return "0" if number == 0 else f"{number:.0e}".replace("e-0", "e-").replace("-", MINUS)

@@ -38,7 +38,7 @@ from headscope.report.pages import (
     transfer,
     translation_score,
 )
-from headscope.report.records.reading import read_object
+from headscope.report.records.reading import naming, read_object
 
 __all__ = ["write_report"]
 
@@ -102,7 +102,8 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
         raise InputError(
             f"{folder}: this run is not finished; run the same command again to finish it"
         )
-    document = render(make(folder))
+    with naming(folder / "result.json", f"`headscope {command}`"):
+        document = render(make(folder))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, document.encode())
     return file

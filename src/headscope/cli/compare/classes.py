@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument
 
 from headscope.cli import options
-from headscope.cli.output import emit
+from headscope.cli.output import cell, emit
 
 
 def classes(
@@ -40,14 +40,10 @@ def _table(result: dict[str, Any]) -> str:
     for one in models:
         above = one["shares_above_chance"] or {}
         shares = "".join(
-            f"{_percent(one['shares'][name]):>8} {'(' + _percent(above.get(name)) + ')':>8}"
+            f"{cell(one['shares'][name], '.1%'):>8} {'(' + cell(above.get(name), '.1%') + ')':>8}"
             for name in ("token_alignment", "low_activity", "inactive")
         )
         top = one["highest"]
         best = f"{top['score']:.3f} ({top['layer']}.{top['head']})"
         lines.append(f"{one['name']:<{width}}  {one['total']:>5}{shares}  {best:>14}")
     return "\n".join([*lines, f"run: {result['run']}"])
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share * 100:.1f}%"

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from headscope.cli import options
 from headscope.cli.groups import pairs_choice, taking, translation_score_choice
-from headscope.cli.output import emit, progress
+from headscope.cli.output import cell, emit, progress
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,18 +87,15 @@ def _table(result: dict[str, Any]) -> str:
     for one in rows:
         above = one["above_chance"]["token_alignment"] if one["above_chance"] else None
         lines.append(
-            f"{one['name']:<{width}}  {_percent(one['token_alignment']):>8}  {_percent(above):>7}  "
-            f"{_percent(one['low_activity']):>6}  {_percent(one['inactive']):>8}  "
+            f"{one['name']:<{width}}  {cell(one['token_alignment'], '.1%'):>8}  "
+            f"{cell(above, '.1%'):>7}  "
+            f"{cell(one['low_activity'], '.1%'):>6}  {cell(one['inactive'], '.1%'):>8}  "
             f"{one['mean_score']:>7.3f}  {one['highest']['score']:>7.3f}  "
-            f"{_percent(one['overlap_with_last']):>11}  "
-            f"{_percent(one['top_overlap_with_last']):>6}  "
+            f"{cell(one['overlap_with_last'], '.1%'):>11}  "
+            f"{cell(one['top_overlap_with_last'], '.1%'):>6}  "
             f"{one['chrf']:>5.1f} ({one['chrf_low']:.1f} to {one['chrf_high']:.1f})"
         )
     lines += [f"skipped {one['name']}: {one['reason']}" for one in result["skipped"]]
     if not result["same_tokenizer"]:
         lines.append("note: the checkpoints do not all have the same tokenizer")
     return "\n".join([*lines, f"run: {result['run']}"])
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share * 100:.1f}%"

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from headscope.cli import options
-from headscope.cli.output import emit
+from headscope.cli.output import cell, emit
 
 
 def masks(
@@ -61,7 +61,7 @@ def _table(result: dict[str, Any], rows: int = 30) -> str:
     lines += [
         f"{pair['a']:<{width}}  {pair['b']:<{width}}  {pair['jaccard']:>7.3f}  "
         f"{pair['expected']:>8.3f}  {pair['expected_exact']:>7.3f}  {pair['p_value']:>7.2g}  "
-        f"{_number(pair['recall']):>7}"
+        f"{cell(pair['recall'], '.3f'):>7}"
         for pair in pairs[:rows]
     ]
     if len(pairs) > rows:
@@ -69,7 +69,3 @@ def _table(result: dict[str, Any], rows: int = 30) -> str:
     if result["key_value_heads"] is None:
         lines.append("groups that share keys are not known from these runs; add --model")
     return "\n".join([*lines, f"run: {result['run']}"])
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

@@ -9,22 +9,24 @@ from typer import Argument, Option
 from headscope.cli import options
 from headscope.cli.output import emit
 
-__all__ = ["agreement_table", "methods"]
+__all__ = ["TopHeads", "agreement_table", "methods"]
+
+TopHeads = Annotated[
+    str | None,
+    Option(
+        "--k",
+        metavar="K",
+        help="Top heads of each method's scores: a number or a share such as 15%; sets that a "
+        "method chose itself keep their size.",
+    ),
+]
 
 
 def methods(
     found: Annotated[
         list[str], Argument(metavar="RUN...", help="Finished runs of any methods on one model.")
     ],
-    k: Annotated[
-        str | None,
-        Option(
-            "--k",
-            metavar="K",
-            help="Top heads of each method's scores: a number or a share such as 15%; sets that "
-            "a method chose itself keep their size.",
-        ),
-    ] = None,
+    k: TopHeads = None,
     every_part: Annotated[
         bool, Option("--parts", help="Of runs with several directions also each of them.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from headscope.cli import options
-from headscope.cli.output import emit
+from headscope.cli.output import cell, emit
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def _table(result: dict[str, Any], rows: int = 30) -> str:
         lines.append(
             f"{pair['a']:<{width}}  {pair['b']:<{width}}  {pair['jaccard']:>7.3f}  "
             f"{pair['expected']:>8.3f}  {pair['expected_exact']:>7.3f}  {pair['p_value']:>7.2g}  "
-            f"{shared:>6}  {_number(pair['recall']):>7}  {_number(pair['rank_correlation']):>7}"
+            f"{shared:>6}  {cell(pair['recall'], '.3f'):>7}  "
+            f"{cell(pair['rank_correlation'], '.3f'):>7}"
         )
     if len(pairs) > rows:
         lines.append(f"… and {len(pairs) - rows} more pairs, in {result['run']}/result.json")
@@ -94,7 +95,3 @@ def _table(result: dict[str, Any], rows: int = 30) -> str:
             for group in result["groups"]
         ]
     return "\n".join([*lines, f"run: {result['run']}"])
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

@@ -33,10 +33,6 @@ Weight = Annotated[float, Option("--weight", help="Weight of the push towards 1 
 Uninstructed = Annotated[
     bool, Option("--uninstructed", help="Fit on the task without its instruction.")
 ]
-Checkpointing = Annotated[
-    bool,
-    Option("--checkpointing", help="Compute layers twice instead of keeping what they computed."),
-]
 
 
 @taking(model=model_choice, tasks=task_choice)
@@ -48,7 +44,7 @@ def causal_gating(
     batch: Batch = None,
     weight: Weight = 0.1,
     uninstructed: Uninstructed = False,
-    checkpointing: Checkpointing = False,
+    checkpointing: options.Checkpointing = False,
     batch_tokens: options.BatchTokens = 8192,
     seed: options.Seed = 0,
     out: options.OutFolder = None,

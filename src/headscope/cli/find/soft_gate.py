@@ -65,10 +65,6 @@ Test = Annotated[int, Option("--test", min=1, help="Questions tested on, of neit
 Epochs = Annotated[int, Option("--epochs", min=1, help="How often each pair is learned from.")]
 Batch = Annotated[int, Option("--batch", min=1, help="Samples of a step.")]
 LearningRate = Annotated[float, Option("--learning-rate", help="How far a step goes.")]
-Checkpointing = Annotated[
-    bool,
-    Option("--checkpointing", help="Compute layers twice instead of keeping what they computed."),
-]
 LayerMatched = Annotated[
     bool,
     Option(
@@ -98,7 +94,7 @@ def soft_gate(
     batch: Batch = 1,
     learning_rate: LearningRate = 1e-2,
     max_new_tokens: options.MaxNewTokens = 10,
-    checkpointing: Checkpointing = False,
+    checkpointing: options.Checkpointing = False,
     layer_matched: LayerMatched = True,
     allow_overlap: options.AllowOverlap = False,
     seed: options.Seed = 0,

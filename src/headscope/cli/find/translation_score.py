@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.cli import options
 from headscope.cli.groups import model_choice, pairs_choice, taking, translation_score_choice
-from headscope.cli.output import emit, progress
+from headscope.cli.output import cell, emit, progress
 
 if TYPE_CHECKING:
     from headscope.find.translation import TranslationScore
@@ -41,13 +41,9 @@ def _table(result: dict[str, Any], rows: int = 20) -> str:
     for one in result["heads"][:rows]:
         name = f"{one['layer']}.{one['head']}"
         numbers = "".join(
-            f"{_number(one.get(key)):>9}" for key in ("score", "low", "high", "chance")
+            f"{cell(one.get(key), '.4f'):>9}" for key in ("score", "low", "high", "chance")
         )
         lines.append(f"{name:<6}{numbers}")
     counts = ", ".join(f"{count} {name}" for name, count in result["counts"].items())
     lines += [counts.replace("_", " "), f"run: {result['run']}"]
     return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-from typer import Option
+from typing import TYPE_CHECKING, Any
 
 from headscope.cli import options
 from headscope.cli.groups import model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
-from headscope.cli.verify.mask import MASK_HELP
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
 
 @taking(model=model_choice, tasks=task_choice)
 def attention(
-    mask: Annotated[list[str], Option("--mask", metavar="RUN", help=MASK_HELP)],
+    heads: options.Masks,
     model: ModelChoice,
     tasks: TaskChoice,
     draws: options.Draws = 5,
@@ -35,7 +32,7 @@ def attention(
     from headscope.cli.models import hide_loading_bars
     from headscope.recipes.verify.attention import VerifyAttention, verify_attention
 
-    config = VerifyAttention(tuple(mask), model, tasks, draws, seed, batch_tokens, allow_overlap)
+    config = VerifyAttention(tuple(heads), model, tasks, draws, seed, batch_tokens, allow_overlap)
     hide_loading_bars()
     with progress() as update:
         result = verify_attention(config, out, update)

@@ -10,7 +10,6 @@ from typer import Option
 from headscope.cli import options
 from headscope.cli.groups import model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
-from headscope.cli.verify.mask import MASK_HELP
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["families"]
 
-Masks = Annotated[list[str], Option("--mask", metavar="RUN", help=MASK_HELP)]
 OwnFamily = Annotated[
     list[str] | None,
     Option(
@@ -34,7 +32,7 @@ Write = Annotated[
 
 @taking(model=model_choice, tasks=task_choice)
 def families(
-    mask: Masks,
+    heads: options.Masks,
     model: ModelChoice,
     tasks: TaskChoice,
     family: OwnFamily = None,
@@ -58,7 +56,7 @@ def families(
 
     hide_loading_bars()
     config = VerifyFamilies(
-        tuple(mask),
+        tuple(heads),
         tuple(family or ()),
         tasks,
         model,

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
-__all__ = ["MASK_HELP", "condition_rows", "mask"]
+__all__ = ["condition_rows", "mask"]
 
-MASK_HELP = "A run of headscope find mask; repeatable, with several tasks as TASK=RUN."
-Masks = Annotated[list[str], Option("--mask", metavar="RUN", help=MASK_HELP)]
 Foreign = Annotated[
     list[str] | None,
     Option(
@@ -35,7 +33,7 @@ Hybrid = Annotated[
 
 @taking(model=model_choice, tasks=task_choice)
 def mask(
-    mask: Masks,
+    heads: options.Masks,
     model: ModelChoice,
     tasks: TaskChoice,
     foreign: Foreign = None,
@@ -59,7 +57,7 @@ def mask(
 
     hide_loading_bars()
     config = VerifyMask(
-        tuple(mask),
+        tuple(heads),
         tasks,
         model,
         tuple(foreign or ()),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.cli import options
 from headscope.cli.groups import model_choice, pairs_choice, taking, template_choice
-from headscope.cli.output import emit, progress
+from headscope.cli.output import cell, emit, progress
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
@@ -69,7 +69,7 @@ def removal_table(result: Mapping[str, Any]) -> str:
     """
     lines = [_line("", "k", "gate", "chrF++", "change", "95 % interval", "BLEU", "off", "copy")]
     base = result["baseline"]
-    interval = f"{_number(base['low'])} to {_number(base['high'])}"
+    interval = f"{cell(base['low'], '.1f')} to {cell(base['high'], '.1f')}"
     lines.append(_row("as is", "", "", base, "", f"chrF++ {interval}"))
     for top in (one for one in result["conditions"] if one["kind"] == "top"):
         change = top["change"]["chrf"]
@@ -101,8 +101,10 @@ def _mean_row(
 
 
 def _row(words: str, k: int | str, gate: str, of: Mapping[str, Any], change: str, span: str) -> str:
-    rates = (_share(of["off_target"]), _share(of["source_copy"]))
-    return _line(words, k, gate, _number(of["chrf"]), change, span, _number(of["bleu"]), *rates)
+    rates = (cell(of["off_target"], ".1%"), cell(of["source_copy"], ".1%"))
+    return _line(
+        words, k, gate, cell(of["chrf"], ".1f"), change, span, cell(of["bleu"], ".1f"), *rates
+    )
 
 
 def _line(*cells: object) -> str:
@@ -121,7 +123,8 @@ def _tests(top: Mapping[str, Any], draws: int) -> str:
             words += f" ({different} different {'set' if different == 1 else 'sets'})"
         if by_sentence is not None:
             parts.append(
-                f"against {words} {_p(by_sentence)} over sentences, {_p(by_draw)} over draws"
+                f"against {words} {cell(by_sentence, '.4g')} over sentences, "
+                f"{cell(by_draw, '.4g')} over draws"
             )
     told = "; ".join(parts) or "not tested"
     return f"p, {top['k']} heads at gate {top['gate']:g}: {told}"
@@ -174,17 +177,5 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
-
-
 def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value:+.1f}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}%"
-
-
-def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

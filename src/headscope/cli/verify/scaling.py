@@ -10,7 +10,6 @@ from typer import Option
 from headscope.cli import options
 from headscope.cli.groups import model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
-from headscope.cli.verify.mask import MASK_HELP
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["scaling"]
 
-Masks = Annotated[list[str], Option("--mask", metavar="RUN", help=MASK_HELP)]
 Alpha = Annotated[
     list[float] | None,
     Option(
@@ -44,7 +42,7 @@ Draws = Annotated[int, Option("--draws", min=0, help="Draws of random heads.")]
 
 @taking(model=model_choice, tasks=task_choice)
 def scaling(
-    mask: Masks,
+    heads: options.Masks,
     model: ModelChoice,
     tasks: TaskChoice,
     alpha: Alpha = None,
@@ -70,7 +68,7 @@ def scaling(
 
     hide_loading_bars()
     config = VerifyScaling(
-        tuple(mask),
+        tuple(heads),
         tasks,
         model,
         check_data,

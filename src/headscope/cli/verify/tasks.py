@@ -9,7 +9,7 @@ from typer import Option
 
 from headscope.cli import options
 from headscope.cli.groups import model_choice, taking
-from headscope.cli.output import emit, progress
+from headscope.cli.output import cell, emit, progress
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,9 +139,9 @@ def tasks_table(result: Mapping[str, Any]) -> str:
             span = f"{min(drawn):.3f} to {max(drawn):.3f}"
             lines.append(
                 f"{name:<{width}}{one['metric']:<14}{top['k']:>4}{top['gate']:>6g}"
-                f"{_number(one.get('chance')):>8}{one['baseline']['value']:>8.3f}"
+                f"{cell(one.get('chance'), '.3f'):>8}{one['baseline']['value']:>8.3f}"
                 f"{top['value']:>8.3f}{mean:>8.3f}  {span:<16}"
-                f"{_p(top.get('p_examples')):>10}{_p(top.get('p_draws')):>9}"
+                f"{cell(top.get('p_examples'), '.4g'):>10}{cell(top.get('p_draws'), '.4g'):>9}"
             )
     return "\n".join([*lines, *_remarks(result), f"run: {result['run']}"])
 
@@ -155,11 +155,3 @@ def _remarks(result: Mapping[str, Any]) -> list[str]:
     lines += [f"{name}: {n} prompts lost their beginning, being longer than the model's context"
               for name, n in cut.items()]  # fmt: skip
     return lines
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from typer import Option
 
+from headscope.cli.output import cell
+
 __all__ = ["GeneralAmount", "LanguageAmount", "effects_table", "leak_line"]
 
 GeneralAmount = Annotated[
@@ -79,9 +81,5 @@ def _rows(
                 f"{said(change['value'], '+'):>9}  {span:<20}"
                 f"{said(random['mean']) if random else '-':>8}"
                 f"{said(matched['mean']) if matched else '-':>13}"
-                f"{_p(one.get('p_sentences')):>11}{_p(one.get('p_draws')):>9}"
+                f"{cell(one.get('p_sentences'), '.3g'):>11}{cell(one.get('p_draws'), '.3g'):>9}"
             )
-
-
-def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"

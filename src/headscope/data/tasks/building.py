@@ -109,6 +109,8 @@ def few_shot(
 def _draw(
     task: Task, example: Example, pool: Sequence[Example], shots: int, seed: int
 ) -> list[Example]:
+    if not shots:
+        return []
     own = sentence_digest(example.input)
     rng = random.Random(f"shots {seed} {task.name} {own}")
     order = list(range(len(pool)))

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headscope.data.columns import ABSENT
+from headscope.data.columns import ABSENT, kind_of
 from headscope.data.files import check_limit, open_bytes
+from headscope.data.languages import language_name
 from headscope.data.tables import read_table
 from headscope.data.tasks.instructions import instruction_for, known_task
 from headscope.data.tasks.task import DEFAULT_BARE, Example, Task
@@ -56,6 +57,8 @@ def read_task(
     """
     path = Path(path)
     check_limit(limit)
+    if language is not None:
+        language_name(language)  # says what is wrong with a code
     name = name or _stem(path)
     known = known_task(name)
     if _is_list(path):
@@ -198,7 +201,7 @@ def _text(value: object, key: str, place: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
-        kind = "a list of several" if isinstance(value, list) else f"a {type(value).__name__}"
+        kind = "a list of several" if isinstance(value, list) else kind_of(value)
         raise InputError(f"{place}: {key!r} holds {kind}, not one text; give one text")
     if not value.strip():
         raise InputError(f"{place}: {key!r} is empty; give a text or remove the item")

@@ -1,0 +1,1 @@
+"""What the bundled model talks about: sentences as structures of concepts, in five languages."""

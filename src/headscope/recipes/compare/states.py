@@ -15,10 +15,15 @@ from headscope.compare.state_evidence import describe
 from headscope.compare.states import CONDITIONS, CONTROLS, Sample, observe
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
 from headscope.recipes.masked_tasks import read_masked_task
 from headscope.recipes.tasks import TaskChoice, answers
-from headscope.recipes.verify.removal_run import about_model
 from headscope.runs import Run, open_run
 from headscope.verify.masks.mask import Mask, shuffled
 
@@ -108,10 +113,15 @@ def _shown(task: Task, example: str | None) -> int:
 
 
 def _samples(lm: LanguageModel, task: Task) -> list[Sample]:
-    rows = zip(answers(lm, task), answers(lm, task, instructed=True), strict=True)
+    rows = zip(task.examples, answers(lm, task), answers(lm, task, instructed=True), strict=True)
     return [
-        Sample(bare.ids[: bare.start], told.ids[: told.start], bare.ids[bare.start])
-        for bare, told in rows
+        Sample(
+            bare.ids[: bare.start],
+            told.ids[: told.start],
+            bare.ids[bare.start],
+            f"{task.path}, example {example.id} (line {example.line})",
+        )
+        for example, bare, told in rows
     ]
 
 

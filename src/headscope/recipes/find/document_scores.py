@@ -11,7 +11,13 @@ from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
 from headscope.recipes.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
 from headscope.recipes.leakage import FOUND_ON
 from headscope.runs import Run, open_run
 
@@ -78,7 +84,7 @@ def score_languages(
             "examples": sum(one.config["examples"] for one in scores.values()),
             "tokens": sum(one.config["tokens"] for one in scores.values()),
             **describe(run, scores),
-            "model": {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total},
+            "model": about_model(lm),
             "run": str(run.path),
             "seconds": time.monotonic() - began,
         }

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headscope.data.documents import DocumentFile
 from headscope.find.first_order import FirstOrder, first_order
 from headscope.heads import HeadScores
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.document_scores import describe_language, score_languages
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.runs import Run
-
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
 
 __all__ = ["COMMAND", "FindFirstOrder", "find_first_order"]
 
@@ -37,14 +33,6 @@ def find_first_order(
 ) -> dict[str, Any]:
     """Score every language and return the command's result; the run holds `scores/`."""
 
-    def score(
-        lm: LanguageModel,
-        file: DocumentFile,
-        run: Run,
-        report: Callable[[int, int], None] | None,
-    ) -> HeadScores:
-        return first_order(lm, file, config.score, run, report)
-
     def describe(run: Run, scores: Mapping[str, HeadScores]) -> dict[str, Any]:
         choice = config.documents
         return {"languages": {code: describe_language(one, choice) for code, one in scores.items()}}
@@ -55,7 +43,7 @@ def find_first_order(
         config.model,
         config.documents,
         config.score.seed,
-        score,
+        lambda lm, file, run, report: first_order(lm, file, config.score, run, report),
         describe,
         out=out,
         progress=progress,

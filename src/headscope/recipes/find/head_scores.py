@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.heads import HeadScores, save_scores
-from headscope.recipes.inputs import Progress, model_inputs, model_provenance
-from headscope.recipes.verify.removal_run import about_model
+from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
 from headscope.runs import Run, open_run
 
 if TYPE_CHECKING:

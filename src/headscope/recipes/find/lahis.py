@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from headscope.data.documents import DocumentFile
 from headscope.find.lahis import (
     Lahis,
     LanguageSets,
@@ -27,9 +26,6 @@ from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.document_scores import describe_language, score_languages
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.runs import Run
-
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
 
 __all__ = ["COMMAND", "FindLahis", "find_lahis"]
 
@@ -55,14 +51,6 @@ def find_lahis(
     The run holds `scores/`, `specific/LANG/` and `general/`; the sets are best first.
     """
 
-    def score(
-        lm: LanguageModel,
-        file: DocumentFile,
-        run: Run,
-        report: Callable[[int, int], None] | None,
-    ) -> HeadScores:
-        return lahis(lm, file, config.score, run, report)
-
     def describe(run: Run, scores: Mapping[str, HeadScores]) -> dict[str, Any]:
         sets = language_sets(scores, config.quantile, config.general_in)
         for code, heads in sets.specific.items():
@@ -76,7 +64,7 @@ def find_lahis(
         config.model,
         config.documents,
         config.score.seed,
-        score,
+        lambda lm, file, run, report: lahis(lm, file, config.score, run, report),
         describe,
         lambda languages: check_sets(languages, config.quantile, config.general_in),
         out,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,9 @@ def find_patching(
     The run holds `scores/language`, `scores/concept` and their mean.
     """
     words = config.words.read(config.model.model)
+    if config.model.model == POCKET and config.measure.chat is None:
+        # Pocket's prompts are complete; its template would ask for the answer once more.
+        config = replace(config, measure=replace(config.measure, chat=False))
     lm = config.model.load()
     about = {"path": words.path, "digest": words.digest, "examples": len(words.concepts)}
     return scores_run(

@@ -23,12 +23,12 @@ from headscope.recipes.inputs import (
     POCKET,
     ModelChoice,
     Progress,
+    about_model,
     model_inputs,
     model_provenance,
 )
 from headscope.recipes.leakage import FOUND_ON, Leakage, known_examples
 from headscope.recipes.questions import QuestionsChoice, QuestionSides, read_sides
-from headscope.recipes.verify.removal_run import about_model
 from headscope.runs import Run, open_run
 from headscope.verify.removal.controls import Draw, draw_heads
 

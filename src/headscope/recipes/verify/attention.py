@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
-from headscope.recipes.tasks import TaskChoice, check_task_leakage, read_tasks, task_inputs
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
+from headscope.recipes.leakage import check_task_leakage
+from headscope.recipes.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task
-from headscope.recipes.verify.removal_run import about_model
 from headscope.runs import Run, open_run
 from headscope.verify.attention.evidence import describe
 from headscope.verify.attention.places import Placed, place_candidates

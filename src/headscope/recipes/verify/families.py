@@ -9,12 +9,19 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
-from headscope.recipes.tasks import TaskChoice, check_task_leakage, read_tasks, task_inputs
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
+from headscope.recipes.leakage import check_task_leakage
+from headscope.recipes.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, sample_rows
 from headscope.runs import open_run
 from headscope.verify.masks.asking import Asking, ask, asked
-from headscope.verify.masks.evidence import describe, means, statistics
+from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.families import Family, conditions, families, parse_family
 from headscope.verify.masks.mask import Mask, read_mask
 
@@ -103,18 +110,14 @@ def verify_families(
             "families": [_describe(family) for family in found],
             "masks": {name: mask.as_dict() for name, mask in masks.items()},
             "tasks": shown,
-            "conditions": (
-                next(iter(shown.values()))["conditions"]
-                if len(shown) == 1
-                else means([one["conditions"] for one in shown.values()])
-            ),
+            "conditions": together([one["conditions"] for one in shown.values()]),
             "draws": config.draws,
             "leakage": {
                 "known": all(one["known"] for one in leaks),
                 "overlap": sum(one["overlap"] or 0 for one in leaks),
                 "of": sum(len(sides.test.examples) for sides in tasks.values()),
             },
-            "model": {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total},
+            "model": about_model(lm),
             "run": str(run.path),
             "seconds": time.monotonic() - began,
         }

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.data.documents import Document, DocumentFile
+from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
+from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import POCKET
-from headscope.recipes.leakage import Leakage, check_document_leakage
+from headscope.recipes.leakage import Leakage, check_document_leakage, known_examples
+from headscope.recipes.verify.reference import Reference
 from headscope.verify.languages.conditions import Documents
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
 
 __all__ = [
-    "Reference",
     "about_documents",
     "documents_leakage",
     "named_heads",
@@ -32,8 +28,6 @@ __all__ = [
     "reference_text",
 ]
 
-#: Documents are cut here, as in LAHIS, or at the model's context.
-LONGEST = 2048
 #: Documents of each language that mean outputs are taken over, and characters of each.
 REFERENCE_DOCUMENTS, REFERENCE_CHARACTERS = 50, 8 * LONGEST
 
@@ -69,10 +63,14 @@ def documents_leakage(
 ) -> Leakage:
     """How many of the documents any of the head sets was found on; refused unless allowed."""
     documents: list[Document] = [one for file in files.values() for one in file.documents]
-    found = [check_document_leakage(spec, documents, allow_overlap) for spec in heads]
-    known = [one["overlap"] for one in found if one["overlap"] is not None]
+    specs = list(heads)
+    for spec in specs:
+        check_document_leakage(spec, documents, allow_overlap)
+    known = [found[1] for spec in specs if (found := known_examples(spec)) is not None]
+    digests: frozenset[str] = frozenset().union(*known)
+    overlap = sum(sentence_digest(one.text) in digests for one in documents)
     return Leakage(
-        known=len(known) == len(found), overlap=max(known, default=None), of=len(documents)
+        known=len(known) == len(specs), overlap=overlap if known else None, of=len(documents)
     )
 
 
@@ -87,15 +85,17 @@ def read_rows(
     read: dict[str, Documents] = {}
     left_out: dict[str, int] = {}
     for name, file in files.items():
-        kept = [(one.id, lm.encode(one.text)[:longest]) for one in file.documents]
-        kept = [(identifier, row) for identifier, row in kept if len(row) > 1]
+        kept = [(one, tuple(lm.encode(one.text)[:longest])) for one in file.documents]
+        kept = [(document, row) for document, row in kept if len(row) > 1]
         if not kept:
             raise InputError(
                 f"{file.path}: no document of {name} has two tokens, so nothing can be predicted; "
                 "give longer documents"
             )
         read[name] = Documents(
-            tuple(identifier for identifier, _ in kept), tuple(tuple(row) for _, row in kept)
+            tuple(document.id for document, _ in kept),
+            tuple(row for _, row in kept),
+            tuple(f"{file.path}, line {document.line}" for document, _ in kept),
         )
         left_out[name] = len(file.documents) - len(kept)
     return read, left_out
@@ -116,33 +116,12 @@ def about_documents(
     }
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The text whose mean outputs take the place of removed heads, of all languages alike."""
-
-    source: str
-    texts: tuple[str, ...]
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the texts."""
-        return hashlib.sha256("\0".join(self.texts).encode()).hexdigest()
-
-    def means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32]:
-        """Mean outputs of all heads (see `headscope.lm.ablation.head_means`)."""
-        from headscope.lm.ablation import head_means
-
-        return head_means(lm, self.texts, batch_tokens)
-
-    def as_dict(self) -> dict[str, Any]:
-        """What it is, as a JSON object."""
-        return {"source": self.source, "texts": len(self.texts), "digest": self.digest}
-
-
 def reference_text(
     choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile]
 ) -> Reference:
-    """The first documents of every language: of pocket's dev split, else of the test data itself.
+    """Documents whose mean outputs take the place of removed heads, of all languages alike.
+
+    The first of every language: of pocket's dev split, else of the test data itself.
 
     The documents that heads were found on are not stored with them, only their digests.
     """

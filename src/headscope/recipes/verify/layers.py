@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import InputError
 from headscope.find.lahis import language_sets
 from headscope.heads import HeadSet, check_geometry, read_scores
-from headscope.heads.resolve import place_of
+from headscope.heads.resolve import check_finished, place_of
 from headscope.recipes.documents import DocumentsChoice, read_languages
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
 from headscope.recipes.verify.language_texts import about_documents, read_rows, reference_text
 from headscope.recipes.verify.perplexity import store_texts
-from headscope.recipes.verify.removal_run import about_model
 from headscope.runs import open_run
 from headscope.verify.languages.conditions import LanguageRemoval, read_texts
 from headscope.verify.languages.layers import describe_layers, plan_layers, profile
 from headscope.verify.languages.resampling import resample
-from headscope.verify.languages.sets import NAMED, check_finished, language_heads
+from headscope.verify.languages.sets import NAMED, language_heads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

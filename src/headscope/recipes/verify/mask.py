@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
-from headscope.recipes.leakage import Leakage
-from headscope.recipes.tasks import (
-    TaskChoice,
-    TaskSides,
-    check_task_leakage,
-    read_tasks,
-    task_inputs,
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
 )
+from headscope.recipes.leakage import Leakage, check_task_leakage
+from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, task_inputs
 from headscope.runs import Run, open_run
 from headscope.verify.masks.asking import NEW_TOKENS, Asked, Asking, Condition, Record, ask, asked
-from headscope.verify.masks.evidence import describe, means, statistics
+from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask, shuffled
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def verify_mask(
         name: check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
         for name, sides in tasks.items()
     }
+    others = _other_leaks(config, tasks)
     lm = config.model.load()
     own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]
@@ -88,22 +89,20 @@ def verify_mask(
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         shown = {
-            name: _task(
-                lm, run, sides, own[name], planned[name], hybrid, leaks[name], config, progress
-            )
+            name: _task(lm, run, sides, own[name], planned[name], leaks[name], config, progress)
             for name, sides in tasks.items()
         }
+        for name, found in others.items():
+            for row in shown[name]["conditions"]:
+                if row["name"] in found:
+                    row["leakage"] = dict(found[row["name"]])
         result = {
             "signature": run.signature,
             "tasks": shown,
-            "conditions": (
-                next(iter(shown.values()))["conditions"]
-                if len(shown) == 1
-                else means([one["conditions"] for one in shown.values()])
-            ),
+            "conditions": together([one["conditions"] for one in shown.values()]),
             "shots": config.tasks.shots,
             "draws": config.draws,
-            "model": {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total},
+            "model": about_model(lm),
             "run": str(run.path),
             "seconds": time.monotonic() - began,
         }
@@ -125,13 +124,13 @@ def masks_by_task(masks: Sequence[str], tasks: Mapping[str, TaskSides]) -> dict[
             continue
         if name not in tasks:
             raise InputError(
-                f"--mask {one} is for a task {name!r} that is not tested; tested are "
+                f"--heads {one} is for a task {name!r} that is not tested; tested are "
                 f"{', '.join(tasks)}"
             )
         found[name] = Path(place)
     missing = [name for name in tasks if name not in found]
     if missing:
-        raise InputError(f"the task {missing[0]} has no mask; add --mask {missing[0]}=RUN")
+        raise InputError(f"the task {missing[0]} has no mask; add --heads {missing[0]}=RUN")
     return {name: found[name] for name in tasks}
 
 
@@ -180,12 +179,35 @@ def _conditions(
     planned += [
         Condition("foreign", f"foreign {number}", one) for number, one in enumerate(foreign, 1)
     ]
+    # Of the size of the task's own mask alone, so no other mask is compared with them.
+    own = "masked"
     for number, one in enumerate(shuffled(mask, config.draws, config.seed)):
-        planned.append(Condition("shuffled", f"shuffled {number}", one, draw=number))
+        planned.append(Condition("shuffled", f"shuffled {number}", one, draw=number, of=own))
     for number, one in enumerate(shuffled(mask, config.draws, config.seed, layer_matched=True)):
         name = f"shuffled-layer-matched {number}"
-        planned.append(Condition("shuffled-layer-matched", name, one, draw=number))
+        planned.append(Condition("shuffled-layer-matched", name, one, draw=number, of=own))
     return planned
+
+
+def _other_leaks(
+    config: VerifyMask, tasks: Mapping[str, TaskSides]
+) -> dict[str, dict[str, Leakage]]:
+    """By task and condition how many of its examples the other masks were trained on.
+
+    Raises `InputError` if those of a hybrid were, unless allowed. What another task's mask has seen
+    makes the comparison harder for the task's own, so it is only counted.
+    """
+    found: dict[str, dict[str, Leakage]] = {}
+    for name, sides in tasks.items():
+        found[name] = {
+            f"foreign {number}": check_task_leakage(place, [sides.test], allow_overlap=True)
+            for number, place in enumerate(config.foreign, 1)
+        }
+        if config.hybrid is not None:
+            found[name]["hybrid"] = check_task_leakage(
+                config.hybrid, [sides.test], config.allow_overlap
+            )
+    return found
 
 
 def _task(
@@ -194,7 +216,6 @@ def _task(
     sides: TaskSides,
     mask: Mask,
     planned: Sequence[Condition],
-    hybrid: Mask | None,
     leak: Leakage,
     config: VerifyMask,
     progress: Progress | None,

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from headscope.data.tasks import Example, prompt
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet, resolve_heads
-from headscope.lm.prompting import uses_chat, wrap_prompts
+from headscope.lm.prompting import Answered, uses_chat, wrap_prompts
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.masked_tasks import MaskedTask, mask_result, read_masked_task
-from headscope.recipes.tasks import TaskChoice
+from headscope.recipes.tasks import TaskChoice, answers
 from headscope.verify.one_by_one.walk import Step, Subject
 
 if TYPE_CHECKING:
@@ -74,16 +74,21 @@ def task_subjects(
     task = chosen.task
     special = not uses_chat(lm, task.chat)
 
-    def subject(example: Example) -> Subject:
+    def subject(example: Example, answered: Answered) -> Subject:
         bare, told = wrap_prompts(
             lm, [prompt(task, example), prompt(task, example, instructed=True)], task.chat
         )
         limit = max_new_tokens or ANSWER_TOKENS
         if max_new_tokens is None and task.is_translation:
             limit = 2 * len(lm.tokenizer(example.input, add_special_tokens=False)["input_ids"]) + 32
-        return Subject(f"{task.name} {example.id}", bare, example.output, told, limit, special)
+        # A template may put no space before an answer.
+        before = list(answered.ids[: answered.start])
+        first = answered.ids[answered.start] if before == lm.encode(bare, special) else None
+        name = f"{task.name} {example.id}"
+        return Subject(name, bare, example.output, told, limit, special, first)
 
-    return {task.name: [subject(example) for example in task.examples]}
+    rows = zip(task.examples, answers(lm, task), strict=True)
+    return {task.name: [subject(example, row) for example, row in rows]}
 
 
 def mask_cut(heads: str, geometry: Geometry) -> HeadSet | None:

@@ -20,6 +20,7 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
+    about_model,
     model_inputs,
     model_provenance,
     read_directions,
@@ -36,7 +37,6 @@ from headscope.recipes.verify.mask_walks import (
     read_walked_task,
     task_subjects,
 )
-from headscope.recipes.verify.removal_run import about_model
 from headscope.recipes.verify.walk_run import common_reference, first_example, step_rows, walk_all
 from headscope.runs import Run, open_run
 from headscope.verify.one_by_one.orders import (

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, count_of
 from headscope.recipes.documents import DocumentsChoice, read_languages
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
 from headscope.recipes.verify.language_texts import (
     about_documents,
     documents_leakage,
@@ -20,7 +26,6 @@ from headscope.recipes.verify.language_texts import (
     reference_text,
 )
 from headscope.recipes.verify.removal import alignment_heads
-from headscope.recipes.verify.removal_run import about_model
 from headscope.runs import Run, open_run
 from headscope.verify.languages.conditions import (
     Condition,

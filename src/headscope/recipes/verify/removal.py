@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,20 +18,19 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
+    about_model,
     model_inputs,
     model_provenance,
     read_directions,
 )
 from headscope.recipes.leakage import Leakage, check_leakage
-from headscope.recipes.verify.removal_run import about_model, describe_conditions, removal_run
+from headscope.recipes.verify.reference import Reference
+from headscope.recipes.verify.removal_run import describe_conditions, removal_run
 from headscope.runs import open_run, reopen_run
 from headscope.verify.removal import Removal, conditions, reference_texts
 from headscope.verify.removal.outputs import Label, read_outputs
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
 
 COMMAND = "verify removal"
@@ -210,27 +208,7 @@ def _about(
     }
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """The text whose mean outputs take the place of removed heads."""
-
-    source: str
-    texts: tuple[str, ...]
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256("\0".join(self.texts).encode()).hexdigest()
-
-    def means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32]:
-        from headscope.lm.ablation import head_means
-
-        return head_means(lm, self.texts, batch_tokens)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"source": self.source, "texts": len(self.texts), "digest": self.digest}
-
-
-def _reference(config: VerifyRemoval, directions: Mapping[str, PairFile]) -> _Reference | None:
+def _reference(config: VerifyRemoval, directions: Mapping[str, PairFile]) -> Reference | None:
     """Prompts with reference translations: of pocket's dev split, else of the test data itself.
 
     The sentences that heads were found on are not stored with them, only their digests.
@@ -247,7 +225,7 @@ def _reference(config: VerifyRemoval, directions: Mapping[str, PairFile]) -> _Re
         choice = dataclasses.replace(config.pairs, limit=REFERENCE_SENTENCES)
         parts = read_directions(choice, config.model.model, "dev", seed=config.removal.seed)
         source = "prompts and references of the pocket model's dev split"
-    return _Reference(source, tuple(reference_texts(parts, config.removal.template)))
+    return Reference(source, tuple(reference_texts(parts, config.removal.template)))
 
 
 def _label(row: Mapping[str, Any]) -> Label:

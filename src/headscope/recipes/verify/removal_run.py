@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
 
-__all__ = ["about_model", "describe_conditions", "removal_run"]
+__all__ = ["describe_conditions", "removal_run"]
 
 STATISTICS = "statistics.safetensors"
 
@@ -85,23 +85,6 @@ def describe_conditions(
         one["source_language"] = made[name].source_language
         one["target_language"] = made[name].target_language
     return shown
-
-
-def about_model(lm: LanguageModel) -> dict[str, Any]:
-    """What a result says about its model."""
-    from headscope.lm.groups import key_value_heads
-
-    return {
-        "name": lm.name,
-        "revision": lm.revision,
-        "digest": lm.digest,
-        "parameters": sum(p.numel() for p in lm.model.parameters()),
-        "dtype": str(lm.dtype).removeprefix("torch."),
-        "device": str(lm.device),
-        "geometry": lm.geometry.as_dict(),
-        "key_value_heads": list(key_value_heads(lm)),
-        "architecture": type(lm.model).__name__,
-    }
 
 
 def _write_links(

@@ -16,26 +16,23 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
+    about_model,
     model_inputs,
     model_provenance,
     read_directions,
 )
-from headscope.recipes.tasks import (
-    TaskChoice,
-    TaskSides,
-    check_task_leakage,
-    read_tasks,
-    task_inputs,
-)
+from headscope.recipes.leakage import check_task_leakage
+from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task, sample_rows
 from headscope.runs import Run, open_run
 from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
-from headscope.verify.masks.evidence import describe, means, statistics
+from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask
 from headscope.verify.masks.scaling import (
     GRID,
     alpha_rows,
     best_alpha,
+    check_apart,
     check_conditions,
     check_grid,
     chosen_again,
@@ -112,14 +109,10 @@ def verify_scaling(
         result = {
             "signature": run.signature,
             "tasks": shown,
-            "conditions": (
-                next(iter(shown.values()))["conditions"]
-                if len(shown) == 1
-                else means([one["conditions"] for one in shown.values()])
-            ),
+            "conditions": together([one["conditions"] for one in shown.values()]),
             "grid": list(grid),
             "draws": config.draws,
-            "model": {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total},
+            "model": about_model(lm),
             "run": str(run.path),
             "seconds": time.monotonic() - began,
         }
@@ -221,4 +214,5 @@ def _parts(
     )
     pairs = next(iter(read_directions(choice, config.model.model, "test").values()))
     made = translation_task(pairs, task.instruction, task.bare, task.name, task.chat)
+    check_apart(task, made)
     return task, made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from headscope.data.prompts import Template
 from headscope.data.summaries import Summarised, SummaryFile, read_summaries
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, check_geometry, count_of, resolve_heads
-from headscope.heads.resolve import place_of
+from headscope.heads.resolve import check_finished, place_of
 from headscope.heads.store import kind_of
 from headscope.recipes.documents import DocumentsChoice, document_sources
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
@@ -155,6 +155,7 @@ def general_heads(spec: str, k: Amount | None, lm: LanguageModel) -> HeadSet:
         if not len(heads):
             raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
         return heads
+    check_finished(folder)
     found = HeadSet.from_pretrained(folder)
     check_geometry(found, lm.geometry, str(folder))
     if not len(found):
@@ -177,8 +178,6 @@ def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
         return _of_pocket(config)
     found: dict[str, SummaryFile] = {}
     for source in document_sources(choice, choice.limit or TEXTS):
-        if source.language is None and len(choice.languages) == 1 and not choice.language_column:
-            source = replace(source, language=choice.languages[0], languages=())
         for file in read_summaries(source, config.summary_column):
             for other in found:
                 if same_language(other, file.language):

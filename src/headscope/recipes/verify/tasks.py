@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.heads import Amount
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
 from headscope.recipes.leakage import Leakage, check_leakage
 from headscope.recipes.verify.removal import alignment_heads, head_sets
-from headscope.recipes.verify.removal_run import about_model
 from headscope.runs import Run, open_run
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summarise

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
-from headscope.recipes.inputs import model_inputs, model_provenance
-from headscope.recipes.verify.removal_run import about_model
+from headscope.recipes.inputs import about_model, model_inputs, model_provenance
 from headscope.runs import Run, open_run
 from headscope.verify.writing.arms import Arm
 from headscope.verify.writing.evidence import Numbers

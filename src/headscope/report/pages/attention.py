@@ -70,8 +70,10 @@ def _summary(result: Mapping[str, Any]) -> Html:
                 f": the right word gets {enumeration(words)} of the attention on the candidates, "
                 f"where even attention would give {fixed(plain['uniform']['mean'], 3)}. In the "
                 "masked model heads in the mask give it "
-                f"{fixed(difference['mean'], 3)} more than heads out of it "
-                f"(interval {between(difference['low'], difference['high'], 3)}).",
+                f"{fixed(abs(difference['mean']), 3)} "
+                f"{'more' if difference['mean'] >= 0 else 'less'} than heads out of it "
+                "(95\u00a0% interval of the difference "
+                f" {between(difference['low'], difference['high'], 3)}).",
             )
         )
     heading = tag("h2", "In short", id="summary-title", class_="unseen")

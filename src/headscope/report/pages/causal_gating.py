@@ -55,7 +55,7 @@ def page(path: Path) -> Page:
     ]
     return simple_page(
         f"{record.model} \u00b7 causal head gating",
-        masthead("Causal head gating", lead, facts, kicker="headscope \u00b7 find causal-gating"),
+        masthead("Causal head gating", lead, facts, kicker="headscope find causal-gating"),
         [
             ("summary", "", _summary(record)),
             ("heads", "Heads", _maps(record)),

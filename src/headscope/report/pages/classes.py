@@ -11,7 +11,7 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, legend, scroll, section, table, var_style
 from headscope.report.records.reading import naming, read_result
-from headscope.report.words import between, count, fixed
+from headscope.report.words import between, count, fixed, percent
 
 __all__ = ["page"]
 
@@ -54,7 +54,7 @@ def page(path: Path) -> Page:
 def _summary(models: Sequence[Mapping[str, Any]]) -> Html:
     ordered = sorted(models, key=lambda one: one["shares"]["token_alignment"])
     most, least = (
-        join(tag("bdi", str(one["name"])), f" ({_percent(one['shares']['token_alignment'])})")
+        join(tag("bdi", str(one["name"])), f" ({percent(one['shares']['token_alignment'], 1)})")
         for one in (ordered[-1], ordered[0])
     )
     text = (
@@ -79,10 +79,10 @@ def _figure(models: Sequence[Mapping[str, Any]], threshold: float) -> Html:
     for one in models:
         parts = [one["shares"], one["shares_above_chance"]]
         bars = [tag("span", _bar(part), class_="stack") for part in parts if part]
-        numbers = [_percent(one["shares"][key]) for _, key, _ in CLASSES]
+        numbers = [percent(one["shares"][key], 1) for _, key, _ in CLASSES]
         if chance:
             above = one["shares_above_chance"] or {}
-            numbers += [_percent(above.get(key)) for _, key, _ in CLASSES]
+            numbers += [percent(above.get(key), 1) for _, key, _ in CLASSES]
         rows.append(
             tag(
                 "tr",
@@ -159,7 +159,3 @@ def _bar(shares: Mapping[str, float]) -> list[Html]:
         tag("i", class_=f"key-{mark}", style=var_style(w=float(shares[key])))
         for mark, key, _ in CLASSES
     ]
-
-
-def _percent(share: float | None) -> str:
-    return "\u2013" if share is None else f"{fixed(share * 100, 1)}\u00a0%"

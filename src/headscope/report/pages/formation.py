@@ -13,7 +13,7 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming, read_result
-from headscope.report.words import between, count, fixed
+from headscope.report.words import between, count, fixed, percent
 
 __all__ = ["page"]
 
@@ -57,9 +57,9 @@ def _summary(rows: Rows, result: Mapping[str, Any]) -> Html:
             " to ",
             tag("bdi", str(last["name"])),
             " the share of token alignment heads goes from ",
-            tag("strong", _percent(first["token_alignment"])),
+            tag("strong", percent(first["token_alignment"], 1)),
             " to ",
-            tag("strong", _percent(last["token_alignment"])),
+            tag("strong", percent(last["token_alignment"], 1)),
             _beyond(first, last),
             " and chrF++ from ",
             tag("strong", fixed(first["chrf"], 1)),
@@ -95,7 +95,7 @@ def _summary(rows: Rows, result: Mapping[str, Any]) -> Html:
 def _beyond(first: Mapping[str, Any], last: Mapping[str, Any]) -> str:
     if not first["above_chance"] or not last["above_chance"]:
         return ","
-    low, high = (_percent(one["above_chance"]["token_alignment"]) for one in (first, last))
+    low, high = (percent(one["above_chance"]["token_alignment"], 1) for one in (first, last))
     return f" (with chance taken off, from {low} to {high}),"
 
 
@@ -151,14 +151,14 @@ def _figure(rows: Rows, result: Mapping[str, Any]) -> Html:
         "the last checkpoint\u2019s heads that a checkpoint holds already, and chrF++ of its "
         "translations. The band is the 95\u00a0% bootstrap interval over sentences; the last "
         "checkpoint holds all of its own heads by definition, and a random set of the top\u2019s "
-        f"size would hold {_percent(last['top_overlap_with_last_expected'])} of them. Heads were "
+        f"size would hold {percent(last['top_overlap_with_last_expected'], 1)} of them. Heads were "
         f"found on {_number(result, 'found_on')} and translations made of "
         f"{_number(result, 'verified_on')} other sentences a direction; one training run, so "
         "nothing is said of how another would go.",
     )
     words = (
-        f"token alignment heads from {_percent(first['token_alignment'])} to "
-        f"{_percent(last['token_alignment'])}"
+        f"token alignment heads from {percent(first['token_alignment'], 1)} to "
+        f"{percent(last['token_alignment'], 1)}"
     )
     top = line_chart(
         shares, x_title, "share of heads, %", f"Shares of the classes over training: {words}.",
@@ -203,15 +203,15 @@ def _table(rows: Rows, result: Mapping[str, Any]) -> Html:
     body = [
         (
             tag("bdi", str(one["name"])),
-            f"{_percent(one['token_alignment'])} ({one['counts']['token_alignment']})",
-            _percent(one["above_chance"]["token_alignment"]) if one["above_chance"] else "\u2013",
-            _percent(one["low_activity"]),
-            _percent(one["inactive"]),
+            f"{percent(one['token_alignment'], 1)} ({one['counts']['token_alignment']})",
+            percent(one["above_chance"]["token_alignment"], 1) if one["above_chance"] else "\u2013",
+            percent(one["low_activity"], 1),
+            percent(one["inactive"], 1),
             fixed(one["mean_score"], 3),
             f"{one['highest']['layer']}.{one['highest']['head']} "
             f"({fixed(one['highest']['score'], 2)})",
-            _percent(one["overlap_with_last"]),
-            _percent(one["top_overlap_with_last"]),
+            percent(one["overlap_with_last"], 1),
+            percent(one["top_overlap_with_last"], 1),
             fixed(one["chrf"], 2),
             between(one["chrf_low"], one["chrf_high"], 1),
         )
@@ -241,7 +241,3 @@ def _skipped(skipped: Sequence[Mapping[str, str]]) -> Html | None:
 def _number(result: Mapping[str, Any], key: str) -> str:
     numbers = sorted({int(one[key]) for one in result["data"].values()})
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-
-
-def _percent(share: float | None) -> str:
-    return "\u2013" if share is None else f"{fixed(share * 100, 1)}\u00a0%"

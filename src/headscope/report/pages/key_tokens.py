@@ -16,7 +16,7 @@ from headscope.report.records.key_tokens import (
     read_key_tokens,
 )
 from headscope.report.sections.key_text import SCRIPT, STYLE, shade, shown, text_data, text_section
-from headscope.report.words import count, enumeration, fixed
+from headscope.report.words import count, enumeration, fixed, percent
 
 __all__ = ["page"]
 
@@ -41,7 +41,7 @@ def page(path: Path) -> Page:
     ]
     return simple_page(
         title,
-        masthead("Key tokens", lead, facts, kicker="headscope \u00b7 find key-tokens"),
+        masthead("Key tokens", lead, facts, kicker="headscope find key-tokens"),
         [
             ("summary", "", _summary(record)),
             ("text", "Text", text_section(record)),
@@ -80,15 +80,15 @@ def _summary(record: KeyTokensRecord) -> Html:
         tag(
             "p",
             f"On average over {count(record.steps, 'step')} the heads pay ",
-            tag("strong", _percent(record.score)),
+            tag("strong", percent(record.score, 1)),
             " of their attention to the key words. Spread evenly over all tokens a step sees, "
-            f"attention would give them {_percent(record.even)}.",
+            f"attention would give them {percent(record.even, 1)}.",
         ),
         tag(
             "p",
-            f"Head {best.name} pays the most, {_percent(best.score)}, and of that most to ",
+            f"Head {best.name} pays the most, {percent(best.score, 1)}, and of that most to ",
             tag("bdi", strongest[0]),
-            f" ({_percent(strongest[1].mean)}).",
+            f" ({percent(strongest[1].mean, 1)}).",
         ),
     ]
     for kind, draws in record.controls.items():
@@ -97,7 +97,7 @@ def _summary(record: KeyTokensRecord) -> Html:
             tag(
                 "p",
                 f"{CONTROLS.get(kind, kind)}, as many in each of {len(draws)} draws, pay "
-                f"{_percent(sum(draws) / len(draws))}; {reached or 'none'} of the draws pay at "
+                f"{percent(sum(draws) / len(draws), 1)}; {reached or 'none'} of the draws pay at "
                 "least as much as the heads looked at.",
             )
         )
@@ -190,7 +190,3 @@ def _controls(record: KeyTokensRecord) -> Html | None:
     return section(
         "control", "Beside random heads", figure("controls", caption, bar_rows(rows, end, 3))
     )
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f}\u00a0%"

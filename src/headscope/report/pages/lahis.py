@@ -173,7 +173,7 @@ def _maps(record: LahisRecord) -> Html:
         told = " Dots mark the specific heads; the ramp is the same for all." if at == 0 else ""
         caption = join(tag("strong", "Every head for ", tag("bdi", code), "."), told)
         drawn = figure(f"map-{at}", caption, scroll(f"Heads of {code}", picture))
-        figures.append(tag("div", drawn, style="flex:1 1 300px;max-width:520px"))
+        figures.append(tag("div", drawn, style="flex:1 1 300px;min-width:0;max-width:520px"))
     return section(
         "heads",
         "Where the heads are",

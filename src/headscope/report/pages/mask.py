@@ -51,7 +51,7 @@ def page(path: Path) -> Page:
     ]
     return simple_page(
         f"{record.model} \u00b7 mask \u00b7 {record.task}",
-        masthead("Learned mask", lead, facts, kicker="headscope \u00b7 find mask"),
+        masthead("Learned mask", lead, facts, kicker="headscope find mask"),
         [
             ("summary", "", _summary(record)),
             ("map", "Map", _map(record)),

@@ -37,7 +37,7 @@ def page(path: Path) -> Page:
     ]
     return simple_page(
         f"{record.model} \u00b7 shared heads",
-        masthead("Shared heads", lead, facts, kicker="headscope \u00b7 verify families"),
+        masthead("Shared heads", lead, facts, kicker="headscope verify families"),
         [
             ("summary", "", _summary(record)),
             ("losses", "Losses", _losses(record)),
@@ -101,7 +101,7 @@ def _removed(task: TaskTests, family: FamilyRow) -> Row | None:
 
 
 def _losses(record: MaskTests) -> Html:
-    header: list[Child] = ["condition", "heads", *(tag("bdi", t.name) for t in record.tasks)]
+    header: list[Child] = ["condition", "heads left", *(tag("bdi", t.name) for t in record.tasks)]
     base = [fixed(task.rows[0].values["nll"], 3) for task in record.tasks]
     rows: list[list[Child]] = [["model as it is", str(record.heads), *base]]
     for family in record.families:

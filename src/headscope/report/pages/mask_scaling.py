@@ -41,7 +41,7 @@ def page(path: Path) -> Page:
     ]
     return simple_page(
         f"{record.model} \u00b7 scaling",
-        masthead("Scaled mask", lead, facts, kicker="headscope \u00b7 verify scaling"),
+        masthead("Scaled mask", lead, facts, kicker="headscope verify scaling"),
         [
             ("summary", "", _summary(record)),
             *parts,
@@ -76,7 +76,7 @@ def _summary(record: MaskTests) -> Html:
                 said = (
                     f" {words}: {fixed(factor * first, digits)} as it is, "
                     f"{fixed(factor * value, digits)} scaled, "
-                    f"{gap_words(gap, digits, factor)}."
+                    f"a change of {gap_words(gap, digits, factor)}."
                 )
         best = next(one for one in task.alphas if one.alpha == task.best)
         parts.append(

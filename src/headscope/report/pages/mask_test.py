@@ -55,7 +55,7 @@ def page(path: Path) -> Page:
     ]
     return simple_page(
         f"{record.model} \u00b7 mask test",
-        masthead("Mask test", lead, facts, kicker="headscope \u00b7 verify mask"),
+        masthead("Mask test", lead, facts, kicker="headscope verify mask"),
         [
             ("summary", "", _summary(record)),
             ("overview", "Overview", _overview(record) if len(record.tasks) > 1 else None),

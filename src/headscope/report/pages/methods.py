@@ -22,8 +22,8 @@ NAMED = 12
 """Heads that are named in a sentence or a row; of more the first."""
 
 
-def page(path: Path) -> Page:
-    """The report of the comparison in this folder."""
+def page(path: Path, command: str = "compare methods") -> Page:
+    """The report of the comparison in this folder, made by this command."""
     record = read_methods(path)
     geometry = record.geometry
     facts = [
@@ -40,15 +40,15 @@ def page(path: Path) -> Page:
             "Which attention heads different methods find, how far the methods agree, and which "
             "heads one of them finds alone.",
             facts,
-            kicker="headscope compare methods",
+            kicker=f"headscope {command}",
         ),
         [
             ("summary", "", _summary(record)),
             ("map", "Map", map_section(record)),
+            ("maps", "Small maps", small_maps_section(record)),
             ("agreement", "Agreement", _agreement(record)),
             ("overlap", "Overlap", jaccard_matrix(names, record.pairs)),
             ("pairs", "Pairs", pair_table(record.pairs)),
-            ("maps", "Small maps", small_maps_section(record)),
             ("table", "Heads", table_section(record)),
             ("provenance", "Provenance", about_run(path)),
         ],
@@ -58,7 +58,7 @@ def page(path: Path) -> Page:
 
 def survey_page(path: Path) -> Page:
     """The report of a survey: its comparison, and which methods took part."""
-    made = page(path / "methods")
+    made = page(path / "methods", "survey")
     rows = read_runs(path)
     header = ("Method", "What it measures", "Seconds", "Remark")
     cells = [
@@ -77,9 +77,11 @@ def survey_page(path: Path) -> Page:
         "its own: headscope report SURVEY/runs/METHOD.",
     )
     runs = section("runs", "What was run", figure("runs-figure", caption, scroll("Methods", shown)))
+    summary, *others = made.sections[:-1]
     parts = [
-        *made.sections[:-1],
-        ("runs", "Runs", runs),
+        summary,
+        ("runs", "Methods", runs),
+        *others,
         ("provenance", "Provenance", about_run(path)),
     ]
     return replace(made, sections=parts)
@@ -131,7 +133,9 @@ def _summary(record: MethodsRecord) -> Html:
 
 def _agreement(record: MethodsRecord) -> Html:
     rows: list[BarRow] = []
-    for one in record.agreement:
+    told = (one.methods for one in record.agreement if one.heads or one.expected >= 0.05)
+    last = max(told, default=0)
+    for one in record.agreement[: last + 1]:
         words = "no method" if one.methods == 0 else count(one.methods, "method")
         rows.append(BarRow(f"selected by {words}", float(one.heads), "key-top"))
         rows.append(BarRow("  by chance", one.expected, "key-random"))

@@ -48,7 +48,7 @@ def page(path: Path) -> Page:
     facts = [("prompts", str(record.sentences)), ("layers", str(len(record.rows[0].similarity)))]
     return simple_page(
         f"{record.model} \u00b7 one by one",
-        masthead("Heads one by one", lead, facts, kicker="headscope \u00b7 verify one-by-one"),
+        masthead("Heads one by one", lead, facts, kicker="headscope verify one-by-one"),
         [
             ("summary", "", _summary(record)),
             ("switch", "Switch", switch_section(record)),

@@ -292,13 +292,9 @@ def _line(name: str, removed: str, size: int, row: Row) -> tuple[Any, ...]:
         fixed(random.get("mean"), DIGITS),
         fixed(against.get("value"), DIGITS),
         between(against.get("low"), against.get("high"), DIGITS),
-        _p(row.get("p_documents")),
-        _p(row.get("p_draws")),
+        p_value(row.get("p_documents")),
+        p_value(row.get("p_draws")),
     )
-
-
-def _p(value: float | None) -> str:
-    return "\u2013" if value is None else p_value(value)
 
 
 def _sets(result: Row) -> Html:

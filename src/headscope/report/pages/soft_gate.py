@@ -10,7 +10,7 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.soft_gate import Change, SoftGateRecord, read_soft_gate
-from headscope.report.words import between, count, enumeration, fixed
+from headscope.report.words import between, count, enumeration, fixed, percent
 
 __all__ = ["page"]
 
@@ -51,7 +51,7 @@ def page(path: Path) -> Page:
     ]
     return simple_page(
         f"{record.model} \u00b7 soft gates",
-        masthead("Soft gates", lead, facts, kicker="headscope \u00b7 find soft-gate"),
+        masthead("Soft gates", lead, facts, kicker="headscope find soft-gate"),
         [
             ("summary", "", _summary(record)),
             ("answers", "Answers", _answers(record)),
@@ -73,11 +73,11 @@ def _summary(record: SoftGateRecord) -> Html:
     lines: list[Child] = [
         tag(
             "p",
-            f"The untouched model answers {_percent(measured['untouched'].mean)} of the questions "
-            "that nothing was trained on; with the trained gates it answers ",
-            tag("strong", _percent(measured["trained"].mean)),
+            f"The untouched model answers {percent(measured['untouched'].mean, 1)} of the "
+            "questions that nothing was trained on; with the trained gates it answers ",
+            tag("strong", percent(measured["trained"].mean, 1)),
             f", the mean over {count(len(record.trainings), 'seed')}. With random heads, trained "
-            f"in the same way, it answers {_percent(measured['random'].mean)}.",
+            f"in the same way, it answers {percent(measured['random'].mean, 1)}.",
         )
     ]
     change = _change(record, "trained", "random")
@@ -136,8 +136,8 @@ def _answers(record: SoftGateRecord) -> Html:
             [
                 [
                     CONDITIONS[name][0],
-                    _percent(measured[name].mean),
-                    _percent(record.measures["normalized"][name].mean),
+                    percent(measured[name].mean, 1),
+                    percent(record.measures["normalized"][name].mean, 1),
                     fixed(losses[name].mean, 3),
                 ]
                 for name in shown
@@ -261,10 +261,6 @@ def _training(record: SoftGateRecord) -> Html:
         "Lines begin at different heights since every seed holds out other pairs.",
     )
     return section("training", "Training", figure("training-figure", caption, chart))
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f}\u00a0%"
 
 
 def _points(share: float) -> str:

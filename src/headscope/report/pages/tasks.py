@@ -226,10 +226,6 @@ def _numbers(name: str, one: Task, top: Mapping[str, Any]) -> tuple[Any, ...]:
         fixed(_mean(_drawn(one, top)), 3),
         fixed(against.get("value"), 3),
         between(against.get("low"), against.get("high"), 3),
-        _p(top.get("p_examples")),
-        _p(top.get("p_draws")),
+        p_value(top.get("p_examples")),
+        p_value(top.get("p_draws")),
     )
-
-
-def _p(value: float | None) -> str:
-    return "\u2013" if value is None else p_value(value)

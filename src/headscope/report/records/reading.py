@@ -13,6 +13,9 @@ from headscope.runs import file_digest
 
 __all__ = ["damaged_line", "naming", "read_object", "read_result", "read_rows"]
 
+#: What drawing an entry of another shape or size than expected ends in.
+_MISSHAPEN = (TypeError, ValueError, AttributeError, ArithmeticError, IndexError, StopIteration)
+
 
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a run; InputError if it is missing or damaged."""
@@ -82,9 +85,10 @@ def naming(path: Path, what: str) -> Iterator[None]:
             f"{path}: holds no {error}, which the report of {what} needs; "
             "run the same command again with this version of headscope"
         ) from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except _MISSHAPEN as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"{path}: is not the result of {what} ({error}); run the same command again"
+            f"{path}: is not the result of {what} ({str(error) or 'an entry is missing'}); "
+            "run the same command again"
         ) from error

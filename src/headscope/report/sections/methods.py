@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 
 from headscope.heads import Head
 from headscope.report.html import Child, Html, join, tag
-from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
+from headscope.report.matrix import Axis, Cell, matrix, ramp_bar, small_matrix
 from headscope.report.parts import figure, ramp_class, scroll, section, table
 from headscope.report.records.methods import Column, HeadEntry, MethodsRecord
 from headscope.report.sections.head_scores import SHOWN, ticks
 from headscope.report.words import count, enumeration, number
 
 __all__ = ["map_section", "signs_of", "small_maps_section", "table_section"]
+
+
+LISTED = 400
+"""Heads that the table holds; a page of all heads of a large model would be slow to open."""
 
 
 def signs_of(record: MethodsRecord) -> dict[str, str]:
@@ -71,19 +76,19 @@ def map_section(record: MethodsRecord) -> Html:
 
 
 def small_maps_section(record: MethodsRecord) -> Html:
-    """One small map a column: where its heads are."""
-    pitch = max(4, min(13, 220 // record.geometry.width))
+    """One small map a column: how high each head stands, and which are selected."""
+    pitch = max(4, min(14, 224 // record.geometry.width))
     figures = []
     for place, column in enumerate(record.columns):
+        shades = _shades(record, place)
         cells = [
-            Cell(head.layer, head.head, "s13" if head in column.heads else "s0")
+            Cell(head.layer, head.head, shades[head], marked=head in column.heads)
             for head in record.geometry.heads()
         ]
         layers = sorted({head.layer for head in column.heads})
-        picture = matrix(
+        picture = small_matrix(
             cells,
-            Axis([""] * record.geometry.layers),
-            Axis([""] * record.geometry.width),
+            record.geometry.shape,
             pitch,
             f"{column.name}: {count(column.size, 'head')} in layers "
             f"{', '.join(map(str, layers)) or 'none'}.",
@@ -92,10 +97,18 @@ def small_maps_section(record: MethodsRecord) -> Html:
         figures.append(figure(f"column-{place}", caption, picture))
     lead = tag(
         "p",
-        "Layers run from top to bottom and heads from left to right; dark cells are the heads that "
-        "are selected.",
+        "Layers run from top to bottom and heads from left to right. The darker a cell, the more "
+        "of the other heads score lower by this method: ranks, so that methods on different "
+        "scales can be compared. Dots mark the heads that are selected.",
+        class_="note",
     )
-    return section("maps", "Each on its own", lead, tag("div", figures, class_="methods-maps"))
+    return section(
+        "maps",
+        "What each method says of each head",
+        lead,
+        tag("div", figures, class_="methods-maps"),
+        ramp_bar("above none", "above all"),
+    )
 
 
 def table_section(record: MethodsRecord) -> Html:
@@ -109,17 +122,20 @@ def table_section(record: MethodsRecord) -> Html:
             " ".join(signs[name] for name in one.selected_by) or "\u2013",
             *(_cell(one, place) for place in range(len(record.columns))),
         ]
-        for one in record.heads
+        for one in record.heads[:LISTED]
     ]
+    left = len(record.heads) - len(rows)
     chosen = sum(bool(one.selected_by) for one in record.heads)
     shown = max(min(SHOWN, len(rows)), 1)
     caption = join(
         tag("strong", "What every method says of every head: "),
         "its score and, behind it, its rank. A filled circle marks the heads that are selected. "
-        f"Heads that most methods select come first; {count(chosen, 'head')} of {len(rows)} "
+        f"Heads that most methods select come first; {count(chosen, 'head')} of "
+        f"{len(record.heads)} "
         "are selected by at least one. The files methods.csv and methods.json in the run folder "
-        "hold the same in full. Scores of different methods are on different scales: compare "
-        "ranks.",
+        "hold the same in full"
+        f"{f', also the {left} heads that are left out here' if left else ''}. "
+        "Scores of different methods are on different scales: compare ranks.",
     )
     first = table("Heads by method", header, rows[:shown], class_="numbers methods-table")
     more = None
@@ -162,6 +178,20 @@ def _cell(one: HeadEntry, place: int) -> Html:
     value = "\u2013" if score is None else number(score)
     behind = None if rank is None else tag("small", f" #{rank}")
     return join(mark, tag("strong", value) if chosen else value, behind)
+
+
+def _shades(record: MethodsRecord, place: int) -> dict[Head, str]:
+    """Each head's colour: the share of the others that score lower; of a bare set two colours."""
+    scores = sorted(one.scores[place] or 0.0 for one in record.heads)
+    found = {}
+    for one in record.heads:
+        score = one.scores[place]
+        if score is None:
+            found[one.head] = "s13" if one.selected[place] else "s0"
+        else:
+            lower = float(bisect_left(scores, score))
+            found[one.head] = ramp_class(lower, max(1.0, len(scores) - 1.0))
+    return found
 
 
 def _size(column: Column) -> str:

@@ -15,6 +15,8 @@ __all__ = ["Scale", "bars_section", "examples_section", "numbers_section", "sure
 
 RANDOM = {"random": "random heads", "random-layer-matched": "random heads, same layers"}
 MARKS = ("key-top", "key-low")
+MANY = 8
+"""Blocks of bars that stand open; of more only the mean does."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,11 @@ def bars_section(
             parts.append(tag("div", heading, note, bars, class_="task"))
     if not parts:
         return None
-    return section(identifier, title, figure(f"{identifier}-figure", caption, parts))
+    more = None
+    if len(parts) > MANY and MEAN in record.parts:
+        folded = tag("summary", f"Each of the {len(parts) - 1}")
+        parts, more = parts[:1], tag("details", folded, parts[1:])
+    return section(identifier, title, figure(f"{identifier}-figure", caption, parts, more))
 
 
 def numbers_section(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -99,11 +100,16 @@ def place_candidates(
 def _within(
     text: str, begin: int, end: int, words: Sequence[str], where: str
 ) -> list[tuple[int, int]]:
-    """The characters of each word in ``text[begin:end]``, one after another."""
+    """The characters of each word in ``text[begin:end]``, one after another where they can be.
+
+    A word of its own is meant rather than a part of another one: art, not that of cart.
+    """
     spans = []
     at = begin
     for word in words:
-        found = text.find(word, at, end)
+        whole = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+        match = whole.search(text, at, end) or whole.search(text, begin, end)
+        found = match.start() if match else text.find(word, at, end)
         if found < 0:
             found = text.find(word, begin, end)
         if found < 0:

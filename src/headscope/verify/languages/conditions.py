@@ -112,10 +112,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of one language as the model reads them: token ids, each two or more."""
+    """The documents of one language as the model reads them: token ids, each two or more.
+
+    `places` says in messages where each stands: its file and line.
+    """
 
     ids: tuple[str, ...]
     rows: tuple[tuple[int, ...], ...]
+    places: tuple[str, ...]
 
     @property
     def tokens(self) -> NDArray[np.int64]:
@@ -236,10 +240,10 @@ def _losses(
 
     losses = token_losses(lm, documents.rows, None, config.batch_tokens, report)
     sums = [float(one.sum(dtype=np.float64)) for one in losses]
-    for identifier, value in zip(documents.ids, sums, strict=True):
+    for place, value in zip(documents.places, sums, strict=True):
         if not np.isfinite(value):
             raise InputError(
-                f"the loss of document {identifier} ({name}) is {value}, so no mean can be told; "
+                f"{place}: the loss of this document ({name}) is {value}, so no mean can be told; "
                 "try --dtype float32, or leave the document out"
             )
     return sums

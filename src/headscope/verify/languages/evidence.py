@@ -18,7 +18,15 @@ from headscope.measure.statistics import p_draws, p_sentences
 from headscope.verify.languages.conditions import Condition
 from headscope.verify.languages.resampling import Resampled, Text, spread
 
-__all__ = ["CONTROLS", "against_random", "change", "describe_languages", "level", "random_rows"]
+__all__ = [
+    "CONTROLS",
+    "against_random",
+    "change",
+    "describe_languages",
+    "different_sets",
+    "level",
+    "random_rows",
+]
 
 Floats = NDArray[np.float64]
 
@@ -39,9 +47,9 @@ def describe_languages(
     its 95 % bootstrap interval over documents, and conditions their `change` of NLL. Heads that
     are removed for themselves have `random` (mean, lowest and highest change of the free draws),
     `against_random` (their change less the mean of the draws'), `p_documents` (approximate
-    randomisation that swaps single documents with those under a random draw) and `p_draws`, all
-    with `_layer_matched` too; both p are small where they hurt more than random heads. A set that
-    belongs to no language is told for every language.
+    randomisation that swaps single documents with those under a random draw) and `p_draws`, over
+    the `distinct_draws`, all with `_layer_matched` too; both p are small where they hurt more than
+    random heads. A set that belongs to no language is told for every language.
     """
     return {
         name: {
@@ -84,11 +92,26 @@ def random_rows(at: int, planned: Sequence[Condition], kind: str, language: str)
     ]
 
 
+def different_sets(rows: Sequence[int], planned: Sequence[Condition]) -> list[int]:
+    """Of random draws the first of each set of heads: a set drawn again proves nothing more.
+
+    Draws repeat where few sets are possible, as in a layer that leaves little choice.
+    """
+    return list({planned[at].key: at for at in reversed(rows)}.values())
+
+
 def against_random(
-    at: int, rows: Sequence[int], text: Text, drawn: Resampled, seed: int, suffix: str = ""
+    at: int,
+    rows: Sequence[int],
+    planned: Sequence[Condition],
+    text: Text,
+    drawn: Resampled,
+    seed: int,
+    suffix: str = "",
 ) -> dict[str, Any]:
     """What a removal has over random draws; the names of the figures end in `suffix`."""
     mean = text.mean
+    different = different_sets(rows, planned)
     difference = spread(
         mean[at] - mean[list(rows)].mean(),
         drawn.mean[:, at] - drawn.mean[:, list(rows)].mean(axis=1),
@@ -104,7 +127,8 @@ def against_random(
         f"p_documents{suffix}": p_sentences(
             statistics[at], statistics[list(rows)], _mean_score, seed=seed
         ),
-        f"p_draws{suffix}": p_draws(-mean[at], -mean[list(rows)]),
+        f"p_draws{suffix}": p_draws(-mean[at], -mean[different]),
+        f"distinct_draws{suffix}": len(different),
     }
 
 
@@ -116,7 +140,7 @@ def _condition(
         for kind, suffix in CONTROLS.items():
             rows = random_rows(at, planned, kind, name)
             if rows:
-                row |= against_random(at, rows, text, drawn, seed, suffix)
+                row |= against_random(at, rows, planned, text, drawn, seed, suffix)
     return row
 
 

@@ -82,7 +82,7 @@ def describe_layers(
     """For each language its text as it is and without each layer, as JSON.
 
     A layer has `nll`, both perplexities, its `change` of NLL and, against the draws of as many
-    random heads, `random`, `against_random`, `p_documents` and `p_draws` (see
+    random heads, `random`, `against_random`, `p_documents`, `p_draws` and `distinct_draws` (see
     `headscope.verify.languages.evidence`). `draws` holds the change under each draw, by size.
     """
     found: dict[str, Any] = {}
@@ -101,7 +101,7 @@ def describe_layers(
                         "heads": len(one.heads),
                         **level(at, text, drawn[name]),
                         "change": change(at, text, drawn[name]),
-                        **against_random(at, rows[one.k], text, drawn[name], seed),
+                        **against_random(at, rows[one.k], planned, text, drawn[name], seed),
                     }
                 )
         found[name] = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headscope.measure.statistics import p_draws
 from headscope.verify.languages.conditions import Condition, Role
-from headscope.verify.languages.evidence import CONTROLS, change, random_rows
+from headscope.verify.languages.evidence import CONTROLS, change, different_sets, random_rows
 from headscope.verify.languages.resampling import Resampled, Text, spread
 
 __all__ = ["matrices"]
@@ -35,9 +35,9 @@ def matrices(
     `own[a]` compares a's own text with the others: `own_minus_largest_other` is the change of its
     NLL less that of the text that rises most among the others, which is chosen anew in every
     bootstrap draw; `random` holds the same figure of each free draw of random heads, and `p_draws`
-    how often chance does as well. `answer` counts the languages for which it is above zero, and
-    for how many surely (the whole interval); likewise for the rise of the own text above random
-    heads.
+    how often chance does as well, each different set counted once. `answer` counts the languages
+    for which it is above zero, and for how many surely (the whole interval); likewise for the rise
+    of the own text above random heads.
     """
     found = []
     roles: tuple[Role, ...] = ("chosen", "full")
@@ -121,9 +121,12 @@ def _own(
             if all(one in planned[place].texts for one in others)
         ]
         if places:
-            values = [_margin(name, place, texts) for place in places]
-            told[f"random{suffix}"] = values
-            told[f"p_draws{suffix}"] = p_draws(-_margin(name, at, texts), [-v for v in values])
+            values = {place: _margin(name, place, texts) for place in places}
+            told[f"random{suffix}"] = list(values.values())
+            told[f"p_draws{suffix}"] = p_draws(
+                -_margin(name, at, texts),
+                [-values[place] for place in different_sets(places, planned)],
+            )
     return told
 
 

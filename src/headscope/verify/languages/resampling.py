@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
+from headscope.measure.intervals import resamples
 
 __all__ = ["LEVEL", "Resampled", "Text", "resample", "spread"]
 
@@ -17,8 +18,6 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 DRAWS = 1000
-#: Working arrays hold at most about this many numbers (32 MB of float64).
-BLOCK = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +76,9 @@ def resample(texts: Mapping[str, Text], seed: int = 0, draws: int = DRAWS) -> di
 def _resample(text: Text, seed: int, draws: int) -> Resampled:
     documents = text.tokens.size
     random = np.random.default_rng([seed, documents])
-    even = np.full(documents, 1 / documents)
     single = np.exp(text.nll / text.tokens)
     means, published = (np.empty((draws, len(text.nll))) for _ in range(2))
-    step = max(1, BLOCK // documents)
-    for start in range(0, draws, step):
-        rows = slice(start, min(start + step, draws))
-        weights = random.multinomial(documents, even, rows.stop - start).astype(np.float64)
+    for rows, weights in resamples(documents, draws, random):
         means[rows] = weights @ text.nll.T / (weights @ text.tokens)[:, None]
         published[rows] = weights @ single.T / documents
     return Resampled(means, published)

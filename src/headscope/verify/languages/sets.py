@@ -16,10 +16,10 @@ from headscope.heads import (
     read_scores,
     resolve_heads,
 )
-from headscope.heads.resolve import place_of
+from headscope.heads.resolve import check_finished, place_of
 from headscope.heads.store import kind_of
 
-__all__ = ["NAMED", "LanguageHeads", "check_finished", "default_count", "language_heads"]
+__all__ = ["NAMED", "LanguageHeads", "default_count", "language_heads"]
 
 MEAN = "mean"
 SPECIFIC = "specific"
@@ -94,14 +94,6 @@ def language_heads(
     if not len(heads):
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
     return [LanguageHeads(own or NAMED, len(heads), heads, None, len(heads))]
-
-
-def check_finished(folder: Path) -> None:
-    """InputError if the folder is that of a run that has not ended."""
-    if (folder / "run.json").exists() and not (folder / "DONE.json").exists():
-        raise InputError(
-            f"{folder}: this run is not finished; run the same command again to finish it"
-        )
 
 
 def _of_language(

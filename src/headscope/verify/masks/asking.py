@@ -185,7 +185,9 @@ def rows_of(lm: LanguageModel, question: Asked, instructed: bool) -> list[Answer
         try:
             rows += encode_answers(lm, [text], [example.output], task.chat)
         except InputError as error:
-            raise InputError(f"{task.path}, line {example.line}: {error}") from error
+            raise InputError(
+                f"{task.path}, example {example.id} (line {example.line}): {error}"
+            ) from error
     return rows
 
 
@@ -201,8 +203,9 @@ def _losses(
     for example, value in zip(question.task.examples, sums, strict=True):
         if not math.isfinite(value):
             raise InputError(
-                f"{question.task.path}, line {example.line}: its loss under {condition.name} is "
-                "no finite number; the model may have overflowed, try --dtype float32"
+                f"{question.task.path}, example {example.id} (line {example.line}): its loss under "
+                f"{condition.name!r} is no finite number; the model may have overflowed, try "
+                "--dtype float32, or leave the example out"
             )
     return [sums, [len(one) for one in losses]]
 

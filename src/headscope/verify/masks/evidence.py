@@ -16,7 +16,7 @@ from headscope.measure.statistics import p_draws
 from headscope.verify.masks.asking import Condition, Kind, Record
 from headscope.verify.masks.marking import marks
 
-__all__ = ["MEASURES", "Measure", "describe", "means", "statistics"]
+__all__ = ["MEASURES", "Measure", "describe", "statistics", "together"]
 
 Floats = NDArray[np.float64]
 
@@ -136,9 +136,14 @@ def describe(
     return rows
 
 
-def means(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Plain means over tasks of every condition that all of them have, without intervals."""
+def together(tasks: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The conditions of all tasks as one list: those of a single task as they are.
+
+    Of several tasks plain means of every condition that all of them have, without intervals.
+    """
     first = tasks[0]
+    if len(tasks) == 1:
+        return list(first)
     found = []
     for row in first:
         same = [next((one for one in rows if one["name"] == row["name"]), None) for rows in tasks]

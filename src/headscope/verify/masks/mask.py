@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headscope.errors import InputError, naming
 from headscope.heads import Gate, HeadSet, check_geometry
 from headscope.heads.geometry import Geometry
+from headscope.heads.resolve import check_finished
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -111,10 +112,7 @@ def read_mask(folder: str | Path, geometry: Geometry) -> Mask:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder; name a run of headscope find mask, or a gate")
-    if (folder / "run.json").exists() and not (folder / "DONE.json").exists():
-        raise InputError(
-            f"{folder}: this run is not finished; run the same command again to finish it"
-        )
+    check_finished(folder)
     place = folder / "gate" if (folder / "gate").is_dir() else folder
     gate = Gate.from_pretrained(place)
     with naming(place):
@@ -147,7 +145,7 @@ def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False)
     `InputError` if the mask keeps or removes every head, since then there is nothing to shuffle.
     """
     geometry = mask.gate.geometry
-    if not 0 < len(mask.removed) < geometry.total:
+    if draws and not 0 < len(mask.removed) < geometry.total:
         what = "keeps" if len(mask.kept) else "removes"
         raise InputError(
             f"the mask {mask.name} {what} all {geometry.total} heads, so there is no other of its "

@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.split import sentence_digest
-from headscope.data.tasks import Example, Task
+from headscope.data.tasks import Task
 from headscope.errors import InputError
+from headscope.measure.intervals import resamples
 from headscope.verify.masks.asking import Condition
 from headscope.verify.masks.mask import Mask, shuffled
 
 __all__ = [
     "GRID",
     "best_alpha",
+    "check_apart",
     "check_conditions",
     "check_grid",
     "chosen_again",
@@ -47,22 +49,36 @@ def check_grid(grid: Sequence[float]) -> tuple[float, ...]:
 def halves_of(task: Task, seed: int = 0) -> tuple[Task, Task]:
     """Examples to choose α on, and others to measure on: two halves by a hash of the input.
 
-    Raises `InputError` if there are fewer than two.
+    No input is in both. Raises `InputError` if there are fewer than two inputs.
     """
 
-    def rank(example: Example) -> bytes:
-        text = f"scaling {seed} {sentence_digest(example.input)}"
-        return hashlib.sha256(text.encode("ascii")).digest()
+    def rank(key: str) -> bytes:
+        return hashlib.sha256(f"scaling {seed} {key}".encode("ascii")).digest()
 
-    if len(task.examples) < 2:
+    keys = [sentence_digest(example.input) for example in task.examples]
+    ranked = sorted(set(keys), key=rank)
+    if len(ranked) < 2:
         raise InputError(
-            f"the task {task.name!r} has one held-out example, too few to choose α on some and "
+            f"the task {task.name!r} has one held-out input, too few to choose α on some and "
             "measure on others; hold more out"
         )
-    chosen = set(sorted(task.examples, key=rank)[: len(task.examples) // 2])
-    first = tuple(example for example in task.examples if example in chosen)
-    second = tuple(example for example in task.examples if example not in chosen)
+    chosen = set(ranked[: len(ranked) // 2])
+    pairs = list(zip(keys, task.examples, strict=True))
+    first = tuple(example for key, example in pairs if key in chosen)
+    second = tuple(example for key, example in pairs if key not in chosen)
     return replace(task, examples=first), replace(task, examples=second)
+
+
+def check_apart(choose: Task, check: Task) -> None:
+    """Raises `InputError` if an input that α is chosen on is also one it is measured on."""
+    known = {sentence_digest(example.input) for example in choose.examples}
+    both = sum(sentence_digest(example.input) in known for example in check.examples)
+    if both:
+        raise InputError(
+            f"{check.path}: {both} of {len(check.examples)} inputs are among the "
+            f"{len(choose.examples)} examples that α is chosen on; give other sentences to "
+            "measure on, or leave --check-data out"
+        )
 
 
 def grid_conditions(
@@ -127,9 +143,9 @@ def chosen_again(losses: Mapping[float, NDArray[np.float64]], seed: int = 0) -> 
     """
     alphas = sorted(losses, reverse=True)  # arg min takes the first of equal ones
     table = np.stack([losses[alpha] for alpha in alphas])
-    count = table.shape[1]
-    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), RESAMPLES)
-    chosen = (table @ weights.T).argmin(axis=0)
+    chosen = np.empty(RESAMPLES, dtype=np.int64)
+    for rows, weights in resamples(table.shape[1], RESAMPLES, np.random.default_rng(seed)):
+        chosen[rows] = (table @ weights.T).argmin(axis=0)
     return {alpha: float((chosen == at).mean()) for at, alpha in enumerate(alphas)}
 
 

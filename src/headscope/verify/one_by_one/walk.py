@@ -55,6 +55,8 @@ class Subject:
         max_new_tokens: tokens of a text; None: twice the prompt's and 32.
         special: whether the tokenizer adds its special tokens; not to prompts that hold them, as
             those of a chat template do.
+        first_token: the first token of the target, where it is known what stands between it and
+            the prompt; None: as `prepare` finds it.
     """
 
     id: str
@@ -63,6 +65,7 @@ class Subject:
     reference_prompt: str | None = None
     max_new_tokens: int | None = None
     special: bool = True
+    first_token: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -154,8 +157,10 @@ def prepare(lm: LanguageModel, subject: Subject) -> Prepared:
     # Stable, so that of equal logits the lower id comes first.
     order = as_is.logits[0].sort(descending=True, stable=True).indices
     top = tuple(int(index) for index in order[:TOP])
-    whole = lm.encode(joined(subject.prompt, subject.target), special)
-    first = _first_token(lm, ids, whole, subject.target)
+    first = subject.first_token
+    if first is None:
+        whole = lm.encode(joined(subject.prompt, subject.target), special)
+        first = _first_token(lm, ids, whole, subject.target)
     return Prepared(subject, tuple(ids), first, top, compared.states[0])
 
 

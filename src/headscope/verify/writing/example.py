@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope.lm.lens import lens, states, token_ranks
+from headscope.lm.lens import lens, token_ranks
+from headscope.lm.states import states
 from headscope.verify.writing.arms import Arm
 from headscope.verify.writing.ranks import Forms
 

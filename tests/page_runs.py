@@ -1,0 +1,85 @@
+"""A small run of every command that has a page, on a tiny model: what pages are looked at with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from language_helpers import write_documents
+from lm_helpers import saved
+
+
+def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
+    """Make the runs one after the other with `run`, a command line; names and folders."""
+    model = saved(folder / "model")
+    documents = write_documents(folder)
+    files = [f"{code}={path}" for code, path in documents.items()]
+    texts = [word for one in files for word in ("--data", one)]
+    rows = [{"input": f"{at}, {at + 3}", "output": f"{at + 3}"} for at in range(10, 30)]
+    (folder / "next.json").write_text(json.dumps(rows), "utf-8")
+    told = ("--instruction", "Add three to {input}:")
+    task = ("--task", folder / "next.json", "--held-out", 4, *told)
+    written = {
+        "questions": [
+            {"context": f"Room {at} is at {at + 7}.", "question": "Where?", "answers": [f"{at}"]}
+            for at in range(18)
+        ],
+        "summaries": [
+            {"language": code, "text": "a dog and a cat", "summary": "pets", "id": code}
+            for code in ("de", "en")
+        ],
+        "statements": [
+            {"a": "de", "b": "en", "prompt": "It is red. Is it?", "answers_a": "red",
+             "answers_b": "blue", "id": "1"},
+        ],
+    }  # fmt: skip
+    for name, lines in written.items():
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text, "utf-8")
+
+    def made(
+        name: str, *arguments: object, model_too: bool = True, to: str = ""
+    ) -> tuple[str, Path]:
+        out = folder / (to or name.replace(" ", "-"))
+        own = ("--model", model) if model_too else ()
+        said = run(*name.split(), *own, *arguments, "--out", out)
+        assert said.code == 0, f"{name}: {said.err}"
+        return name, out
+
+    few = ("--draws", 2)
+    short = ("--max-new-tokens", 3)
+    lahis = made("find lahis", *texts, "--quantile", 0.5)
+    yield lahis
+    by_language = ("--heads", lahis[1])
+    yield made("verify perplexity", *by_language, *texts, "--k", 1, *few, "--allow-overlap")
+    yield made("verify layers", *by_language, *texts, *few)
+    yield made("verify summaries", "--heads", "0.1", "--data", folder / "summaries.jsonl",
+               *few, *short)  # fmt: skip
+    yield made("verify off-target", *by_language, "--ask", "continue", *texts, "--k", 1,
+               "--start-tokens", 4, *few, *short, "--allow-overlap")  # fmt: skip
+    yield made("verify transfer", *by_language, "--data", folder / "statements.jsonl", "--k", 1,
+               *few, *short)  # fmt: skip
+    yield (plain := made("find first-order", *texts))
+    yield (induction := made("find induction", "--sequences", 2, "--block", 8))
+    yield made("find causal-gating", *task, "--steps", 3, "--seeds", 1, "--batch", 2)
+    yield made("find soft-gate", "--heads", "1.2,0.1", "--data", folder / "questions.jsonl",
+               "--train", 4, "--stop", 3, "--test", 4, "--seeds", 1, "--epochs", 1,
+               *short)  # fmt: skip
+    training = ("--steps", 4, "--batch", 2, "--learning-rate", 30)
+    yield (mask := made("find mask", *task, *training))
+    (folder / "more.json").write_text(json.dumps(rows[::-1]), "utf-8")
+    more = ("--task", folder / "more.json", "--held-out", 4, *told)
+    other = made("find mask", *more, *training, "--seed", 1, to="other")
+    ours = ("--heads", mask[1], *task, *few)
+    yield made("verify mask", *ours, *short)
+    yield made("verify scaling", *ours, *short, "--alpha", 0.5, "--alpha", 1)
+    masks = ("--heads", f"next={mask[1]}", "--heads", f"more={other[1]}")
+    yield made("verify families", *masks, *task, *few, "--allow-overlap")
+    yield made("compare masks", mask[1], other[1], model_too=False)
+    yield made("compare states", "--heads", mask[1], *task, *few)
+    yield made("verify one-by-one", "--heads", mask[1], *task, "--examples", 2, "--steps", 4,
+               "--random-orders", 1, *short)  # fmt: skip
+    found = (lahis[1], plain[1], induction[1], mask[1])
+    yield made("compare methods", *found, "--k", 2, model_too=False)

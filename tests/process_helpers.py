@@ -1,0 +1,46 @@
+"""Scripts in processes of their own, without the seconds in which those would import torch.
+
+Every process is forked from one that has imported what all of them need and has done nothing else.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    ["transformers.models.llama.modeling_llama", "transformers.models.qwen3.modeling_qwen3"]
+)
+
+
+def killed(script: ModuleType, *arguments: object) -> None:
+    """Run a script as `python script.py ARGUMENTS…` would; it must end by killing itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder) / "said"
+        words = [str(script.__file__), *map(str, arguments)]
+        given = (words, dict(os.environ), torch.get_num_threads(), str(said))
+        process = _FORKS.Process(target=_run, args=given)
+        process.start()
+        process.join()
+        told = said.read_text("utf-8", "replace") if said.exists() else "it never began"
+    assert process.exitcode == -signal.SIGKILL, f"{words} ended by {process.exitcode}: {told}"
+
+
+def _run(words: list[str], environment: dict[str, str], threads: int, said: str) -> None:
+    file = os.open(said, os.O_WRONLY | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = words
+    torch.set_num_threads(threads)
+    runpy.run_path(words[0], run_name="__main__")
