@@ -64,7 +64,7 @@ def families(
     Raises `InputError` if there are fewer than two masks, or a family names a task without one.
     """
     if len(masks) < 2:
-        raise InputError("heads are shared by several masks; name at least two runs with --mask")
+        raise InputError("heads are shared by several masks; name at least two runs with --heads")
     groups: dict[str, tuple[str, ...]] = {ALL: tuple(masks)}
     spoken: dict[str, list[str]] = {}
     for task in masks:
