@@ -336,7 +336,8 @@ def planned(draws: int) -> list[Condition]:
     geometry = Geometry((4, 4))
     heads = HeadSet.parse("0.1,1.2", geometry)
     found = [Condition(BASELINE, HeadSet(geometry, ())), Condition(Label("top", 2, 0.0), heads)]
-    return found + [Condition(Label("random", 2, 0.0, i), heads) for i in range(draws)]
+    drawn = [HeadSet.parse(f"2.{i},3.0", geometry) for i in range(draws)]
+    return found + [Condition(Label("random", 2, 0.0, i), one) for i, one in enumerate(drawn)]
 
 
 def test_figures_follow_from_the_outcomes() -> None:
@@ -352,6 +353,13 @@ def test_figures_follow_from_the_outcomes() -> None:
     assert first["p_examples"] < 0.05 and first["p_draws"] == 1 / 3
     assert drawn["change"] == {"value": 0.0, "low": 0.0, "high": 0.0}
     assert "p_examples" not in drawn
+
+
+def test_a_set_that_was_drawn_again_is_no_further_evidence() -> None:
+    made = [outcome([1.0] * 9), outcome([0.0] * 9), *[outcome([1.0] * 9)] * 3]
+    once, again = planned(2)[2:]
+    like = [*planned(0), once, again, Condition(Label("random", 2, 0.0, 2), again.heads)]
+    assert summarise("m", None, like, made)["conditions"][0]["p_draws"] == 1 / 3
 
 
 def test_a_share_of_few_examples_has_an_interval_also_at_its_ends() -> None:

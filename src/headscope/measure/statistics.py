@@ -111,6 +111,10 @@ def p_sentences(
     computed again. The p-value is (1 + trials whose difference is at least the observed one) /
     (1 + trials). The observed difference is that to the mean score of the draws. `lower` asks
     whether the condition scores lower than the control; `two-sided` takes absolute differences.
+
+    It is a test over sentences, of these heads and these draws: whether other sentences would show
+    the difference. A further random draw may well differ from the mean of the others, too, so read
+    it beside `p_draws`, which asks whether random heads would do the same.
     """
     if alternative not in ("lower", "two-sided"):
         raise InputError(f"alternative is 'lower' or 'two-sided', not {alternative!r}")

@@ -205,7 +205,9 @@ def _tests(
             p = p_sentences(_statistics(sign * mine), _statistics(sign * stacked), _mean, seed=seed)
         result[f"against_random{suffix}"] = told
         result[f"p_examples{suffix}"] = p
-        result[f"p_draws{suffix}"] = p_draws(sign * values[at], [sign * one for one in scores])
+        # A set that was drawn again is no further evidence.
+        different = {planned[i].heads: sign * values[i] for i in drawn}
+        result[f"p_draws{suffix}"] = p_draws(sign * values[at], list(different.values()))
     return result
 
 
