@@ -334,9 +334,9 @@ def outcome(values: Sequence[float], higher: bool = True, mean: float | None = N
 
 def planned(draws: int) -> list[Condition]:
     geometry = Geometry((4, 4))
-    heads = HeadSet.parse("0.1,1.2", geometry)
+    heads = HeadSet.parse("1.2,1.3", geometry)
     found = [Condition(BASELINE, HeadSet(geometry, ())), Condition(Label("top", 2, 0.0), heads)]
-    drawn = [HeadSet.parse(f"2.{i},3.0", geometry) for i in range(draws)]
+    drawn = [HeadSet.parse(f"0.{i},1.0", geometry) for i in range(draws)]
     return found + [Condition(Label("random", 2, 0.0, i), one) for i, one in enumerate(drawn)]
 
 
