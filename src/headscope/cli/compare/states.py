@@ -59,7 +59,9 @@ def _table(result: dict[str, Any]) -> str:
     shown = result["lens"]["conditions"]
     lines = [
         f"cosine with the instructed model after each layer, {result['samples']} samples",
-        "layer  " + "  ".join(f"{name:>18}" for name, _ in columns) + "   as is / told / masked",
+        "layer  "
+        + "  ".join(f"{name:>18}" for name, _ in columns)
+        + "   as is / instructed / masked",
     ]
     for layer in range(result["layers"]):
         numbers = "  ".join(f"{rows[layer]['mean']:>18.3f}" for _, rows in columns)
@@ -69,7 +71,7 @@ def _table(result: dict[str, Any]) -> str:
         lines.append(f"{layer:>5}  {numbers}   {says}")
     nearer = result["nearer"]["as is"]["later_half"]
     lines.append(
-        f"later half of the layers: masked is nearer to instructed than as is by "
-        f"{nearer['mean']:.3f} ({nearer['low']:.3f} to {nearer['high']:.3f})"
+        f"later half of the layers: cosine to instructed, masked minus as is: "
+        f"{nearer['mean']:+.3f} ({nearer['low']:+.3f} to {nearer['high']:+.3f})"
     )
     return "\n".join([*lines, f"run: {result['run']}"])

@@ -107,7 +107,10 @@ def find_mask(
 
 
 def _check_changes(config: FindMask) -> None:
-    """Tell of a slip before a model is loaded: none of the presets in question can be made so."""
+    """Tell of a slip before a model is loaded: none of the presets in question can be made so.
+
+    Where no preset is named, what is told is of the last of them, whose learning rates are highest.
+    """
     errors = []
     names = [config.preset] if config.preset else list(PRESETS)
     for name in names:
@@ -116,7 +119,7 @@ def _check_changes(config: FindMask) -> None:
         except InputError as error:
             errors.append(error)
     if len(errors) == len(names):
-        raise errors[0]
+        raise errors[-1]
 
 
 def _write(run: Run, trained: TrainedMask, training: MaskTraining) -> HeadScores:
