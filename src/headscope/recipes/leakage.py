@@ -102,8 +102,8 @@ def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = 
     if overlap and not allow_overlap:
         raise InputError(
             f"{overlap} of {of} test examples are among those these heads were found on ({file}), "
-            "so they prove nothing new; test with the --held-out, --limit and --seed the heads were "
-            "found with, on other examples, or add --allow-overlap"
+            "so they prove nothing new; test with the --held-out, --limit and --seed the heads "
+            "were found with, on other examples, or add --allow-overlap"
         )
     return Leakage(known=True, overlap=overlap, of=of)
 
