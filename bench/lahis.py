@@ -156,7 +156,7 @@ def _one_batch(lm: LanguageModel, texts: Sequence[Text], checkpoint: bool) -> No
 def main() -> None:
     """Measures and prints; progress goes to stderr."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--shape", default="pocket", choices=["pocket", *SHAPES])
+    parser.add_argument("--shape", default="pocket", choices=list(SHAPES))
     parser.add_argument("--documents", type=int, default=50, help="of a round")
     parser.add_argument(
         "--tokens", type=int, nargs="+", default=[16, 32, 64, 128], help="longest document"

@@ -198,7 +198,10 @@ def test_orders_go_by_score_with_ties_by_layer_and_head(
 
     falling, rising = order("descending"), order("ascending")
     assert falling == order("given") and len(falling) == 96 == len(set(rising))
-    place = lambda head: tuple(map(int, head.split(".")))  # noqa: E731 - a key
+
+    def place(head: str) -> tuple[int, ...]:
+        return tuple(map(int, head.split(".")))
+
     assert falling == sorted(falling, key=lambda h: (-score(h), place(h)))
     assert rising == sorted(rising, key=lambda h: (score(h), place(h)))
     assert order("pass") == rising == order("alone")
