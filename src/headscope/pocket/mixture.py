@@ -74,7 +74,7 @@ def documents(split: Split, seed: str) -> Iterator[Document]:
     rng = random.Random(f"mixture {split} {seed}")
     kinds, shares = list(SHARES), list(SHARES.values())
     makers: dict[str, Callable[[random.Random, Split], Document]] = {
-        "translation": _translation,
+        "translation": translation_document,
         "monolingual": _monolingual,
         "bilingual": _bilingual,
         "repeat": _repeat,
@@ -112,15 +112,19 @@ def translation_prompt(template: str, source: str, source_code: str, target_code
     )
 
 
-def _translation(rng: random.Random, split: Split) -> Document:
-    source, target = rng.sample(CODES, 2)
+def translation_document(
+    rng: random.Random, split: Split, template: str = "", languages: tuple[str, ...] = CODES
+) -> Document:
+    """A translation prompt and its answer, in any direction; a random wording if none is given."""
+    source, target = rng.sample(languages, 2)
     sentence = draw_of_split(rng, split)
-    template = rng.choices(TEMPLATES, (70, 15, 15))[0]
-    prompt = translation_prompt(template, say(sentence, source), source, target)
+    wording = template or rng.choices(TEMPLATES, (70, 15, 15))[0]
+    prompt = translation_prompt(wording, say(sentence, source), source, target)
     return Document("translation", prompt, say(sentence, target))
 
 
-def _topic_sentences(rng: random.Random, split: Split, count: int) -> list[Sentence]:
+def topic_sentences(rng: random.Random, split: Split, count: int) -> list[Sentence]:
+    """What one document says: sentences of the split that share their people."""
     people = [NounPhrase(rng.choice(of_kind("name")).id)]
     noun = rng.choice([n for n in of_kind("noun") if n.classes & {"person", "animal"}])
     people.append(NounPhrase(noun.id, rng.choice(("the", "my"))))
@@ -134,12 +138,12 @@ def monolingual_sentences(split: Split, seed: str) -> Iterator[list[Sentence]]:
     """
     rng = random.Random(f"monolingual {split} {seed}")
     while True:
-        yield _topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))
+        yield topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))
 
 
 def _monolingual(rng: random.Random, split: Split) -> Document:
     code = rng.choice(CODES)
-    said = [say(s, code) for s in _topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))]
+    said = [say(s, code) for s in topic_sentences(rng, split, rng.randint(*MONOLINGUAL_SENTENCES))]
     if rng.random() < 0.5:
         said.insert(rng.randint(0, len(said)), _fact(rng, code))
     return Document("monolingual", "", " ".join(said))
@@ -162,7 +166,7 @@ def bilingual_text(sentences: list[Sentence], source: str, target: str) -> str:
 
 def _bilingual(rng: random.Random, split: Split) -> Document:
     source, target = rng.sample(CODES, 2)
-    sentences = _topic_sentences(rng, split, rng.randint(1, 4))
+    sentences = topic_sentences(rng, split, rng.randint(1, 4))
     return Document("bilingual", "", bilingual_text(sentences, source, target))
 
 

@@ -12,8 +12,10 @@ import random
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +43,8 @@ class PocketTraining:
     in which each head of each document is removed with probability `head_dropout` (DropHead, Zhou
     et al. 2020). Without them a few heads of the lower layers are needed for everything, so that
     removing random heads breaks the model and is no control.
+
+    `corpus` is the digest of the documents trained on, where they are not the world's own stream.
     """
 
     steps: int = 6400
@@ -58,6 +62,7 @@ class PocketTraining:
     dropout_rate: float = 0.1
     dropout_warmup: int = 20
     head_dropout: float = 0.12
+    corpus: str = ""
 
     @property
     def all_steps(self) -> int:
@@ -70,12 +75,16 @@ def train_pocket(
     device: str = "cpu",
     save_every: int = 200,
     stop_after: int | None = None,
+    given: Sequence[Batch] | None = None,
+    quiet: bool = False,
 ) -> Path:
     """Train all steps of `config` and return the folder with the final weights (bf16).
 
     `out` holds `state/` (to resume from), `log.jsonl`, and one folder a checkpoint, named
     `step-00032` and so on; the last one is `final`. `stop_after` ends the work early (the state
-    is kept), for tests.
+    is kept), for tests. `given` are the batches of all steps, where documents other than the
+    world's stream are trained on; they are taken to be what `config.corpus` is the digest of.
+    The steps are told on stderr unless `quiet`, and in the log.
     """
     import torch
 
@@ -89,7 +98,11 @@ def train_pocket(
     optimizers = _optimizers(model, config)
     done = _resume(out / "state", model, optimizers, device)
     started, tokens = time.time(), 0
-    batches = step_batches(tokenizer, config, first=done)
+    if given is not None and len(given) != config.all_steps:
+        raise InputError(f"{len(given)} batches were given for {config.all_steps} steps")
+    batches = (
+        step_batches(tokenizer, config, first=done) if given is None else islice(given, done, None)
+    )
     lm = LanguageModel.wrap(model, tokenizer, check=False)
     model.train()
     for step in range(done, config.all_steps):
@@ -113,7 +126,11 @@ def train_pocket(
         if finished in config.checkpoints:
             save_weights(model, tokenizer, out / f"step-{finished:05d}")
         if finished % 20 == 0 or finished == config.all_steps:
-            _log(out, finished, config.all_steps, float(loss.detach()), tokens, started, done)
+            told = _log(
+                out, finished, config.all_steps, float(loss.detach()), tokens, started, done
+            )
+            if not quiet:
+                print(told, file=sys.stderr, flush=True)
         stop = stop_after is not None and finished - done >= stop_after
         if finished % save_every == 0 or finished == config.all_steps or stop:
             _save_state(out / "state", model, optimizers, finished)
@@ -257,15 +274,14 @@ def _resume(folder: Path, model: Any, optimizers: list[Any], device: str) -> int
 
 def _log(
     out: Path, step: int, steps: int, loss: float, tokens: int, started: float, first: int
-) -> None:
+) -> str:
+    """Write one line of the log and return it in words."""
     seconds = time.time() - started
     left = seconds / max(1, step - first) * (steps - step)
     record = {"step": step, "loss": loss, "tokens": tokens, "seconds": round(seconds, 1)}
     with (out / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write(json.dumps(record) + "\n")
-    print(
+    return (
         f"step {step}/{steps}  loss {loss:.3f}  {tokens / seconds:,.0f} tokens/s  "
-        f"{left / 60:.0f} min left",
-        file=sys.stderr,
-        flush=True,
+        f"{left / 60:.0f} min left"
     )

@@ -1,0 +1,156 @@
+"""The experiment as one run: corpus, heads, rating, mixtures, trainings, and what they show."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
+from headscope.recipes.trater.evaluation import Evaluation
+from headscope.recipes.trater.evidence import describe
+from headscope.recipes.trater.mixtures import Mixture, mixtures_of, prepare
+from headscope.recipes.trater.training import Training, progress_of, train_and_measure
+from headscope.runs import Run, open_run
+
+__all__ = ["COMMAND", "TraterExperiment", "trater_experiment"]
+
+COMMAND = "pocket trater"
+#: Seconds between looks at how far the trainings are.
+LOOK = 2.0
+
+
+@dataclass(frozen=True)
+class TraterExperiment:
+    """What is trained on what.
+
+    The world is cut to the `languages` of `evaluation`, and its documents to few sentences: a model
+    this small learns to translate between fewer languages from fewer words. `documents` make the
+    corpus, of which `bilingual` is the share that carry a translation. A training reads `tokens`
+    tokens once: of its mixture, and a share of `prompts` of translation prompts that is the same in
+    all mixtures. What the mixture does not take of the corpus is the reserve that fills up what is
+    removed. `shares` are those of the tokens that are selected, by score; `true` stands for the
+    share that the documents with a translation have in the corpus. Every seed stands for mixtures,
+    an order and weights of its own. Heads are found on `find_sentences` of each direction.
+    """
+
+    documents: int = 100_000
+    bilingual: float = 0.3
+    tokens: int = 2_000_000
+    prompts: float = 0.1
+    shares: tuple[str, ...] = ("true",)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    batch_tokens: int = 1024
+    find_sentences: int = 100
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bilingual < 1 or not 0 <= self.prompts < 1:
+            raise InputError(
+                f"the share of bilingual documents is {self.bilingual} and that of prompts "
+                f"{self.prompts}; both must lie between 0 and 1"
+            )
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise InputError(f"the seeds are {self.seeds}; give at least one, and each once")
+
+
+def trater_experiment(
+    config: TraterExperiment,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    workers: int = 1,
+) -> dict[str, Any]:
+    """Run the experiment, as far as it has not been run, and return the command's result.
+
+    `workers` trainings run at a time, each in a process of its own with one thread (with one
+    worker: in as many threads as torch takes). Everything is below `out`: `find/`, `rated/`, a
+    folder for each mixture and one for each training, each resumable by itself.
+    """
+    from headscope.lm import load
+
+    began = time.monotonic()
+    lm = load("pocket")
+    model, provenance, inputs = about_model(lm), model_provenance(lm), model_inputs(lm, {})
+    del lm  # the commands below load it by themselves
+    with open_run(out, COMMAND, {"settings": config}, inputs, provenance=provenance) as run:
+        if not run.finished:
+            prepared = prepare(config, run.path, progress)
+            mixtures = mixtures_of(config, prepared, run.path, progress)
+            measured = _train(config, mixtures, run, workers, progress)
+            result = {
+                "signature": run.signature,
+                "model": model,
+                "corpus": prepared.about,
+                **describe(mixtures, measured),
+                "run": str(run.path),
+                "seconds": time.monotonic() - began,
+            }
+            run.finish(result)
+        return {**run.result(), "run": str(run.path)}
+
+
+def _train(
+    config: TraterExperiment,
+    mixtures: list[Mixture],
+    run: Run,
+    workers: int,
+    progress: Progress | None,
+) -> list[dict[str, Any]]:
+    """Train and measure one model a mixture; what is there already is read."""
+    trainings = [
+        Training(
+            mixture=one.folder,
+            digest=one.digest,
+            prompt_tokens=round(config.tokens * config.prompts),
+            seed=one.seed,
+            batch_tokens=config.batch_tokens,
+            evaluation=config.evaluation,
+        )
+        for one in mixtures
+    ]
+    places = [run.path / "trainings" / one.name for one in mixtures]
+    if workers == 1:
+        found = []
+        for training, place in zip(trainings, places, strict=True):
+            found.append(train_and_measure(training, place))
+            if progress:
+                progress("trainings", len(found), len(trainings))
+        return found
+    _in_processes(trainings, places, workers, progress)
+    return [train_and_measure(one, place) for one, place in zip(trainings, places, strict=True)]
+
+
+def _in_processes(
+    trainings: list[Training], places: list[Path], workers: int, progress: Progress | None
+) -> None:
+    """Run the trainings, `workers` at a time; those that run when this is ended end too."""
+    # Forked children would inherit torch's threads, which do not survive a fork.
+    context = get_context("spawn")
+    waiting = list(zip(trainings, places, strict=True))
+    running: dict[SpawnProcess, Path] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                training, place = waiting.pop(0)
+                process = context.Process(target=train_and_measure, args=(training, place, 1))
+                process.start()
+                running[process] = place
+            for process in [one for one in running if one.exitcode is not None]:
+                place = running.pop(process)
+                if process.exitcode:
+                    raise InputError(
+                        f"the training in {place} ended with exit code {process.exitcode}, see "
+                        "above; mend it and run the same command again to go on"
+                    )
+            if progress:
+                share = sum(progress_of(place) for place in places) / len(places)
+                progress("trainings, per mille", round(1000 * share), 1000)
+            time.sleep(LOOK if running else 0)
+    finally:
+        for process in running:
+            process.terminate()  # it goes on from its last state another time
+            process.join()

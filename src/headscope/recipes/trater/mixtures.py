@@ -1,0 +1,168 @@
+"""The corpus of the experiment, its scores, and the mixtures that are trained on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from headscope.errors import InputError
+from headscope.recipes.find.translation import FindTranslation, find_translation
+from headscope.recipes.inputs import PairsChoice, Progress
+
+if TYPE_CHECKING:
+    from headscope.recipes.trater.experiment import TraterExperiment
+    from headscope.use.mixing import Manifest
+
+__all__ = ["Mixture", "Prepared", "mixtures_of", "prepare"]
+
+Kind = Literal["baseline", "remove", "enhance"]
+TRUE = "true"
+#: Fewest and most sentences of a text that is said twice: few, so that what they say is found soon.
+SENTENCES = (1, 2)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A rated corpus: the folder of its run, how much of it is bilingual, and what it holds."""
+
+    rated: Path
+    bilingual_share: float
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """One mixture to train on; `digest` is that of its texts in order, which a training sees.
+
+    `share` is what was selected of every language's tokens, None for a baseline.
+    """
+
+    name: str
+    kind: Kind
+    share: float | None
+    seed: int
+    folder: Path
+    digest: str
+    about: dict[str, Any]
+
+
+def prepare(config: TraterExperiment, out: Path, progress: Progress | None = None) -> Prepared:
+    """Write the corpus, find the heads and rate the corpus with them; what is there is kept."""
+    from headscope.recipes.use.rate import UseRate, use_rate
+
+    corpus = out / "corpus.jsonl"
+    if not corpus.exists():
+        _write_corpus(config, corpus, progress)
+    # On development sentences; the corpus is made of training sentences.
+    directions = tuple(f"{a}-{b}" for a, b in permutations(config.evaluation.languages, 2))
+    pairs = PairsChoice(pair=directions, limit=config.find_sentences)
+    find_translation(FindTranslation(pairs=pairs), out / "find", progress)
+    rated = out / "rated"
+    result = use_rate(UseRate(data=(str(corpus),), heads=str(out / "find")), rated, progress)
+    tokens: Counter[str] = Counter()
+    documents: Counter[str] = Counter()
+    for record in _records(rated):
+        documents[record["kind"]] += 1
+        tokens[record["kind"]] += record["tokens"]
+    share = tokens["bilingual"] / tokens.total()
+    about = {
+        "documents": dict(documents),
+        "tokens": dict(tokens),
+        "bilingual_share_of_tokens": share,
+        "heads": result["heads"],
+        "signature": result["signature"],
+    }
+    return Prepared(rated, share, about)
+
+
+def mixtures_of(
+    config: TraterExperiment, prepared: Prepared, out: Path, progress: Progress | None = None
+) -> list[Mixture]:
+    """All mixtures: for every seed a baseline, and for every share what was removed or enhanced."""
+    from headscope.use.mixing import MixPlan, mix
+
+    size = int(config.tokens * (1 - config.prompts)) // len(config.evaluation.languages)
+    wanted: list[tuple[str, Kind, float | None]] = [("baseline", "baseline", None)]
+    for share in config.shares:
+        selected = prepared.bilingual_share if share == TRUE else _share(share)
+        suffix = "" if share == TRUE else f"-{selected}"
+        wanted.append((f"remove{suffix}", "remove", selected))
+        wanted.append((f"enhance{suffix}", "enhance", selected))
+    found = []
+    for seed in config.seeds:
+        for name, kind, value in wanted:
+            folder = out / "mixtures" / f"seed-{seed}" / name
+            plan = MixPlan(kind=kind, by="tokens", size=size, seed=seed)
+            if value is not None:
+                plan = MixPlan(kind=kind, share=value, by="tokens", size=size, seed=seed)
+            manifest = mix([prepared.rated], folder, plan, progress)
+            digest, about = _contents(folder)
+            held = {"kind": kind, "share": value, "seed": seed, **about, **_shares(manifest)}
+            found.append(Mixture(f"seed-{seed}-{name}", kind, value, seed, folder, digest, held))
+    return found
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise InputError(
+            f"--share {text} is no share of a corpus; write `true`, or a share such as 1.3% or "
+            "0.013"
+        )
+    return value
+
+
+def _write_corpus(config: TraterExperiment, path: Path, progress: Progress | None) -> None:
+    from headscope.pocket.corpus import corpus_documents
+
+    partial = path.with_name(path.name + ".partial")
+    languages = config.evaluation.languages
+    stream = corpus_documents("train", 0, config.bilingual, languages, languages, SENTENCES)
+    with partial.open("w", encoding="utf-8") as file:
+        for number, document in enumerate(islice(stream, config.documents), 1):
+            file.write(json.dumps(document.record, ensure_ascii=False) + "\n")
+            if progress and (number % 1000 == 0 or number == config.documents):
+                progress("writing the corpus", number, config.documents)
+    os.replace(partial, path)
+
+
+def _records(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted((folder / "documents").glob("*.jsonl")):
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+
+def _contents(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The digest of a mixture's texts in order, and how much of it really is bilingual."""
+    digest = hashlib.sha256()
+    documents: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for record in _records(folder):
+        digest.update(record["text"].encode() + b"\0")
+        documents[record["kind"]] += 1
+        tokens[record["kind"]] += record["tokens"]
+    about = {
+        "documents": documents.total(),
+        "tokens": tokens.total(),
+        "bilingual_documents": documents["bilingual"],
+        "bilingual_share_of_tokens": tokens["bilingual"] / tokens.total(),
+    }
+    return digest.hexdigest(), about
+
+
+def _shares(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "languages": {code: one.share_after for code, one in manifest.languages.items()},
+        "largest_difference_of_shares": manifest.largest_difference,
+    }
