@@ -99,3 +99,24 @@ def test_a_sample_replaces_samples_alone(command: Callable[..., Any], tmp_path: 
     assert code == 2
     assert f"{tmp_path} is a folder" in err
     assert command("pocket", "sample", "--pair", "en-de", "--seed", -1).code == 2
+
+
+def test_a_corpus_is_written_with_labels_and_the_same_for_the_same_seed(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    file, again = tmp_path / "corpus.jsonl", tmp_path / "again.jsonl"
+    wanted = ("pocket", "sample", "--bilingual", "0.2", "--n", 60, "--seed", 3, "--split", "test")
+    told = json.loads(command(*wanted, "--out", file, "--json").out)
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len(records) == told["documents"] == 60 and told["run"] == str(file)
+    assert told["bilingual"] == sum(one["kind"] == "bilingual" for one in records) > 3
+    assert {one["language"] for one in records} == set(CODES)
+    command(*wanted, "--out", again)
+    assert again.read_bytes() == file.read_bytes()
+    assert command(*wanted, "--out", file).code == 0
+    pairs = tmp_path / "pairs.tsv"
+    command("pocket", "sample", "--pair", "en-de", "--n", 3, "--out", pairs)
+    before = pairs.read_bytes()
+    assert command(*wanted, "--out", pairs).code == 2 and pairs.read_bytes() == before
+    assert command(*wanted, "--pair", "en-de").code == 2
+    assert command("pocket", "sample", "--bilingual", "1.5").code == 2

@@ -1,9 +1,10 @@
-"""`headscope pocket sample`: sentence pairs of the bundled model's world."""
+"""`headscope pocket sample`: sentence pairs or a corpus of the bundled model's world."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -11,7 +12,8 @@ from headscope.cli import options
 from headscope.cli.output import emit
 from headscope.errors import InputError
 
-HEADER = b"source\ttarget\tlinks\n"
+#: How the files begin that this command writes, and may write again.
+HEADER, RECORD = b"source\ttarget\tlinks\n", b'{"id": "'
 
 
 def sample(
@@ -19,7 +21,18 @@ def sample(
     split: Annotated[
         options.WorldSplit, Option("--split", help="Find on dev, verify on test.")
     ] = "dev",
-    n: Annotated[int, Option("--n", min=1, help="Number of sentence pairs.")] = 100,
+    n: Annotated[int, Option("--n", min=1, help="Number of sentence pairs or documents.")] = 100,
+    bilingual: Annotated[
+        float | None,
+        Option(
+            "--bilingual",
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="Write a corpus instead (JSON Lines): documents in all languages, of which this "
+            "share, such as 0.05, carry their translation.",
+        ),
+    ] = None,
     seed: options.Seed = 0,
     out: options.OutFile = None,
     listing: Annotated[
@@ -29,8 +42,6 @@ def sample(
 ) -> None:
     """Write sentence pairs with exact word links as a TSV; the same for the same seed."""
     started = time.monotonic()
-    from pathlib import Path
-
     from headscope.data.pairs import write_pairs
     from headscope.pocket.sample import contents, sample_pairs
     from headscope.runs import Signature
@@ -42,15 +53,22 @@ def sample(
         lines = [f"{name}: {', '.join(values)}" for name, values in what.items()]
         emit({**told, **what}, as_json, "\n".join(lines))
         return
+    if bilingual is not None:
+        if pair is not None:
+            raise InputError("a corpus is in all languages; leave out --pair or --bilingual")
+        config = {"split": split, "n": n, "seed": seed, "bilingual": bilingual}
+        emit(*_corpus(config, out, started, as_json))
+        return
     if pair is None:
-        raise InputError("no direction is given; add --pair en-de, or --list to see all")
+        raise InputError(
+            "no direction is given; add --pair en-de, --bilingual 0.05 for a corpus, or --list to "
+            "see all"
+        )
     pairs = sample_pairs(pair, split, n, seed)
     config = {"pair": str(pairs.direction), "split": split, "n": n, "seed": seed}
     key = Signature.of("pocket sample", config, {})
     file = out or Path("runs") / f"pocket-sample-{key.hash}.tsv"
-    # An earlier sample is made again in no time; anything else may be somebody's work.
-    if file.is_file() and not file.read_bytes().startswith(HEADER):
-        raise InputError(f"{file} exists and holds no sample; name another file with --out")
+    _check_own(file, HEADER)
     write_pairs(file, pairs.pairs)
     result = {
         "signature": str(key),
@@ -60,3 +78,41 @@ def sample(
         "sha256": pairs.digest,
     }
     emit(result, as_json, f"{file}: {len(pairs.pairs)} sentence pairs")
+
+
+def _check_own(file: Path, beginning: bytes) -> None:
+    """An earlier sample is made again in no time; anything else may be somebody's work."""
+    if file.is_file():
+        with file.open("rb") as opened:
+            if opened.read(len(beginning)) != beginning:
+                raise InputError(f"{file} exists and holds no sample; name another file with --out")
+
+
+def _corpus(
+    config: dict[str, Any], out: Path | None, started: float, as_json: bool
+) -> tuple[dict[str, Any], bool, str]:
+    """Write a corpus; what `emit` takes."""
+    import json
+    from itertools import islice
+
+    from headscope.heads.store import write_bytes
+    from headscope.pocket.corpus import corpus_documents
+    from headscope.runs import Signature
+
+    key = Signature.of("pocket sample --bilingual", config, {})
+    file = out or Path("runs") / f"pocket-corpus-{key.hash}.jsonl"
+    _check_own(file, RECORD)
+    stream = corpus_documents(config["split"], config["seed"], config["bilingual"])
+    drawn = list(islice(stream, config["n"]))
+    lines = [json.dumps(one.record, ensure_ascii=False) for one in drawn]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(file, "".join(f"{line}\n" for line in lines).encode())
+    result = {
+        "signature": str(key),
+        "run": file,
+        "seconds": time.monotonic() - started,
+        "documents": len(drawn),
+        "bilingual": sum(bool(one.to) for one in drawn),
+    }
+    words = f"{file}: {len(drawn)} documents, {result['bilingual']} of them with a translation"
+    return result, as_json, words

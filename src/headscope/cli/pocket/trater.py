@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def trater(
     documents: Annotated[
         int, Option("--documents", min=100, help="Documents of the corpus.")
-    ] = 100_000,
+    ] = 90_000,
     bilingual: Annotated[
         float, Option("--bilingual", help="Share of documents that carry their translation.")
     ] = 0.3,
     tokens: Annotated[
         int, Option("--tokens", min=1000, help="Tokens that each model reads, prompts included.")
-    ] = 2_000_000,
+    ] = 2_200_000,
     prompts: Annotated[
         float, Option("--prompts", help="Share of those tokens that are translation prompts.")
     ] = 0.1,

@@ -13,7 +13,7 @@ from headscope.errors import InputError
 from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
 from headscope.recipes.trater.evaluation import Evaluation
 from headscope.recipes.trater.evidence import describe
-from headscope.recipes.trater.mixtures import Mixture, mixtures_of, prepare
+from headscope.recipes.trater.mixtures import Mixture, mixtures_of, prepare, selected_share
 from headscope.recipes.trater.training import Training, progress_of, train_and_measure
 from headscope.runs import Run, open_run
 
@@ -38,9 +38,9 @@ class TraterExperiment:
     an order and weights of its own. Heads are found on `find_sentences` of each direction.
     """
 
-    documents: int = 100_000
+    documents: int = 90_000
     bilingual: float = 0.3
-    tokens: int = 2_000_000
+    tokens: int = 2_200_000
     prompts: float = 0.1
     shares: tuple[str, ...] = ("true",)
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -56,6 +56,13 @@ class TraterExperiment:
             )
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"the seeds are {self.seeds}; give at least one, and each once")
+        if self.tokens < 1 or self.documents < 1:
+            raise InputError(
+                f"there are {self.documents} documents and {self.tokens} tokens to a training; "
+                "both must be 1 or more"
+            )
+        for share in self.shares:
+            selected_share(share, 0.5)
 
 
 def trater_experiment(

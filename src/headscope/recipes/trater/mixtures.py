@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headscope.recipes.trater.experiment import TraterExperiment
     from headscope.use.mixing import Manifest
 
-__all__ = ["Mixture", "Prepared", "mixtures_of", "prepare"]
+__all__ = ["Mixture", "Prepared", "mixtures_of", "prepare", "selected_share"]
 
 Kind = Literal["baseline", "remove", "enhance"]
 TRUE = "true"
@@ -91,7 +91,7 @@ def mixtures_of(
     size = int(config.tokens * (1 - config.prompts)) // len(config.evaluation.languages)
     wanted: list[tuple[str, Kind, float | None]] = [("baseline", "baseline", None)]
     for share in config.shares:
-        selected = prepared.bilingual_share if share == TRUE else _share(share)
+        selected = selected_share(share, prepared.bilingual_share)
         suffix = "" if share == TRUE else f"-{selected}"
         wanted.append((f"remove{suffix}", "remove", selected))
         wanted.append((f"enhance{suffix}", "enhance", selected))
@@ -109,7 +109,10 @@ def mixtures_of(
     return found
 
 
-def _share(text: str) -> float:
+def selected_share(text: str, true: float) -> float:
+    """The share that `text` stands for: `true`, or such as 1.3%; InputError for anything else."""
+    if text == TRUE:
+        return true
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

@@ -1,0 +1,125 @@
+"""The TRater experiment: mixtures, resumption run by run, and the tables made of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from headscope.errors import InputError
+from headscope.recipes.trater import TraterExperiment, experiment, trater_experiment
+from headscope.recipes.trater.evaluation import Evaluation
+from headscope.recipes.trater.paper import MEASURES, TABLE_1
+from headscope.report import write_report
+
+TINY = TraterExperiment(
+    documents=160,
+    tokens=2_400,
+    shares=("5%",),
+    seeds=(4,),
+    batch_tokens=512,
+    find_sentences=4,
+    evaluation=Evaluation(("en", "de"), sentences=2, documents=2),
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], int]:
+    """A tiny experiment that was stopped in its second training and begun again."""
+    out = tmp_path_factory.mktemp("trater") / "run"
+    real, seen = experiment.train_and_measure, []
+
+    def counted(training: Any, place: Path, threads: int | None = None) -> Any:
+        seen.append(place.name)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return real(training, place, threads)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "train_and_measure", counted)
+        with pytest.raises(KeyboardInterrupt):
+            trater_experiment(TINY, out)
+    done = {path: path.stat().st_mtime_ns for path in out.glob("trainings/*/measured.json")}
+    assert len(done) == 1
+    result = trater_experiment(TINY, out)
+    kept = sum(path.stat().st_mtime_ns == when for path, when in done.items())
+    return out, result, kept
+
+
+def test_what_was_trained_is_kept_when_it_goes_on(
+    finished: tuple[Path, dict[str, Any], int],
+) -> None:
+    out, result, kept = finished
+    assert kept == 1
+    assert [one["kind"] for one in result["models"]] == ["baseline", "remove", "enhance"]
+    assert trater_experiment(TINY, out) == result
+
+
+def test_mixtures_hold_what_their_names_say(finished: tuple[Path, dict[str, Any], int]) -> None:
+    out, result, _ = finished
+
+    def texts(name: str) -> Counter[str]:
+        files = (out / "mixtures" / "seed-4" / name / "documents").glob("*.jsonl")
+        return Counter(json.loads(line)["text"] for file in files for line in file.open())
+
+    base, removed, enhanced = (texts(name) for name in ("baseline", "remove-0.05", "enhance-0.05"))
+    gone = set(base) - set(removed)
+    assert gone and max(removed.values()) == 1
+    # What is selected is gone from the one and stands three times in the other.
+    assert {text for text, times in enhanced.items() if times == 3} == gone
+    share = {one["kind"]: one["bilingual_share_of_tokens"] for one in result["models"]}
+    assert share["remove"] < share["baseline"] < share["enhance"]
+    tokens = [one["tokens"] for one in result["models"]]
+    longest = 120  # tokens of the longest documents, by which a budget may be missed a language
+    assert max(tokens) - min(tokens) <= 2 * longest
+
+
+def test_means_and_differences_are_those_of_the_models(
+    finished: tuple[Path, dict[str, Any], int],
+) -> None:
+    out, result, _ = finished
+    models = {one["kind"]: one for one in result["models"]}
+    for one in result["conditions"][1:]:
+        change = one["differences"]["gain"]
+        assert change["value"] == pytest.approx(
+            models[one["kind"]]["gain"] - models["baseline"]["gain"]
+        )
+        assert change["low"] <= change["value"] <= change["high"]
+        assert change["by_seed"] == [pytest.approx(change["value"])]
+        chrf = one["differences"]["chrf_prompt"]
+        assert chrf["value"] == pytest.approx(chrf["by_seed"][0])
+    measured = json.loads((out / "trainings" / "seed-4-remove-0.05" / "measured.json").read_text())
+    assert models["remove"]["chrf_document"] == pytest.approx(fmean(measured["document"]["scores"]))
+    assert len(measured["document"]["per_text"]) == 4
+    assert models["remove"]["gain"] == pytest.approx(fmean(measured["document"]["per_text"]))
+
+
+def test_its_page_says_what_was_measured_and_what_the_paper_had(
+    finished: tuple[Path, dict[str, Any], int],
+) -> None:
+    page = write_report(finished[0]).read_text(encoding="utf-8")
+    assert "46.68" in page and "minus baseline" in page and "enhance 5.0" in page
+
+
+def test_the_papers_table_is_whole() -> None:
+    assert set(TABLE_1) == {"baseline", "remove", "enhance"}
+    assert all(len(row) == len(MEASURES) == 10 for row in TABLE_1.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"bilingual": 1.0}, "bilingual"),
+        ({"seeds": ()}, "seeds"),
+        ({"shares": ("most",)}, "share"),
+        ({"shares": ("true", "120%")}, "share"),
+        ({"tokens": 0}, "tokens"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        TraterExperiment(**change)
