@@ -48,7 +48,7 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-for-tests: $(VENV)/.installed
-	$(PIP) -c constraints.txt -e '.[data,eflomal,llm,tasks,device-map,corpus,ray,adapters,dev]'
+	$(PIP) -c constraints.txt -e '.[data,eflomal,llm,tasks,device-map,quantised,corpus,ray,adapters,dev]'
 	@touch $@
 
 clean:

@@ -116,7 +116,7 @@ def _in_process(
     return used
 
 
-def _resident(name: str) -> int:
+def resident(name: str) -> int:
     """A size of this process in bytes, as Linux names it.
 
     The maximum in ``getrusage`` will not do: a child starts with its parent's.
@@ -142,14 +142,14 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     lm, _ = build(given.shape, "cpu", given.dtype)
     _run(lm, given.way, 64)
-    space = _resident("VmSize") + given.limit + _SLACK
+    space = resident("VmSize") + given.limit + _SLACK
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the maximum starts anew
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     used: int | None
     try:
         _run(lm, given.way, given.tokens)
-        used = _resident("VmHWM") - before
+        used = resident("VmHWM") - before
     except RuntimeError as error:  # how torch says it on a CPU
         if "memory" not in str(error):
             raise

@@ -48,6 +48,8 @@ SHAPES = {
         Shape("pocket", 6, 160, 384, 16, 4, 16, 3072, tied=True, aims=((40, 1.20),)),
         Shape("8b", 32, 4096, 14336, 32, 8, 128, 128256, aims=((256, 1.05),)),
         Shape("tiny", 2, 64, 128, 4, 2, 16, 512),
+        # So many words that logits are larger than everything else.
+        Shape("128k-words", 2, 64, 128, 4, 2, 16, 128000),
     )
 }
 

@@ -34,6 +34,10 @@ def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
             {"a": "de", "b": "en", "prompt": "It is red. Is it?", "answers_a": "red",
              "answers_b": "blue", "id": "1"},
         ],
+        "asked": [
+            {"id": f"{at}", "text": f"Say {at} in German:", "reference": "Das Haus."}
+            for at in range(4)
+        ],
     }  # fmt: skip
     for name, lines in written.items():
         text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -63,6 +67,14 @@ def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
                *few, *short)  # fmt: skip
     yield (plain := made("find first-order", *texts))
     yield (induction := made("find induction", "--sequences", 2, "--block", 8))
+    yield made("use rate", "--heads", "0.1,1.2", "--data", folder / "summaries.jsonl")
+    mixed = ("use mix", folder / "use-rate", "--kind", "baseline")
+    yield made(*mixed, model_too=False)
+    asked = ("--data", folder / "asked.jsonl", *short)
+    yield made("use adapt", "--heads", "0.1,1.2", "--scale", 3, *asked)
+    yield made("use adapt", "--steer", "de", *by_language, "--k", 1, "--factor", 2, "--factor", 4,
+               "--away", "en", *few, *asked, to="steered")  # fmt: skip
+    yield made("use export", "--heads", "0.1,1.2", "--scale", 0.5)
     yield made("find causal-gating", *task, "--steps", 3, "--seeds", 1, "--batch", 2)
     yield made("find soft-gate", "--heads", "1.2,0.1", "--data", folder / "questions.jsonl",
                "--train", 4, "--stop", 3, "--test", 4, "--seeds", 1, "--epochs", 1,

@@ -20,6 +20,7 @@ from headscope.cli import options
 
 COMMON = {"--json"}
 MODEL = {"--revision", "--device", "--dtype", "--device-map"}
+MODEL |= {"--max-memory", "--offload-folder", "--quantise"}
 PAIRS = {
     "--data",
     "--pair",
@@ -95,7 +96,12 @@ FLAGS = {
     "report": COMMON | {"--out"},
     "check": COMMON | MODEL,
     "architectures": COMMON | {"--out"},
-    "pocket sample": COMMON | {"--pair", "--split", "--n", "--seed", "--out", "--list"},
+    "use export": COMMON
+    | MODEL
+    | {"--model", "--gate", "--heads", "--k", "--scale", "--outside", "--as", "--max-shard-size"}
+    | {"--dequantize", "--check", "--out"},
+    "pocket sample": COMMON
+    | {"--pair", "--split", "--n", "--seed", "--out", "--list", "--bilingual"},
     "find key-tokens": COMMON
     | MODEL
     | {"--model", "--prompt", "--word", "--heads", "--k", "--answer", "--draws", "--seed", "--out"},
@@ -187,9 +193,36 @@ FLAGS = {
     | {"--model", "--heads", "--k", "--pair", "--data", "--up", "--down", "--limit", "--draws"}
     | {"--chat", "--max-new-tokens", "--seed", "--batch-tokens", "--out"},
     "compare overlap": COMMON | {"--k", "--threshold", "--out"},
+    "use mix": COMMON
+    | {"--kind", "--share", "--by", "--size", "--times", "--quantile", "--select"}
+    | {"--text-column", "--language-column", "--compression", "--seed", "--out"},
     "compare formation": COMMON | MODEL | PAIRS | SCORE | {"--skip-unreadable", "--out"},
     "compare classes": COMMON | {"--threshold", "--out"},
+    "use adapt": COMMON
+    | MODEL
+    | {"--model", "--gate", "--heads", "--k", "--scale", "--outside", "--prompt", "--data"}
+    | {"--text-column", "--reference-column", "--limit", "--chat", "--max-new-tokens"}
+    | {"--one-line", "--compare", "--steer", "--factor", "--away", "--ranking", "--draws"}
+    | {"--seed", "--batch-tokens", "--out"},
+    "use rate": COMMON
+    | MODEL
+    | {"--model", "--data", "--heads", "--k", "--text-column", "--language-column", "--id-column"}
+    | {"--split", "--limit", "--max-tokens", "--windows", "--batch-tokens", "--format"}
+    | {"--compression", "--chunk", "--executor", "--executor-options", "--workers", "--threads"}
+    | {"--out"},
     "pocket tasks": COMMON | {"--out", "--split", "--n", "--seed"},
+    "pocket trater": COMMON
+    | {
+        "--out",
+        "--documents",
+        "--bilingual",
+        "--tokens",
+        "--prompts",
+        "--share",
+        "--seeds",
+        "--workers",
+        "--sentences",
+    },
     "pocket train": COMMON | {"--out", "--steps", "--device", "--seed", "--stop-after"},
 }
 
@@ -240,6 +273,12 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     own |= {"--task", "--shots"}
     # Heads of several languages are given by language, masks by task; some commands only count.
     own |= {"--heads"}
+    # Prompts of one's own are given as they are unless asked for otherwise.
+    own |= {"--chat"}
+    # A mixture, what is selected for it, and how, has nothing to do with heads above a quantile.
+    own |= {"--kind", "--share", "--quantile"}
+    # Workers rate a corpus, or train models beside one another.
+    own |= {"--workers"}
     shared = {id(value) for value in vars(options).values()}
     assert shared
     helps: dict[str, set[str]] = {}

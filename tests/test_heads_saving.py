@@ -189,27 +189,6 @@ def test_card_survives_markdown_in_values() -> None:
     assert rows == ["| template | `a\\|b 'c'` |"]
 
 
-def test_push_to_hub_uploads_the_saved_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    huggingface_hub = pytest.importorskip("huggingface_hub")
-    seen: dict[str, Any] = {}
-
-    class Api:
-        def __init__(self, **_: Any) -> None: ...
-
-        def create_repo(self, repo_id: str, **options: Any) -> None:
-            seen["created"] = (repo_id, options)
-
-        def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> Any:
-            seen["gate"] = Gate.from_pretrained(folder_path)
-            return type("Commit", (), {"commit_url": f"https://hub/{repo_id}/commit/1"})
-
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    gate = make("gate")
-    assert gate.push_to_hub("me/gate", private=True) == "https://hub/me/gate/commit/1"
-    assert seen["gate"] == gate
-    assert seen["created"] == ("me/gate", {"private": True, "exist_ok": True})
-
-
 # Tables and JSON that people write
 
 

@@ -31,6 +31,11 @@ from headscope.cli.find import translation_score as find_translation_score
 from headscope.cli.pocket import sample as pocket_sample
 from headscope.cli.pocket import tasks as pocket_tasks
 from headscope.cli.pocket import train as pocket_train
+from headscope.cli.pocket import trater as pocket_trater
+from headscope.cli.use import adapt as use_adapt
+from headscope.cli.use import export as use_export
+from headscope.cli.use import mix as use_mix
+from headscope.cli.use import rate as use_rate
 from headscope.cli.verify import attention as verify_attention
 from headscope.cli.verify import failures as verify_failures
 from headscope.cli.verify import families as verify_families
@@ -63,6 +68,7 @@ app = typer.Typer(
 find = typer.Typer(help="Score heads: one method a command.")
 compare = typer.Typer(help="Compare sets of heads, methods, checkpoints and models.")
 verify = typer.Typer(help="Prove heads: what the model does without them, beside controls.")
+use = typer.Typer(help="Put heads to use: rate and mix a corpus, apply gates, export them.")
 pocket = typer.Typer(help="The bundled model and its world.")
 
 app.command("atlas")(atlas.atlas)
@@ -100,6 +106,11 @@ verify.command("failures")(verify_failures.failures)
 verify.command("mask")(verify_mask.mask)
 verify.command("scaling")(verify_scaling.scaling)
 verify.command("families")(verify_families.families)
+app.add_typer(use, name="use")
+use.command("adapt")(use_adapt.adapt)
+use.command("export")(use_export.export)
+use.command("rate")(use_rate.rate)
+use.command("mix")(use_mix.mix)
 app.command("survey")(survey.survey)
 app.command("methods")(methods.methods)
 app.command("report")(report.report)
@@ -109,6 +120,7 @@ app.add_typer(pocket, name="pocket")
 pocket.command("sample")(pocket_sample.sample)
 pocket.command("tasks")(pocket_tasks.tasks)
 pocket.command("train")(pocket_train.train)
+pocket.command("trater")(pocket_trater.trater)
 
 
 def _version(wanted: bool) -> None:

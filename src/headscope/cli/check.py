@@ -15,6 +15,9 @@ def check(
     device: options.Device = None,
     dtype: options.Dtype = "float32",
     device_map: options.DeviceMap = None,
+    max_memory: options.MaxMemory = None,
+    offload_folder: options.OffloadFolder = None,
+    quantise: options.Quantise = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Load a model and compare gates and peaks with slow references: does it run here?
@@ -25,12 +28,23 @@ def check(
     from headscope.cli.models import hide_loading_bars
     from headscope.lm import load
     from headscope.lm.matrix import as_markdown, check_model
+    from headscope.lm.placement import memory_limits
     from headscope.runs import Signature
 
     hide_loading_bars()
-    lm = load(model, revision, device, dtype, device_map)
+    lm = load(
+        model,
+        revision,
+        device,
+        dtype,
+        device_map,
+        max_memory=memory_limits(max_memory or ()) or None,
+        offload_folder=offload_folder,
+        quantise=quantise,
+    )
     report = check_model(lm)
-    key = Signature.of("check", {"dtype": str(lm.dtype)}, {"model": lm.digest})
+    settings = {"dtype": str(lm.dtype), "quantised": lm.quantised}
+    key = Signature.of("check", settings, {"model": lm.digest})
     result = {
         "signature": str(key),
         "run": None,

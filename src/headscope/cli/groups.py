@@ -94,9 +94,21 @@ def model_choice(
     device: options.Device = None,
     dtype: options.Dtype = "auto",
     device_map: options.DeviceMap = None,
+    max_memory: options.MaxMemory = None,
+    offload_folder: options.OffloadFolder = None,
+    quantise: options.Quantise = None,
 ) -> ModelChoice:
     """The model as an option, for commands that have another subject."""
-    return ModelChoice(model, revision, device, dtype, device_map)
+    return ModelChoice(
+        model,
+        revision,
+        device,
+        dtype,
+        device_map,
+        tuple(max_memory or ()),
+        None if offload_folder is None else str(offload_folder),
+        quantise,
+    )
 
 
 def model_argument(
@@ -105,9 +117,21 @@ def model_argument(
     device: options.Device = None,
     dtype: options.Dtype = "auto",
     device_map: options.DeviceMap = None,
+    max_memory: options.MaxMemory = None,
+    offload_folder: options.OffloadFolder = None,
+    quantise: options.Quantise = None,
 ) -> ModelChoice:
     """The model as the subject of a command."""
-    return ModelChoice(model, revision, device, dtype, device_map)
+    return ModelChoice(
+        model,
+        revision,
+        device,
+        dtype,
+        device_map,
+        tuple(max_memory or ()),
+        None if offload_folder is None else str(offload_folder),
+        quantise,
+    )
 
 
 def pairs_choice(

@@ -29,6 +29,32 @@ Dtype = Annotated[
 DeviceMap = Annotated[
     str | None, Option("--device-map", help="Placement over several devices, such as auto.")
 ]
+MaxMemory = Annotated[
+    list[str] | None,
+    Option(
+        "--max-memory",
+        metavar="DEVICE=SIZE",
+        help="With --device-map auto: weights a device takes at most, such as 0=20GiB or "
+        "cpu=64GiB; repeatable. What fits nowhere waits on disk.",
+    ),
+]
+OffloadFolder = Annotated[
+    Path | None,
+    Option(
+        "--offload-folder",
+        metavar="DIR",
+        help="With --device-map: where weights wait that cannot be read from the checkpoint as "
+        "they are; removed at the end.",
+    ),
+]
+QuantiseName = Literal["8bit", "4bit"]
+Quantise = Annotated[
+    QuantiseName | None,
+    Option(
+        "--quantise",
+        help="Load the weights of an ordinary checkpoint in 8 bits (LLM.int8) or 4 (NF4).",
+    ),
+]
 BatchTokens = Annotated[int, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")]
 
 # The run

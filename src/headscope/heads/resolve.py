@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from os import PathLike
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from headscope.errors import InputError
 from headscope.heads import store
 from headscope.heads.amounts import Amount, default_amount
 from headscope.heads.geometry import Geometry, check_geometry
+from headscope.heads.hub import Repository
 from headscope.heads.scores import HeadScores
 from headscope.heads.sets import Gate, HeadSet
 
@@ -17,6 +19,13 @@ __all__ = ["check_finished", "place_of", "read_scores", "resolve_heads", "save_s
 
 MEAN = "mean"
 _LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
+# What is read of a run or a saved artifact, by name, so that a repository of something else, such
+# as a model, costs no download of its weights.
+_FILES = (
+    "config.json",
+    *(f"{kind}.safetensors" for kind in store.KINDS),
+    *("feed_forward.safetensors", "run.json", "result.json", "found_on.json", "DONE.json"),
+)
 
 
 def save_scores(run: str | PathLike[str], scores: HeadScores | dict[str, HeadScores]) -> None:
@@ -67,15 +76,38 @@ def check_finished(folder: Path) -> None:
 def place_of(spec: str | PathLike[str]) -> Path | None:
     """The file or folder that `--heads` names; None if it is a list of heads, or nothing there.
 
-    A long list is no file name that could be asked for: systems refuse names over 255 bytes.
+    A long list is no file name that could be asked for: systems refuse names over 255 bytes. A
+    text that is nothing here but a possible repository of the Hub (`owner/name`, or
+    `hf://owner/name@revision/subfolder`) is fetched; InputError if the Hub does not give it.
     """
     if not str(spec).strip() or (isinstance(spec, str) and _LIST.fullmatch(spec)):
         return None
     path = Path(spec)
     try:
-        return path if path.exists() else None
+        if path.exists():
+            return path
     except OSError:  # too long a name, or one below a folder that may not be entered
         return None
+    repository = Repository.parse(spec) if isinstance(spec, str) else None
+    return None if repository is None else _fetched(spec, repository)
+
+
+@cache  # several parts of a command ask for the place of the same heads
+def _fetched(spec: str | PathLike[str], repository: Repository) -> Path:
+    """The cached folder of a repository with heads; InputError naming `--heads` if it has none."""
+    try:
+        folder = repository.fetch([*_FILES, *(f"*/{name}" for name in _FILES)])
+    except InputError as error:
+        raise InputError(
+            f"{str(spec)!r} names no heads (a list such as 5.3,7.11, a file, a folder, a Hub "
+            f"repository): {error}"
+        ) from error
+    if not folder.is_dir():
+        raise InputError(
+            f"{str(spec)!r}: the Hub repository {repository} holds no saved heads there; name a "
+            "repository that 'push_to_hub' has filled, or the subfolder that holds them"
+        )
+    return folder
 
 
 def resolve_heads(
@@ -88,11 +120,12 @@ def resolve_heads(
     """The heads that `spec` names, for a model of `geometry`.
 
     `spec` is a list such as `5.3,7.11`; a CSV, TSV or JSON file of layer and head; a folder of
-    saved heads, scores or a gate (then the heads whose gate is not 1); or the folder of a finished
-    run. With `k` (a number or a share of all heads) the first k are taken. Without it, a list, a
-    file, a saved set and a gate are used whole, and of ranked scores the top `default` (or
-    `default_amount(geometry)`). A run that holds both a set and scores gives the set, or, with
-    `k`, the top k scores. InputError if it is none of these, or made for another geometry.
+    saved heads, scores or a gate (then the heads whose gate is not 1); the folder of a finished
+    run; or a repository of the Hub that holds these (see `place_of`). With `k` (a number or a
+    share of all heads) the first k are taken. Without it, a list, a file, a saved set and a gate
+    are used whole, and of ranked scores the top `default` (or `default_amount(geometry)`). A run
+    that holds both a set and scores gives the set, or, with `k`, the top k scores. InputError if
+    it is none of these, or made for another geometry.
     """
     text = str(spec)
     if isinstance(spec, str) and _LIST.fullmatch(spec):

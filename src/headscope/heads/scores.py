@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads import store
+from headscope.heads import hub, store
 from headscope.heads.amounts import Amount, count_of
 from headscope.heads.geometry import Geometry, Head, check_geometry
+from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
-from headscope.heads.store import Artifact, Origin
+from headscope.heads.store import Origin
 
 __all__ = ["HeadScores", "LayerProfile"]
 
@@ -219,9 +220,20 @@ class HeadScores(Artifact):
         store.save(directory, "scores", self.geometry, self._tensors(), self.origin)
 
     @classmethod
-    def from_pretrained(cls, directory: str | PathLike[str]) -> HeadScores:
-        """Read what `save_pretrained` wrote; InputError if it is something else or damaged."""
-        saved = store.load(directory, "scores")
+    def from_pretrained(
+        cls,
+        directory: str | PathLike[str],
+        *,
+        revision: str | None = None,
+        subfolder: str = "",
+    ) -> HeadScores:
+        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named.
+
+        A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
+        branch, tag or commit `revision`, downloaded once and then read from the client's cache,
+        also without network. InputError if it is missing, something else or damaged.
+        """
+        saved = hub.load(directory, "scores", revision, subfolder)
         shape = saved.geometry.shape
         groups: dict[str, dict[str, Array]] = {"extra": {}, "statistics": {}}
         for name in sorted(saved.tensors):

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.heads import store
+from headscope.heads import hub, store
 from headscope.heads.amounts import Amount, count_of
 from headscope.heads.geometry import Geometry, Head, check_geometry
-from headscope.heads.store import Artifact, Origin
+from headscope.heads.hub import Artifact
+from headscope.heads.store import Origin
 
 __all__ = ["Gate", "HeadSet"]
 
@@ -152,9 +153,20 @@ class HeadSet(Artifact):
         store.save(directory, "heads", self.geometry, {"heads": rows.reshape(-1, 2)}, self.origin)
 
     @classmethod
-    def from_pretrained(cls, directory: str | PathLike[str]) -> HeadSet:
-        """Read what `save_pretrained` wrote; InputError if it is something else or damaged."""
-        saved = store.load(directory, "heads")
+    def from_pretrained(
+        cls,
+        directory: str | PathLike[str],
+        *,
+        revision: str | None = None,
+        subfolder: str = "",
+    ) -> HeadSet:
+        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named.
+
+        A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
+        branch, tag or commit `revision`, downloaded once and then read from the client's cache,
+        also without network. InputError if it is missing, something else or damaged.
+        """
+        saved = hub.load(directory, "heads", revision, subfolder)
         rows = saved.tensor("heads", np.int32, (None, 2))
         with saved.naming_the_file():
             heads = tuple(Head(int(layer), int(head)) for layer, head in rows)
@@ -247,9 +259,20 @@ class Gate(Artifact):
         store.save(directory, "gate", self.geometry, tensors, self.origin)
 
     @classmethod
-    def from_pretrained(cls, directory: str | PathLike[str]) -> Gate:
-        """Read what `save_pretrained` wrote; InputError if it is something else or damaged."""
-        saved = store.load(directory, "gate")
+    def from_pretrained(
+        cls,
+        directory: str | PathLike[str],
+        *,
+        revision: str | None = None,
+        subfolder: str = "",
+    ) -> Gate:
+        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named.
+
+        A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
+        branch, tag or commit `revision`, downloaded once and then read from the client's cache,
+        also without network. InputError if it is missing, something else or damaged.
+        """
+        saved = hub.load(directory, "gate", revision, subfolder)
         values = saved.tensor("values", np.float32, saved.geometry.shape)
         with saved.naming_the_file():
             return cls(saved.geometry, values, saved.origin)

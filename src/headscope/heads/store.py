@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from headscope.errors import InputError
 from headscope.heads.geometry import Geometry
 
 __all__ = [
-    "Artifact",
     "Origin",
     "Saved",
     "installed_version",
@@ -47,37 +45,6 @@ class Origin:
     signature: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Artifact(ABC):
-    """Something that is saved as a folder, and so can be shared on the Hugging Face Hub."""
-
-    @abstractmethod
-    def save_pretrained(self, directory: str | PathLike[str]) -> None:
-        """Write the artifact into a folder."""
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        private: bool | None = None,
-        commit_message: str = "Add attention head artifact",
-    ) -> str:
-        """Upload the artifact to the model repository `repo_id`, which is created if missing.
-
-        The account is the one that `hf auth login` or the variable HF_TOKEN names. Returns the
-        address of the commit.
-        """
-        from huggingface_hub import HfApi
-
-        api = HfApi(library_name="headscope", library_version=installed_version())
-        with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder)
-            api.create_repo(repo_id, private=private, exist_ok=True)
-            commit = api.upload_folder(
-                repo_id=repo_id, folder_path=folder, commit_message=commit_message
-            )
-        return str(commit.commit_url)
 
 
 @dataclass(frozen=True)

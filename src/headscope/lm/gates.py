@@ -57,7 +57,8 @@ def gated(
     Raises:
         InputError: if gate or means are of another geometry, not finite, or, in the forward pass,
             if a per-row gate meets a batch of another size (beam search and
-            ``num_return_sequences`` expand the batch).
+            ``num_return_sequences`` expand the batch) or the gate's gradient is lost in a
+            quantised projection.
     """
     values = _gate_tensor(geometry, gate)
     mean = _mean_tensor(geometry, sites, ablate, means)
@@ -70,6 +71,8 @@ def gated(
             own_mean = None if mean is None else mean[site.layer, : site.heads, : site.head_width]
             hook = _hook(site, own, own_mean)
             handles.append(site.projection.register_forward_pre_hook(hook))
+            if own.requires_grad:
+                handles.append(site.projection.register_forward_hook(_keeps_gradient(site)))
         yield
     finally:
         for handle in handles:
@@ -162,5 +165,19 @@ def _hook(site: AttentionSite, gate: torch.Tensor, mean: torch.Tensor | None) ->
         if offset is not None:
             heads = heads + offset
         return (heads.reshape(x.shape), *args[1:])
+
+    return hook
+
+
+def _keeps_gradient(site: AttentionSite) -> Callable[..., None]:
+    """A forward hook that raises where a gradient would be lost without a word."""
+
+    def hook(_: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if torch.is_grad_enabled() and not output.requires_grad:
+            raise InputError(
+                f"The gradient of a gate is lost in {site.projection_name!r}, whose weight is "
+                "quantised in a way that has none; load the model with other or without "
+                "quantisation."
+            )
 
     return hook

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from headscope.lm.batching import Batch, collate
+from headscope.lm.placement import input_device
 
 __all__ = ["evaluating", "forward_inputs", "ordinary_tokens", "plain_settings", "probe_batch"]
 
@@ -51,7 +52,7 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
             are computed where the model can leave the others out.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    batch = batch.to(inner.get_input_embeddings().weight.device)
+    batch = batch.to(input_device(inner))
     known = inspect.signature(inner.forward).parameters
     inputs: dict[str, Any] = {
         "input_ids": batch.input_ids,

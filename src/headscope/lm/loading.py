@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import importlib.util
-import json
 import os
+import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,16 @@ from typing import Any
 import torch
 
 from headscope.errors import InputError, MissingExtra
+from headscope.lm.checkpoints import (
+    check_weights,
+    first_line,
+    read_config,
+    read_tokenizer,
+    resolve,
+)
 from headscope.lm.model import LanguageModel
+from headscope.lm.placement import computes_on_cpu
+from headscope.lm.quantised import keep_gradients, quantisation
 
 __all__ = ["load"]
 
@@ -21,14 +33,6 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-# What reading a configuration with impossible values raises.
-_UNREADABLE = (ValueError, OSError, KeyError, TypeError, AttributeError, ArithmeticError)
-_ADVICE = "use a decoder language model such as Llama, Qwen or GPT-2"
-_CONVERT = (
-    "convert them once with AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-)
-# What a decoder needs: its configuration, its weights and its tokenizer, top level only.
-_PATTERNS = ("*.json", "model*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 
 
 def load(
@@ -38,6 +42,10 @@ def load(
     dtype: str = "auto",
     device_map: str | Mapping[str, Any] | None = None,
     check: bool = True,
+    *,
+    max_memory: Mapping[int | str, int | str] | None = None,
+    offload_folder: str | os.PathLike[str] | None = None,
+    quantise: str | None = None,
 ) -> LanguageModel:
     """Load a decoder language model, find its heads and let it prove itself.
 
@@ -52,28 +60,50 @@ def load(
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: float32 on CPU, else the
             checkpoint's own.
         device_map: placement over several devices as ``transformers`` knows it, instead of
-            ``device`` (needs ``accelerate``).
+            ``device`` (needs ``accelerate``). ``auto`` fills GPUs, then memory, and leaves the rest
+            in files, from which each layer is read in every forward pass.
         check: run the self-check.
+        max_memory: with a ``device_map`` such as ``auto``: weights that each device takes at most,
+            such as ``{0: "20GiB", "cpu": "64GiB"}``; devices that are not named are not used.
+        offload_folder: where weights go that wait on disk and cannot be read from the checkpoint
+            as they are; a folder of its own is made in it, and removed with the model. By default
+            in the system's folder for temporary files.
+        quantise: ``8bit`` or ``4bit``, to quantise an ordinary checkpoint while it is loaded (needs
+            ``bitsandbytes``); checkpoints that are quantised already are loaded as they are.
 
     Raises:
         InputError: if the model cannot be found or is not one that headscope can handle.
     """
     if dtype != "auto" and dtype not in _DTYPES:
         raise InputError(f"dtype is {dtype!r}; it must be auto, {', '.join(_DTYPES)}.")
-    folder, commit = _resolve(str(name), revision)
-    config = _config(folder, str(name))
-    _check_weights(folder, str(name))
+    folder, commit = resolve(str(name), revision)
+    config = read_config(folder, str(name))
+    check_weights(folder, str(name))
     target = _device(device, device_map)
-    tokenizer = _tokenizer(folder, str(name))
-    on_cpu = device_map is None and target.type == "cpu"
+    if device_map is None and (max_memory is not None or offload_folder is not None):
+        raise InputError(
+            "max_memory and offload_folder say how a model is spread over devices; give a "
+            "device_map with them, such as auto."
+        )
+    tokenizer = read_tokenizer(folder, str(name))
+    on_cpu = target.type == "cpu" if device_map is None else computes_on_cpu(device_map, max_memory)
     wanted = "auto" if dtype == "auto" else _DTYPES[dtype]
     if wanted == "auto" and on_cpu:
         wanted = torch.float32
+    placement = _Placement(device_map, max_memory, offload_folder)
+    made = _quantisation(quantise, config, wanted, str(name))
+    if device_map is None and (
+        made is not None
+        or (_carried(config) is not None and importlib.util.find_spec("accelerate") is not None)
+    ):
+        # Quantised weights are made where they stay; some cannot be moved.
+        placement = _Placement({"": str(target)}, None, None)
 
     def prepare(attention: str | None) -> LanguageModel:
-        model = _model(folder, config, str(name), wanted, device_map, attention)
-        if device_map is None and next(model.parameters()).device != target:
+        model = _model(folder, config, str(name), wanted, placement, attention, made)
+        if placement.device_map is None and next(model.parameters()).device != target:
             model.to(target)
+        keep_gradients(model)
         model.requires_grad_(False)
         return LanguageModel.wrap(
             model, tokenizer, str(name), revision=commit, folder=folder, check=check
@@ -84,6 +114,34 @@ def load(
         # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
         lm = prepare("eager")
     return lm
+
+
+@dataclasses.dataclass(frozen=True)
+class _Placement:
+    """Where the parts of a model go (see `load`)."""
+
+    device_map: str | Mapping[str, Any] | None
+    max_memory: Mapping[int | str, int | str] | None
+    offload_folder: str | os.PathLike[str] | None
+
+
+def _carried(config: Any) -> Any:
+    """The quantisation that a checkpoint comes with, or None."""
+    return getattr(config, "quantization_config", None)
+
+
+def _quantisation(quantise: str | None, config: Any, wanted: torch.dtype | str, name: str) -> Any:
+    """The quantiser's configuration, if weights are to be quantised while they are loaded."""
+    if quantise is None:
+        return None
+    if _carried(config) is not None:
+        raise InputError(
+            f"The checkpoint {name} is quantised already; leave quantise out, or load the ordinary "
+            "checkpoint that it was made from."
+        )
+    own = getattr(config.get_text_config(decoder=True), "dtype", None)
+    compute = wanted if isinstance(wanted, torch.dtype) else own
+    return quantisation(quantise, compute if isinstance(compute, torch.dtype) else torch.bfloat16)
 
 
 def _shows_its_attention(lm: LanguageModel) -> bool:
@@ -97,146 +155,6 @@ def _shows_its_attention(lm: LanguageModel) -> bool:
     except InputError:
         return False
     return True
-
-
-def _resolve(name: str, revision: str | None) -> tuple[Path, str | None]:
-    """The folder that holds the model's files, and its commit if it came from the Hub."""
-    if name == "pocket":
-        if revision is not None:
-            raise InputError("The bundled model 'pocket' has no revisions; leave revision out.")
-        from headscope.pocket import weights
-
-        return Path(weights.path()), None
-    if not name.strip():
-        raise InputError("The name of the model is empty; give pocket, a folder or a Hub id.")
-    path = Path(os.path.expanduser(name))  # as pathlib does, but without an error
-    if path.is_dir():
-        if revision is not None:
-            raise InputError(f"{name} is a folder and has no revisions; leave revision out.")
-        return path.resolve(), None
-    if path.exists():
-        raise InputError(f"{name} is a file; give the model's folder or its Hub id.")
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise InputError(f"There is no folder {name}; give a model's folder or its Hub id.")
-    folder = _download(name, revision)
-    return folder, folder.name
-
-
-def _download(name: str, revision: str | None) -> Path:
-    from huggingface_hub import errors, snapshot_download
-
-    # The client's HTTP library changes its name over versions; its base error is found here.
-    transport: Any = vars(errors)["HTTPError"]
-    where = name if revision is None else f"{name} at revision {revision}"
-    try:
-        # "*/*" leaves out what lies in subfolders: exports to other formats, training states.
-        path = snapshot_download(
-            name, revision=revision, allow_patterns=list(_PATTERNS), ignore_patterns=["*/*"]
-        )
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"The Hub model {where} is gated; ask for access on its page and log in with "
-            "'hf auth login'."
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InputError(
-            f"There is neither a folder {name} nor a Hub model of that name that you may read; "
-            "check the spelling, or log in with 'hf auth login' for a private one."
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(
-            f"The Hub model {name} has no revision {revision}; give a branch, a tag or a commit."
-        ) from error
-    except errors.HFValidationError as error:
-        raise InputError(
-            f"{name!r} is neither a folder nor a possible Hub id (owner/name); check the spelling."
-        ) from error
-    except errors.LocalEntryNotFoundError as error:
-        raise InputError(
-            f"There is no folder {name}, and the Hub model {where} is not (wholly) in the local "
-            "cache while the Hub cannot be reached or is switched off by HF_HUB_OFFLINE; connect "
-            "once to download it, or give a folder."
-        ) from error
-    except (OSError, transport) as error:  # any other answer of the Hub, or none at all
-        raise InputError(
-            f"The Hub model {where} could not be downloaded ({_first_line(error)}); try again, or "
-            "give a folder."
-        ) from error
-    return Path(path)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def _config(folder: Path, name: str) -> Any:
-    from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoConfig
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    )
-
-    file = folder / "config.json"
-    if not file.is_file():
-        if (folder / "adapter_config.json").is_file():
-            raise InputError(
-                f"{name} holds an adapter, not a model (no config.json); merge it into its base "
-                "model with PEFT's merge_and_unload() and save that."
-            )
-        raise InputError(f"{name} has no config.json, so it is no model folder; check the path.")
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not valid JSON ({_first_line(error)}); repair it.") from error
-    kind = raw.get("model_type") if isinstance(raw, dict) else None
-    if not isinstance(kind, str):
-        raise InputError(f"{file} names no model_type, so the architecture is unknown; add it.")
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (*_UNREADABLE, StrictDataclassError) as error:
-        if isinstance(raw, dict) and "auto_map" in raw:
-            raise InputError(
-                f"{name} ({kind}) needs code of its own, which headscope never runs; {_ADVICE}."
-            ) from error
-        raise InputError(
-            f"{name}: this version of transformers cannot read a configuration of type {kind!r} "
-            f"({_one_line(error)}); correct config.json, update transformers or {_ADVICE}."
-        ) from error
-    causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    multimodal = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-    if getattr(config, "is_encoder_decoder", False):
-        raise InputError(f"{name} ({kind}) is an encoder-decoder, not a decoder; {_ADVICE}.")
-    # BERT and its kin exist as encoders and as decoders, and say by is_decoder which one this is
-    # (decoders of other families leave that field as it happens to be).
-    encoder = kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", True)
-    if encoder or not (causal or multimodal):
-        raise InputError(
-            f"{name} ({kind}) is not a decoder language model (an encoder, or another kind of "
-            f"model); {_ADVICE}."
-        )
-    return config
-
-
-def _check_weights(folder: Path, name: str) -> None:
-    if any(folder.glob("model*.safetensors")):
-        return
-    pickled = sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt*"))
-    if pickled:
-        raise InputError(
-            f"{name} holds only pickled weights ({pickled[0].name}), which headscope does not "
-            f"read because they can run code; {_CONVERT}."
-        )
-    raise InputError(
-        f"{name} holds no weights (model.safetensors or its shards); save the model there, or if "
-        f"the Hub has only pickled weights, {_CONVERT}."
-    )
 
 
 def _device(
@@ -257,28 +175,10 @@ def _device(
     # What torch raises for a device it does not know, was not built for, or cannot allocate on.
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(
-            f"device {str(device)!r} cannot be used here ({_first_line(error)}); use cpu"
+            f"device {str(device)!r} cannot be used here ({first_line(error)}); use cpu"
             f"{', cuda' if torch.cuda.is_available() else ''}."
         ) from error
     return target
-
-
-def _tokenizer(folder: Path, name: str) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise InputError(
-            f"{name} has no tokenizer that can be read ({_first_line(error)}); save one there "
-            "with tokenizer.save_pretrained(FOLDER)."
-        ) from error
-    if not len(tokenizer):
-        raise InputError(
-            f"{name} has no tokenizer (its vocabulary is empty); save one there with "
-            "tokenizer.save_pretrained(FOLDER)."
-        )
-    return tokenizer
 
 
 def _model(
@@ -286,37 +186,35 @@ def _model(
     config: Any,
     name: str,
     dtype: torch.dtype | str,
-    device_map: str | Mapping[str, Any] | None,
+    placement: _Placement,
     attention: str | None,
+    quantisation: Any,
 ) -> Any:
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    loader: Any = AutoModelForCausalLM if causal else AutoModelForImageTextToText
-    try:
-        model, report = loader.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            device_map=device_map,
-            use_safetensors=True,
-            attn_implementation=attention,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except SafetensorError as error:
-        raise InputError(
-            f"{name}: a weight file is damaged ({_first_line(error)}); copy or download it again."
-        ) from error
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        if "ignore_mismatched_sizes" in str(error):  # it points to a table in its log
+    settings: dict[str, Any] = {"dtype": dtype, "device_map": placement.device_map}
+    if quantisation is not None:
+        settings["quantization_config"] = quantisation
+    with contextlib.ExitStack() as undo:
+        if placement.max_memory is not None:
+            settings["max_memory"] = dict(placement.max_memory)
+        try:
+            if placement.device_map is not None:
+                aside = tempfile.TemporaryDirectory(
+                    prefix="headscope-offload-", dir=placement.offload_folder
+                )
+                undo.callback(aside.cleanup)
+                settings["offload_folder"] = aside.name
+            model, report = _from_pretrained(folder, config, attention, settings)
+        except SafetensorError as error:
             raise InputError(
-                f"{name}: the weights do not have the shapes that config.json asks for; save or "
-                "download the checkpoint again, both from one model."
+                f"{name}: a weight file is damaged ({first_line(error)}); copy or download it "
+                "again."
             ) from error
-        raise InputError(f"{name} could not be loaded: {_first_line(error)}.") from error
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+            raise _not_loaded(name, error, placement) from error
+        # What waits on disk is needed as long as the model lives, and not a moment longer.
+        weakref.finalize(model, undo.pop_all().close)
     # transformers would draw at random what a checkpoint lacks.
     missing = sorted(report["missing_keys"])
     if missing:
@@ -327,3 +225,45 @@ def _model(
         )
     model.eval()
     return model
+
+
+def _from_pretrained(
+    folder: Path, config: Any, attention: str | None, settings: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    loader: Any = AutoModelForCausalLM if causal else AutoModelForImageTextToText
+    loaded: tuple[Any, dict[str, Any]] = loader.from_pretrained(
+        folder,
+        config=config,
+        use_safetensors=True,
+        attn_implementation=attention,
+        trust_remote_code=False,
+        output_loading_info=True,
+        **settings,
+    )
+    return loaded
+
+
+def _not_loaded(name: str, error: Exception, placement: _Placement) -> InputError:
+    """What a user can do about an error of `transformers`."""
+    said = str(error)
+    if "ignore_mismatched_sizes" in said:  # it points to a table in its log
+        return InputError(
+            f"{name}: the weights do not have the shapes that config.json asks for; save or "
+            "download the checkpoint again, both from one model."
+        )
+    if "dispatched on the CPU or the disk" in said:
+        return InputError(
+            f"{name}: quantised weights do not fit into the memory they were given, and they "
+            "cannot wait in memory or on disk beside it; give more by max_memory or another "
+            "device_map, quantise further, or leave quantise out."
+        )
+    if placement.offload_folder is not None and not os.path.isdir(placement.offload_folder):
+        return InputError(
+            f"There is no folder {placement.offload_folder} for weights that wait on disk; make it "
+            "or give another offload_folder."
+        )
+    return InputError(f"{name} could not be loaded: {first_line(error)}.")

@@ -30,7 +30,7 @@ from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_log
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["checkpointed", "frozen", "row_losses", "token_losses"]
+__all__ = ["checkpointed", "frozen", "losses_at", "row_losses", "token_losses"]
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
 CHUNK = 1 << 25
@@ -88,7 +88,7 @@ def token_losses(
         width = learned.shape[1]
         for at, index in enumerate(some):
             learned[at, width - len(rows[index]) + first[index] :] = True
-        flat = _losses_at(lm, batch, learned).cpu().numpy()
+        flat = losses_at(lm, batch, learned).cpu().numpy()
         counts = [len(rows[index]) - first[index] for index in some]
         return np.split(flat, np.cumsum(counts)[:-1])
 
@@ -139,14 +139,23 @@ def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.
         row = int((counts == 0).nonzero()[0])
         raise InputError(f"Row {row} of a batch marks no token, so its loss has no meaning.")
     with contextlib.nullcontext() if lm.model in _calm else evaluating(lm.model):
-        flat = _losses_at(lm, batch, learned)
+        flat = losses_at(lm, batch, learned)
     owner = learned.nonzero()[:, 0].to(flat.device)
     sums = torch.zeros(len(learned), dtype=flat.dtype, device=flat.device)
     return sums.index_add(0, owner, flat) / counts.to(flat.device)
 
 
-def _losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
-    """Losses (N,) of the marked tokens, float32, row by row; column 0 is never marked."""
+def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.Tensor:
+    """The negative log-likelihoods (N,) of the marked tokens, float32, row by row.
+
+    Gradients are kept where they are switched on; the caller sees to the model's mode.
+
+    Args:
+        lm: the model.
+        batch: rows padded on the left.
+        learned: bool (B, T): the tokens wanted, each predicted from those before it; none in
+            column 0, and none that is padding or the first token of its row.
+    """
     places = learned.nonzero(as_tuple=True)
     before = (places[0], places[1] - 1)
     targets = batch.input_ids.cpu()[places]

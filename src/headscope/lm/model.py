@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,8 +16,11 @@ import torch
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry
 from headscope.lm import gates, generation, geometry, selfcheck
+from headscope.lm.digests import digest_of_files, digest_of_state
 from headscope.lm.generation.stopping import StopTable
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.placement import input_device
+from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 
 if TYPE_CHECKING:
     from headscope.lm.attention.peaks import PeakRequest, Peaks
@@ -90,6 +92,7 @@ class LanguageModel:
                 f"{type(model).__name__} is an encoder-decoder; headscope needs a decoder "
                 "language model such as Llama, Qwen or GPT-2."
             )
+        refuse_wrong_layers(model)
         found, sites = geometry.probe(model, tokenizer)
         lm = cls(model, tokenizer, found, sites, name, revision, folder)
         if check:
@@ -108,15 +111,24 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where token ids go: the device of the embeddings."""
-        device: torch.device = self.model.get_input_embeddings().weight.device
-        return device
+        """Where token ids go: the device on which the embeddings are looked up."""
+        return input_device(self.model)
 
     @property
     def dtype(self) -> torch.dtype:
         """Dtype the model computes in."""
         dtype: torch.dtype = self.model.dtype
         return dtype
+
+    @property
+    def quantised(self) -> str | None:
+        """How the weights are quantised, such as ``bitsandbytes 4 bits``; None: they are not."""
+        return method_of(self.model)
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model learned; two 4-bit ones that share a byte count as two."""
+        return sum(count_of(one) for one in self.model.parameters())
 
     @property
     def context_length(self) -> int:
@@ -163,8 +175,8 @@ class LanguageModel:
         dict (names, dtypes, shapes and bytes, by name).
         """
         if self.folder is not None:
-            return _digest_of_files(self.folder)
-        return _digest_of_state(self.model)
+            return digest_of_files(self.folder)
+        return digest_of_state(self.model)
 
     @functools.cached_property
     def stop_table(self) -> StopTable:
@@ -210,24 +222,3 @@ class LanguageModel:
     ) -> list[Generation]:
         """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`."""
         return generation.generate(self, prompts, config, limits, observe, special)
-
-
-def _digest_of_files(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("model*.safetensors")):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.name} {content}\n".encode())
-    return digest.hexdigest()
-
-
-def _digest_of_state(model: torch.nn.Module) -> str:
-    digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        if not isinstance(value, torch.Tensor):
-            digest.update(f"{name} {value!r}\n".encode())
-            continue
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -36,6 +36,10 @@ _SAME_IN_HALF = 2e-2
 _TRIED = 8
 
 
+class _Stopped(Exception):
+    """Ends a pass whose logits nobody needs; it never leaves `hidden_states`."""
+
+
 def _causal(lm: LanguageModel) -> Any:
     """The model with the output embedding, inside of adapters."""
     return lm.model.get_base_model() if hasattr(lm.model, "get_base_model") else lm.model
@@ -80,6 +84,11 @@ def _try_out(lm: LanguageModel, batch: Batch) -> bool:
     whole = whole.reshape(-1, whole.shape[-1])
     if apart.shape != whole.shape:
         return False
+    # A logit may be no number by design or by a fault of the model; then it has to be both ways.
+    numbers = torch.isfinite(whole)
+    if not bool(numbers.any()) or not torch.equal(torch.isfinite(apart), numbers):
+        return False
+    apart, whole = apart[numbers], whole[numbers]
     difference = (apart.float() - whole.float()).abs().max()
     allowed = _SAME.get(whole.dtype, _SAME_IN_HALF) * whole.float().abs().max()
     return bool(difference <= allowed)
@@ -95,13 +104,19 @@ def hidden_states(lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, Any]:
         `vocabulary_logits`.
     """
     kept: list[Any] = []
+    stopped = _Stopped()
 
     def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         kept.append(output)
+        # Logits, even of one position a row, would be rows × vocabulary.
+        raise stopped
 
     handle = _decoder(_causal(lm)).register_forward_hook(keep)
     try:
         lm.model(**forward_inputs(lm.model, batch, logits=False))
+    except _Stopped as caught:
+        if caught is not stopped:  # of a call around this one
+            raise
     finally:
         handle.remove()
     if not kept:

@@ -32,12 +32,25 @@ class ModelChoice:
     device: str | None = field(default=None, metadata={"signature": False})
     dtype: str = "auto"
     device_map: str | None = field(default=None, metadata={"signature": False})
+    max_memory: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    offload_folder: str | None = field(default=None, metadata={"signature": False})
+    quantise: str | None = None
 
     def load(self) -> LanguageModel:
         """The model, self-checked."""
         from headscope.lm import load
+        from headscope.lm.placement import memory_limits
 
-        return load(self.model, self.revision, self.device, self.dtype, self.device_map)
+        return load(
+            self.model,
+            self.revision,
+            self.device,
+            self.dtype,
+            self.device_map,
+            max_memory=memory_limits(self.max_memory) or None,
+            offload_folder=self.offload_folder,
+            quantise=self.quantise,
+        )
 
 
 @dataclass(frozen=True)
@@ -242,6 +255,7 @@ def model_provenance(lm: LanguageModel) -> dict[str, Any]:
         "revision": lm.revision,
         "weights": lm.digest,
         "dtype": str(lm.dtype).removeprefix("torch."),
+        "quantised": lm.quantised,
         "device": str(lm.device),
     }
 
@@ -254,8 +268,9 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
         "name": lm.name,
         "revision": lm.revision,
         "digest": lm.digest,
-        "parameters": sum(p.numel() for p in lm.model.parameters()),
+        "parameters": lm.parameters,
         "dtype": str(lm.dtype).removeprefix("torch."),
+        "quantised": lm.quantised,
         "device": str(lm.device),
         "heads": lm.geometry.total,
         "geometry": lm.geometry.as_dict(),

@@ -10,10 +10,12 @@ from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.report.page import Page, render
 from headscope.report.pages import (
+    adapt,
     atlas,
     attention,
     causal_gating,
     classes,
+    export,
     failures,
     formation,
     head_scores,
@@ -26,10 +28,12 @@ from headscope.report.pages import (
     mask_test,
     masks,
     methods,
+    mixture,
     off_target,
     one_by_one,
     overlap,
     perplexity,
+    rating,
     removal,
     soft_gate,
     states,
@@ -37,6 +41,7 @@ from headscope.report.pages import (
     tasks,
     transfer,
     translation_score,
+    trater,
 )
 from headscope.report.records.reading import naming, read_object
 
@@ -51,7 +56,9 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "compare overlap": overlap.page,
     "compare states": states.page,
     "find translation-score": translation_score.page,
+    "pocket trater": trater.page,
     "survey": methods.survey_page,
+    "use adapt": adapt.page,
     "verify one-by-one": one_by_one.page,
     "verify attention": attention.page,
     "verify failures": failures.page,
@@ -74,6 +81,9 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "find retrieval": head_scores.page,
     "find first-order": head_scores.page,
     "find causal-gating": causal_gating.page,
+    "use rate": rating.page,
+    "use export": export.page,
+    "use mix": mixture.page,
 }
 """How the runs of each command become a page."""
 

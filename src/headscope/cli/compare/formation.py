@@ -38,6 +38,9 @@ def formation(
     device: options.Device = None,
     dtype: options.Dtype = "auto",
     device_map: options.DeviceMap = None,
+    max_memory: options.MaxMemory = None,
+    offload_folder: options.OffloadFolder = None,
+    quantise: options.Quantise = None,
     threshold: options.Threshold = 0.1,
     k: Annotated[
         str | None,
@@ -67,7 +70,16 @@ def formation(
         raise InputError(
             "--model and --revision belong together: name the Hub model and each of its revisions"
         )
-    where = ModelChoice(model or "pocket", None, device, dtype, device_map)
+    where = ModelChoice(
+        model or "pocket",
+        None,
+        device,
+        dtype,
+        device_map,
+        tuple(max_memory or ()),
+        None if offload_folder is None else str(offload_folder),
+        quantise,
+    )
     series = checkpoint_series(checkpoints or (), revisions or (), where)
     config = Formation(series, pairs, score, threshold, k, sentences, skip_unreadable)
     hide_loading_bars()

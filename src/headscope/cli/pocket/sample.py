@@ -56,8 +56,8 @@ def sample(
     if bilingual is not None:
         if pair is not None:
             raise InputError("a corpus is in all languages; leave out --pair or --bilingual")
-        config = {"split": split, "n": n, "seed": seed, "bilingual": bilingual}
-        emit(*_corpus(config, out, started, as_json))
+        wanted: dict[str, Any] = {"split": split, "n": n, "seed": seed, "bilingual": bilingual}
+        emit(*_corpus(wanted, out, started, as_json))
         return
     if pair is None:
         raise InputError(

@@ -203,15 +203,20 @@ def replaced_forwards(modules: Sequence[nn.Module], forward: Callable[..., Any])
                 del module.forward
 
 
-def can_share(lm: LanguageModel) -> bool:
+def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
     """Whether replayed layers change nothing in this model, tried on a few tokens.
 
-    True for a model whose logits are bit for bit the same with the lower half of its layers
-    replayed. A model whose upper layers read more of the lower ones than the hidden states (keys
-    that layers share, for example) gives False, and so does one with a single layer.
+    True for a model whose logits are bit for bit the same with its lower layers replayed: those
+    below ``layer``, by default the lower half. A model whose upper layers read more of the lower
+    ones than the hidden states (keys that layers share, for example) gives False, and so does one
+    with a single layer.
+
+    Raises:
+        InputError: if ``layer`` is given and there is none such that one is shared and one
+            computes.
     """
-    layer = lm.geometry.layers // 2
-    if layer < 1:
+    layer = lm.geometry.layers // 2 if layer is None else layer
+    if layer < 1 and lm.geometry.layers == 1:
         return False
     first = probe_batch(lm.model, lm.tokenizer_or_none, (7,))
     ids = first.input_ids[0].tolist()

@@ -15,6 +15,8 @@ from itertools import islice, permutations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from headscope.errors import InputError
+
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
@@ -25,10 +27,20 @@ __all__ = ["Evaluation", "evaluate"]
 class Evaluation:
     """On what is evaluated: so many test sentences (of each direction) and test documents."""
 
-    languages: tuple[str, ...] = ("en", "de", "es")
-    sentences: int = 50
-    documents: int = 40
+    languages: tuple[str, ...] = ("en", "de")
+    sentences: int = 100
+    documents: int = 100
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        from headscope.pocket.world.languages import CODES
+
+        unknown = [code for code in self.languages if code not in CODES]
+        if unknown or len(set(self.languages)) < 2:
+            raise InputError(
+                f"the languages are {', '.join(self.languages) or 'none'}; give two or more of "
+                f"{', '.join(CODES)}"
+            )
 
 
 def evaluate(

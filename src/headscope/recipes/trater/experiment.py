@@ -38,9 +38,9 @@ class TraterExperiment:
     an order and weights of its own. Heads are found on `find_sentences` of each direction.
     """
 
-    documents: int = 90_000
+    documents: int = 70_000
     bilingual: float = 0.3
-    tokens: int = 2_200_000
+    tokens: int = 1_700_000
     prompts: float = 0.1
     shares: tuple[str, ...] = ("true",)
     seeds: tuple[int, ...] = (0, 1, 2)

@@ -1,0 +1,129 @@
+"""Whether turning a language's heads up leads the bundled model back to that language, as JSON.
+
+    python bench/steering.py --gate runs/mask --out bench/results/steering-pocket.json
+
+Two things make the pocket model answer in the wrong language when it is told to translate from
+English: English documents before the instruction (`documents-1`, `documents-2`), and a mask that
+was learned for another direction (`mask`, with --gate, a run of `headscope find mask`). In each the
+heads specific to the language asked for, found by LAHIS on documents of the dev split, are
+multiplied by factors; the heads of English are removed; and as many random heads are multiplied
+alike: `headscope use adapt --steer`. All languages share one table, each with its own prompts, of
+the test split. The runs are kept in --runs and go on where they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from machine import machine, tell
+
+from headscope.cli.output import progress
+from headscope.data.languages import language_name
+from headscope.data.prompts import DEFAULT_TEMPLATE
+from headscope.pocket.sample import sample_documents, sample_pairs
+from headscope.recipes.documents import DocumentsChoice
+from headscope.recipes.find.lahis import FindLahis, find_lahis
+from headscope.recipes.use.adapt import GateChoice
+from headscope.recipes.use.steering import FACTORS, Steer, steer
+
+SOURCE, TARGETS = "en", ("de", "es", "ru", "tr")
+SETTINGS = {"documents-1": 1, "mask": 0, "documents-2": 2}
+#: Answers of the pocket world have about a dozen tokens.
+NEW_TOKENS = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS)
+    parser.add_argument("--gate", help="the run of a mask for another direction")
+    parser.add_argument("--languages", nargs="+", default=TARGETS)
+    parser.add_argument("--factors", nargs="+", type=float, default=FACTORS)
+    parser.add_argument("--ranking", default="specific", choices=("specific", "importance"))
+    parser.add_argument("--k", default="5%", help="heads of each language")
+    parser.add_argument("--prompts", type=int, default=15, help="of each language")
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0, help="of sentences and random draws")
+    parser.add_argument("--documents", type=int, help="that LAHIS reads of each language")
+    parser.add_argument("--runs", type=Path, default=Path("runs/bench-steering"))
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    before = machine("cpu")
+    found: dict[str, Any] = {}
+    with progress() as update:
+        heads = given.runs / "found"
+        find_lahis(FindLahis(documents=DocumentsChoice(limit=given.documents)), heads, update)
+        for name in given.settings:
+            if SETTINGS[name] == 0 and given.gate is None:
+                continue
+            config = Steer(
+                tuple(given.languages),
+                str(heads),
+                k=given.k,
+                ranking=given.ranking,
+                factors=tuple(given.factors),
+                away=SOURCE,
+                gate=GateChoice(given.gate) if SETTINGS[name] == 0 else None,
+                data=tuple(
+                    f"{code}={write_prompts(given, name, code)}" for code in given.languages
+                ),
+                draws=given.draws,
+                max_new_tokens=NEW_TOKENS,
+                one_line=True,
+                seed=given.seed,
+                batch_tokens=32768,
+            )
+            parts = (given.ranking, given.k, *given.languages, given.prompts, given.draws)
+            size = "-".join(map(str, (*parts, given.seed)))
+            result = steer(config, given.runs / f"{name}-{size}", update)
+            found[name] = brief(result)
+    tell(
+        {
+            "command": "bench/steering.py",
+            "machine": before,
+            "prompts": given.prompts,
+            "draws": given.draws,
+            "seed": given.seed,
+            "ranking": given.ranking,
+            "k": given.k,
+            "settings": found,
+        },
+        given.out,
+    )
+
+
+def write_prompts(given: argparse.Namespace, name: str, code: str) -> Path:
+    """A file of translation prompts into one language, with references."""
+    documents, number, seed = SETTINGS[name], given.prompts, given.seed
+    names = language_name(SOURCE), language_name(code)
+    longer = sample_documents(SOURCE, "test", number * (documents or 1), seed).documents
+    before = [one.text for one in longer]
+    rows = []
+    for at, pair in enumerate(sample_pairs(f"{SOURCE}-{code}", "test", number, seed).pairs):
+        told = before[at * documents : (at + 1) * documents]
+        prompt = DEFAULT_TEMPLATE.render(pair.source, *names).text
+        rows.append({"id": pair.id, "text": "\n".join([*told, prompt]), "reference": pair.target})
+    path: Path = given.runs / "prompts" / f"{name}-{code}-{number}-{seed}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def brief(result: dict[str, Any]) -> dict[str, Any]:
+    """What a run shows, without the languages that single draws were written in."""
+    figures = {}
+    for name, one in {"mean": result, **result["languages"]}.items():
+        figures[name] = {"baseline": one["baseline"], "effects": one["effects"]}
+        if "without_gate" in one:
+            figures[name]["without_gate"] = one["without_gate"]
+        if "written" in one:
+            chosen = [row for row in one["written"] if row["draw"] is None]
+            figures[name]["written"] = {row["kind"]: row["languages"] for row in chosen}
+    kept = {key: result[key] for key in ("signature", "seconds", "heads", "gate")}
+    return {**kept, "figures": figures}
+
+
+if __name__ == "__main__":
+    main()

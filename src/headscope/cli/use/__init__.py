@@ -1,0 +1,1 @@
+"""The commands `headscope use …`, one a file."""

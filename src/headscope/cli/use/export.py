@@ -1,0 +1,130 @@
+"""`headscope use export`: write a gate into a checkpoint or an adapter that others load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from typer import Option
+
+from headscope.cli import options
+from headscope.cli.groups import model_choice, taking
+from headscope.cli.output import emit, progress
+
+if TYPE_CHECKING:
+    from headscope.recipes.inputs import ModelChoice
+
+__all__ = ["export", "export_text"]
+
+FormName = Literal["checkpoint", "ia3"]
+
+
+@taking(model=model_choice)
+def export(
+    model: ModelChoice,
+    *,
+    gate: Annotated[
+        str | None,
+        Option(
+            "--gate",
+            metavar="RUN",
+            help="What is written: a run that found a mask or soft gates, or a saved gate.",
+        ),
+    ] = None,
+    heads: Annotated[
+        str | None,
+        Option(
+            "--heads",
+            help="Instead of --gate, heads to multiply by --scale: a run folder, a saved set, a "
+            "CSV or JSON of layer and head, or a list: 5.3,7.11.",
+        ),
+    ] = None,
+    k: Annotated[
+        str | None,
+        Option(
+            "--k",
+            metavar="K",
+            help="Number of --heads, or a share such as 0.02 or 2%. Without it a set is used "
+            "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
+        ),
+    ] = None,
+    scale: Annotated[
+        float | None,
+        Option("--scale", metavar="X", help="Multiply --heads by this; without it 0, removal."),
+    ] = None,
+    outside: Annotated[
+        float | None,
+        Option(
+            "--outside",
+            metavar="ALPHA",
+            help="Put this in place of a mask's 0; with --heads, multiply all others by it.",
+        ),
+    ] = None,
+    form: Annotated[
+        FormName,
+        Option(
+            "--as",
+            help="An ordinary checkpoint, or an (IA)³ adapter that stock PEFT loads around the "
+            "base model.",
+        ),
+    ] = "checkpoint",
+    max_shard_size: Annotated[
+        str,
+        Option("--max-shard-size", metavar="SIZE", help="Of a weight file, such as 500MB or 5GB."),
+    ] = "5GB",
+    dequantize: Annotated[
+        bool,
+        Option(
+            "--dequantize",
+            help="Write a quantised model as an ordinary one; the quantised one is loaded for it.",
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        Option(
+            "--check/--no-check",
+            help="Load what was written and compare its logits with those of the gated model.",
+        ),
+    ] = True,
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write a model with its gate folded in, which then needs nothing of headscope.
+
+    A checkpoint is written tensor by tensor and never loaded for it, whatever its size. Tokenizer,
+    settings and licence go along, and the model card says what was done.
+    """
+    from headscope.cli.models import hide_loading_bars
+    from headscope.recipes.use.adapt import GateChoice
+    from headscope.recipes.use.export import UseExport, use_export
+
+    hide_loading_bars()
+    choice = GateChoice(gate, heads, k, scale, outside)
+    config = UseExport(choice, model, form, max_shard_size, dequantize, check)
+    with progress() as update:
+        result = use_export(config, out, update)
+    emit(result, as_json, export_text(result))
+
+
+def export_text(result: Mapping[str, Any]) -> str:
+    """What the terminal shows: what was written, how exact it is, and where it is."""
+    gate, base, proof = result["gate"], result["base"], result["check"]
+    kind = "checkpoint" if result["as"] == "checkpoint" else "(IA)³ adapter"
+    size = f"{result['bytes'] / 1e6:,.1f} MB in {len(result['files'])} file(s)"
+    lines = [
+        f"{kind} of {base['name']}: {gate['heads']} of {gate['of']} heads multiplied, "
+        f"{gate['removed']} of them by 0; {size}"
+    ]
+    if gate["feed_forward"]:
+        lines.append(f"feed-forward parts multiplied: {gate['feed_forward']}")
+    if proof is None:
+        lines.append(f"not compared with the gated model: {result['check_note']}")
+    else:
+        lines.append(
+            f"largest difference to the gated model's logits: {proof['largest_difference']:.3g} "
+            f"(logits reach {proof['largest_logit']:.3g}; the gate moves them by up to "
+            f"{proof['untouched_difference']:.3g}); same most likely token at "
+            f"{proof['same_choice']:.1%} of {proof['positions']} positions"
+        )
+    lines.append(f"licence: {base['license'] or 'not known; the model card says why'}")
+    return "\n".join([*lines, f"written: {result['path']}", f"run: {result['run']}"])

@@ -1,0 +1,238 @@
+"""What a model writes with a mask, soft gates or scaled heads, beside the model as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import InputError
+from headscope.heads import Amount, Gate, Geometry, resolve_heads
+from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.recipes.verify.writing_run import run_of
+from headscope.use.adapting import Adaptation, heads_scaled, read_adaptation
+from headscope.use.adapting.prompts import (
+    Prompt,
+    Rendered,
+    prompts_digest,
+    read_prompts,
+    rendered,
+    typed,
+)
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.lm.generation import GenerateConfig
+    from headscope.runs import Run
+
+__all__ = ["COMMAND", "GateChoice", "PromptsChoice", "UseAdapt", "about", "use_adapt", "written"]
+
+COMMAND = "use adapt"
+#: New tokens of an output where nobody says.
+NEW_TOKENS = 128
+#: Rows that the result itself holds; all are in `outputs.jsonl`.
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class GateChoice:
+    """What is applied.
+
+    Attributes:
+        gate: a run that found a mask or soft gates, or a saved gate.
+        heads: instead of it, heads that `resolve_heads` reads.
+        k: the first so many of them.
+        scale: number by which these heads are multiplied; None: 0, or 1 where `outside` is given.
+        outside: of a mask, what takes the place of 0; of heads, the number by which all others
+            are multiplied.
+    """
+
+    gate: str | None = field(default=None, metadata={"signature": False})
+    heads: str | None = field(default=None, metadata={"signature": False})
+    k: Amount | None = field(default=None, metadata={"signature": False})
+    scale: float | None = None
+    outside: float | None = None
+
+    def check(self) -> None:
+        """Raises `InputError` unless it says one thing to apply."""
+        if (self.gate is None) == (self.heads is None):
+            raise InputError(
+                "what is to be applied is not clear; give either --gate RUN, or --heads, with "
+                "--scale or --outside"
+            )
+        if self.gate is not None and (self.scale is not None or self.k is not None):
+            raise InputError(
+                "--scale and --k go with --heads; a gate says by itself which heads it multiplies "
+                "by what, and --outside puts another number in place of a mask's 0"
+            )
+
+    def read(self, geometry: Geometry) -> Adaptation:
+        """The numbers for a model of this geometry; `InputError` as its parts are read."""
+        self.check()
+        if self.gate is not None:
+            found = read_adaptation(self.gate, geometry)
+            return found if self.outside is None else found.outside(self.outside)
+        heads = resolve_heads(str(self.heads), self.k, geometry)
+        scale, outside = self.scale, self.outside
+        if scale is None:
+            scale = 0.0 if outside is None else 1.0
+        return heads_scaled(heads, scale, 1.0 if outside is None else outside)
+
+
+@dataclass(frozen=True)
+class PromptsChoice:
+    """What the model is given: texts, or a file of texts or conversations.
+
+    Attributes:
+        prompt: texts.
+        data: instead of them, a file (see `headscope.use.adapting.prompts.read_prompts`).
+        column: where a file holds them.
+        reference: where it holds what was hoped for.
+        limit: the first so many.
+        chat: put texts through the chat template as a user's turn; conversations always go.
+    """
+
+    prompt: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    data: str | None = field(default=None, metadata={"signature": False})
+    column: str = field(default="text", metadata={"signature": False})
+    reference: str | None = field(default=None, metadata={"signature": False})
+    limit: int | None = field(default=None, metadata={"signature": False})
+    chat: bool = False
+
+    def read(self) -> list[Prompt]:
+        """The prompts; `InputError` if there are none, or both kinds."""
+        if bool(self.prompt) == (self.data is not None):
+            raise InputError(
+                "what the model is to go on from is not clear; give either --prompt TEXT, once or "
+                "more often, or --data FILE"
+            )
+        if self.data is None:
+            return typed(self.prompt)[: self.limit]
+        return read_prompts(self.data, self.column, self.reference, self.limit)
+
+
+@dataclass(frozen=True)
+class UseAdapt:
+    """A whole run of the command.
+
+    Attributes:
+        gate: what is applied.
+        prompts: what the model is given.
+        model: the model.
+        max_new_tokens: of an output; None: 128. The context bounds it, too.
+        one_line: end an output at the first newline after text.
+        compare: also let the model write as it is.
+        batch_tokens: padded tokens of a batch.
+    """
+
+    gate: GateChoice
+    prompts: PromptsChoice
+    model: ModelChoice = field(default_factory=ModelChoice)
+    max_new_tokens: int | None = None
+    one_line: bool = False
+    compare: bool = True
+    batch_tokens: int = field(default=8192, metadata={"signature": False})
+
+
+def use_adapt(
+    config: UseAdapt, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Let the model write with the gates on, and as it is; a run that was stopped goes on.
+
+    Greedy. Beside the result the run holds `outputs.jsonl` (a row a prompt: `text`, and
+    `text_as_is`) and `gate/`, the gate on heads as it was applied.
+    """
+    from headscope.lm.generation import GenerateConfig
+
+    config.gate.check()
+    prompts = config.prompts.read()
+    digest = prompts_digest(prompts)
+    lm = config.model.load()
+    adaptation = config.gate.read(lm.geometry)
+    rows = rendered(lm, prompts, config.prompts.chat)
+    limit = config.max_new_tokens or NEW_TOKENS
+    how = GenerateConfig(limit, config.batch_tokens, config.one_line)
+    settings = {"settings": config, "applied": adaptation.as_dict(), "new_tokens": limit}
+
+    def make(run: Run) -> dict[str, Any]:
+        with adaptation.on(lm):
+            texts = written(lm, rows, "adapted", how, limit, run, progress)
+        plain = written(lm, rows, "as is", how, limit, run, progress) if config.compare else None
+        found = [
+            {
+                "id": row.prompt.id,
+                "prompt": row.prompt.plain,
+                "text": text,
+                **({} if plain is None else {"text_as_is": plain[at]}),
+                **({} if row.prompt.reference is None else {"reference": row.prompt.reference}),
+            }
+            for at, (row, text) in enumerate(zip(rows, texts, strict=True))
+        ]
+        run.write_jsonl("outputs.jsonl", found)
+        adaptation.gate.save_pretrained(run.path / "gate")
+        changed = None
+        if plain is not None:
+            changed = sum(one != other for one, other in zip(texts, plain, strict=True))
+        return {
+            "gate": about(adaptation),
+            "prompts": len(rows),
+            "changed": changed,
+            "empty": sum(not text.strip() for text in texts),
+            "empty_as_is": None if plain is None else sum(not text.strip() for text in plain),
+            "max_new_tokens": limit,
+            "chat": config.prompts.chat,
+            "data": {
+                "prompts": {
+                    "path": config.prompts.data or "--prompt",
+                    "digest": digest,
+                    "prompts": len(rows),
+                }
+            },
+            "outputs": found[:SHOWN],
+        }
+
+    return run_of(COMMAND, lm, settings, {"prompts": digest}, 0, out, make)
+
+
+def written(
+    lm: LanguageModel,
+    rows: Sequence[Rendered],
+    name: str,
+    how: GenerateConfig,
+    limit: int,
+    run: Run,
+    progress: Progress | None = None,
+) -> list[str]:
+    """What the model writes as it stands, kept in the run under `name` as it comes."""
+    from headscope.verify.removal.conditions import Pass, kept_texts
+
+    made: dict[int, str] = {}
+    # Whether the tokenizer adds its special tokens holds for a whole pass.
+    for special, kind in ((True, "texts"), (False, "chats")):
+        places = [at for at, row in enumerate(rows) if row.special is special]
+        if not places:
+            continue
+        key = f"{name}, {kind}"
+        passes = {key: Pass(Gate.identity(lm.geometry), range(len(places)))}
+        texts = [rows[at].text for at in places]
+        found = kept_texts(
+            lm, texts, [limit] * len(places), passes, how, run, f"writing {key}", progress, special
+        )[key]
+        made.update({places[at]: text for at, text in found.items()})
+    return [made[at] for at in range(len(rows))]
+
+
+def about(adaptation: Adaptation) -> dict[str, Any]:
+    """What a result says about what was applied."""
+    gate, parts = adaptation.gate, adaptation.feed_forward
+    return {
+        "name": adaptation.name,
+        "on": adaptation.place,
+        "mask": adaptation.is_mask,
+        "heads": len(gate.changed_heads()),
+        "removed": len(gate.removed_heads()),
+        "of": gate.geometry.total,
+        "feed_forward": 0 if parts is None else int((parts != 1).sum()),
+        "applied": adaptation.as_dict(),
+    }

@@ -1,0 +1,143 @@
+"""Write a gate into an ordinary checkpoint or a stock adapter, and prove what was written."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import InputError
+from headscope.heads import Gate, resolve_heads
+from headscope.recipes.inputs import (
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
+from headscope.recipes.use.adapt import GateChoice, about
+from headscope.recipes.use.export_run import PLACES, Export, UseExport, same_weights
+from headscope.runs import open_run
+from headscope.use.adapting import Adaptation, read_adaptation
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "UseExport", "use_export"]
+
+COMMAND = "use export"
+
+
+def use_export(
+    config: UseExport, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Export and return the command's result; a run that was stopped goes on.
+
+    The run holds `checkpoint/` or `adapter/`, which anything that reads such folders takes as it
+    is, and `gate/`, the gate on heads. The model is never loaded to write it; to compare, it is
+    loaded first and the export after it, one at a time.
+
+    Raises:
+        InputError: if the gate does not fit the model or cannot be folded into it, the checkpoint
+            cannot be read, or the export's logits are not those of the gated model.
+    """
+    from headscope.lm.checkpoints import read_config, read_tokenizer, resolve
+    from headscope.use.exporting.base import read_base
+    from headscope.use.exporting.checkpoint import bytes_of
+    from headscope.use.exporting.folder import check_plain, quantised_by
+    from headscope.use.exporting.hollow import hollow_model, without_products
+    from headscope.use.exporting.proof import need_peft
+    from headscope.use.exporting.tensors import checkpoint_files
+
+    began = time.monotonic()
+    config = dataclasses.replace(config, gate=removing(config.gate))
+    config.gate.check()
+    bytes_of(config.max_shard_size)
+    if config.form == "ia3" and config.check:
+        need_peft()
+    name = config.model.model
+    folder, commit = resolve(name, config.model.revision)
+    settings = read_config(folder, name)
+    checkpoint_files(folder)
+    quantised = quantised_by(folder)
+    if config.form == "checkpoint" and not config.dequantize:
+        check_plain(folder)
+    if config.dequantize and (config.form == "ia3" or quantised is None):
+        raise InputError(
+            f"{name}: --dequantize is for writing quantised weights as a checkpoint; leave it out"
+        )
+    hollow = hollow_model(name, folder, settings, read_tokenizer(folder, name), commit)
+    adaptation = read_gate(config.gate, hollow)
+    base = read_base(name, folder, commit)
+    with without_products():
+        told = about_model(hollow) | {"device": None}
+    told["quantised"] = quantised
+    signed = {"settings": config, "applied": adaptation.as_dict()}
+    known = {**model_provenance(hollow), "device": None, "seed": None}
+    with open_run(out, COMMAND, signed, model_inputs(hollow, {}), provenance=known) as run:
+        place = run.path / PLACES[config.form]
+        if run.finished:
+            if not place.is_dir():
+                raise InputError(
+                    f"{place}: is gone, though this run has ended; delete {run.path} and run the "
+                    "same command again"
+                )
+            return {**run.result(), "run": str(run.path), "path": str(place)}
+        work = Export(config, hollow, adaptation, base, run, place, quantised, progress)
+        found = work.make()
+        result = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "path": str(place),
+            "as": config.form,
+            "model": told,
+            "gate": about(adaptation),
+            "heads": [
+                {"layer": head.layer, "head": head.head, "gate": adaptation.gate[head]}
+                for head in adaptation.gate.changed_heads()
+            ],
+            "found_by": adaptation.gate.origin.signature or None,
+            "found_on_same_weights": same_weights(adaptation, hollow),
+            "base": {
+                "name": base.name,
+                "hub": base.hub,
+                "revision": base.revision,
+                "license": base.licence,
+                "license_note": base.unread,
+            },
+            **found,
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def removing(choice: GateChoice) -> GateChoice:
+    """The choice, with heads that come without a number removed."""
+    if choice.heads is not None and choice.scale is None and choice.outside is None:
+        return dataclasses.replace(choice, scale=0.0)
+    return choice
+
+
+def read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
+    """What is to be folded, with the origin of the heads or the gate.
+
+    Raises:
+        InputError: if it cannot be folded: a gate on queries, or one that changes nothing.
+    """
+    found = choice.read(lm.geometry)
+    if found.place == "query":
+        raise InputError(
+            f"{found.name}: its gates multiply queries, after norms and positions, so they cannot "
+            "be folded into weights; apply it with `headscope use adapt`"
+        )
+    if found.gate.is_identity and (found.feed_forward is None or (found.feed_forward == 1).all()):
+        raise InputError(
+            f"{found.name}: multiplies everything by 1, so the export would be the model itself; "
+            "name heads, or a gate that changes some"
+        )
+    if choice.gate is not None:
+        origin = read_adaptation(choice.gate, lm.geometry).gate.origin
+    else:
+        origin = resolve_heads(str(choice.heads), choice.k, lm.geometry).origin
+    return dataclasses.replace(found, gate=Gate(lm.geometry, found.gate.values, origin))

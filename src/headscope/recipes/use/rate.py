@@ -1,0 +1,237 @@
+"""Rating the documents of a corpus by what some heads are worth on them, in a run folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.files import check_limit
+from headscope.errors import InputError
+from headscope.heads import Amount, HeadSet, resolve_heads
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+)
+from headscope.runs import Run, open_run
+from headscope.use.corpus.executors import Execution, Launched
+from headscope.use.corpus.files import CorpusFile, find_files
+from headscope.use.corpus.pipeline import Plan, add_up, rate_left
+from headscope.use.corpus.records import Columns
+from headscope.use.corpus.survey import remember, survey
+from headscope.use.corpus.tally import Tally
+from headscope.use.corpus.worker import holding
+from headscope.use.corpus.writing import Written
+from headscope.use.rating import Rating
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "UseRate", "use_rate"]
+
+COMMAND = "use rate"
+SUMMARY = "summary.json"
+SURVEY = "parts/survey.json"
+
+
+@dataclass(frozen=True)
+class UseRate:
+    """A whole run of the command.
+
+    Attributes:
+        data: files, folders, patterns, addresses or datasets, alone or as ``LANG=PLACE``; the
+            names and contents of files count in the signature, their places do not.
+        heads: what `resolve_heads` reads; the heads count in the signature, not their place.
+        k: how many of them are removed; None for the usual number.
+        model: the model.
+        columns: which fields hold text, language and id.
+        split: of datasets.
+        limit: rate the first so many records of each file.
+        rating: how texts are rated.
+        written: how rated documents are written.
+        execution: where it runs, and with how many workers; the same files come out.
+        threads: of each worker; None shares the cores.
+    """
+
+    data: tuple[str, ...] = field(metadata={"signature": False})
+    heads: str = field(metadata={"signature": False})
+    k: Amount | None = field(default=None, metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    columns: Columns = field(default_factory=Columns)
+    split: str | None = None
+    limit: int | None = None
+    rating: Rating = field(default_factory=Rating)
+    written: Written = field(default_factory=Written)
+    execution: Execution = field(default_factory=Execution, metadata={"signature": False})
+    threads: int | None = field(default=None, metadata={"signature": False})
+
+
+def use_rate(
+    config: UseRate, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Rate what is not rated yet and return the command's result.
+
+    The run holds `documents/`, `rejects.jsonl` and, when all is done, `summary.json`. Where the
+    work was handed to a cluster the result says so (`job`), and the same call later adds up.
+    """
+    began = time.monotonic()
+    config.execution.check()
+    _check(config)
+    files = survey(
+        find_files(config.data, config.split),
+        config.columns,
+        config.limit,
+        config.written.format == "parquet",
+        _reporter(progress, "reading the corpus once"),
+        _known(out),
+    )
+    lm = config.model.load()
+    heads = resolve_heads(config.heads, config.k, lm.geometry)
+    if not len(heads):
+        raise InputError(f"{config.heads} holds no heads, so there is nothing to remove")
+    settings = {
+        "settings": config,
+        "heads": sorted(map(str, heads)),
+        "languages": {file.name: file.language for file in files},
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
+    inputs = {**model_inputs(lm, {}), **digests}
+    about = about_model(lm)
+    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        run.write_json(SURVEY, remember(files))
+        plan = Plan(
+            run.path.resolve(),
+            files,
+            config.columns,
+            config.model,
+            heads.removed(),
+            config.rating,
+            config.written,
+            config.threads,
+        )
+        here = config.execution.executor == "local" and config.execution.workers == 1
+        own = lm if here else None
+        del lm  # other processes load it themselves; on a GPU it would lie beside theirs
+        launched = _rate(config, plan, own, run, progress)
+        told = {
+            "signature": run.signature,
+            "run": str(run.path),
+            "heads": [str(head) for head in heads],
+            "model": about,
+            "workers": config.execution.workers,
+            "executor": config.execution.executor,
+        }
+        if launched is not None:
+            return {
+                **told,
+                "job": launched.job,
+                "submitted": launched.new,
+                "logs": str(launched.logs),
+                "chunks": sum(1 for _ in plan.shelf),
+                "chunks_done": len(plan.shelf.done()),
+                "seconds": time.monotonic() - began,
+            }
+        tally = add_up(plan, run, _reporter(progress, "adding up"))
+        result = {
+            **told,
+            **_figures(tally),
+            "languages": {
+                code: {name: one[name] for name in ("documents", "tokens", "mean", "low", "high")}
+                for code, one in tally.languages().items()
+            },
+            "files": {file.name: _about(file) for file in files},
+            "seconds": time.monotonic() - began,
+        }
+        run.write_json(SUMMARY, _summary(tally, heads, config))
+        run.finish(result)
+        return result
+
+
+def _rate(
+    config: UseRate, plan: Plan, lm: LanguageModel | None, run: Run, progress: Progress | None
+) -> Launched | None:
+    """Do what is left: with `lm` in this process, without it in others, which load their own."""
+    logs = plan.folder / "logs" / run.hash
+    watch = None if progress is None else _Watch(progress)
+    # A device that was named is meant for every worker; otherwise each gets a GPU of its own.
+    free = config.model.device in (None, "cuda") and config.model.device_map is None
+    execution = replace(config.execution, share_gpus=free)
+    with nullcontext() if lm is None else holding(config.model, lm):
+        return rate_left(plan, execution, logs, watch)
+
+
+class _Watch:
+    """Two lines of progress: documents, and tokens, whose number in all is reckoned."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._first: tuple[int, int] | None = None
+
+    def __call__(self, documents: int, total: int, tokens: int) -> None:
+        self._progress("documents", documents, total)
+        if documents and tokens:
+            self._progress("tokens", tokens, max(tokens, round(tokens / documents * total)))
+
+
+def _known(out: Path | None) -> dict[str, Any]:
+    """What an earlier start of the run has seen of the corpus."""
+    place = None if out is None else Path(out) / SURVEY
+    if place is None or not place.is_file():
+        return {}
+    try:
+        known = json.loads(place.read_bytes())
+    except ValueError:
+        return {}  # the corpus is read again
+    whole = isinstance(known, dict) and all(
+        isinstance(one, dict) and {"stamp", "digest", "records"} == one.keys()
+        for one in known.values()
+    )
+    return known if whole else {}
+
+
+def _check(config: UseRate) -> None:
+    check_limit(config.limit)
+    if config.written.chunk < 1:
+        raise InputError(f"a chunk of {config.written.chunk} records holds nothing; give 1 or more")
+    if config.threads is not None and config.threads < 1:
+        raise InputError(f"{config.threads} threads cannot compute; give at least one")
+
+
+def _figures(tally: Tally) -> dict[str, Any]:
+    return {
+        "documents": tally.documents,
+        "rejected": tally.rejected,
+        "tokens": tally.tokens,
+        "tokens_per_second": tally.tokens_per_second,
+        "reasons": dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
+    }
+
+
+def _summary(tally: Tally, heads: HeadSet, config: UseRate) -> dict[str, Any]:
+    return {
+        **_figures(tally),
+        "scoring_seconds": tally.seconds,
+        "heads": [str(head) for head in heads],
+        "format": config.written.format,
+        "languages": tally.languages(),
+    }
+
+
+def _about(file: CorpusFile) -> Mapping[str, Any]:
+    return {"path": file.path, "records": file.records, "digest": file.digest}
+
+
+def _reporter(progress: Progress | None, title: str) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(title, done, total)

@@ -1,0 +1,290 @@
+"""Leading a model that answers in the wrong language back, by turning heads of a language up.
+
+LAHIS (Liu et al. 2025, arXiv 2511.07498) moves a model between languages by multiplying the heads
+of one by 3 or those of the other by 0. Here the model is asked for answers in a language; counted
+is how many are in another one as it is, with that language's heads multiplied by each factor, with
+the heads of the language it strays to removed, and with as many random heads multiplied alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from headscope.data.languages import language_name
+from headscope.errors import InputError, MissingExtra
+from headscope.heads import Amount, HeadSet, read_scores
+from headscope.heads.resolve import place_of
+from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.recipes.use.adapt import COMMAND, GateChoice, PromptsChoice, about, written
+from headscope.recipes.use.steering_measures import (
+    MEASURES,
+    add_tests,
+    answer_numbers,
+    controls,
+)
+from headscope.recipes.use.steering_prompts import asked_for, path_of
+from headscope.recipes.verify.writing_heads import SHARE, writing_heads
+from headscope.recipes.verify.writing_run import (
+    arms_settings,
+    run_of,
+    statistics,
+    write_prompts,
+)
+from headscope.use.adapting import Adaptation
+from headscope.use.adapting import prompts as asking
+from headscope.verify.languages.sets import NAMED
+from headscope.verify.removal.conditions import check_gate
+from headscope.verify.writing.arms import Arm, Name, as_is, beside
+from headscope.verify.writing.evidence import evidence
+from headscope.verify.writing.off_target import (
+    identified_rows,
+    languages_written,
+    name_languages,
+)
+from headscope.verify.writing.texts import Group, Prompt, write
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["FACTORS", "Ranking", "Steer", "steer"]
+
+FACTORS = (0.5, 1.5, 2.0, 3.0, 5.0)
+#: New tokens of an answer where nobody says.
+NEW_TOKENS = 64
+AWAY = "away x0"
+
+Ranking = Literal["specific", "importance"]
+
+
+@dataclass(frozen=True)
+class Steer:
+    """A whole run of the command with `--steer`.
+
+    Attributes:
+        languages: codes of the languages asked for, each with prompts of its own.
+        heads: a run of LAHIS, or heads that `resolve_heads` reads, which then stand for every one.
+        k: how many heads of each; None: 1 % for a run of LAHIS, a named set whole.
+        ranking: of a run, the heads `specific` to the language, or the first by `importance`.
+        factors: numbers by which they are multiplied, each a condition of its own.
+        away: code of a language whose heads are removed, as a condition of its own.
+        gate: what is on the model in every condition, such as a mask that leads it astray.
+        prompts: file of the only language's prompts, and how it is read.
+        data: files by language, as `LANG=FILE`, if there are several.
+        model: the model.
+        draws: random sets of each kind.
+        max_new_tokens: of an answer; None: 64.
+        one_line: end an answer at the first newline after text.
+        seed: of the draws and tests, and of the pocket model's sentences.
+        batch_tokens: padded tokens of a batch.
+    """
+
+    languages: tuple[str, ...]
+    heads: str = field(metadata={"signature": False})
+    k: Amount | None = field(default=None, metadata={"signature": False})
+    ranking: Ranking = "specific"
+    factors: tuple[float, ...] = FACTORS
+    away: str | None = None
+    gate: GateChoice | None = None
+    prompts: PromptsChoice = field(default_factory=PromptsChoice)
+    data: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    draws: int = 5
+    max_new_tokens: int | None = None
+    one_line: bool = False
+    seed: int = 0
+    batch_tokens: int = field(default=8192, metadata={"signature": False})
+
+    def __post_init__(self) -> None:
+        if not self.languages:
+            raise InputError("no language is named to lead the model to; give --steer CODE")
+        for code in (*self.languages, *([self.away] if self.away else [])):
+            language_name(code)
+        if not self.factors:
+            raise InputError("there is no factor; give at least one with --factor, such as 2")
+        for factor in self.factors:
+            check_gate(factor)
+        if len(set(self.factors)) != len(self.factors) or 1 in self.factors:
+            raise InputError(
+                "factors are given once each, and 1 is the model as it is, which is always there; "
+                f"these are {', '.join(f'{one:g}' for one in self.factors)}"
+            )
+        if self.draws < 1:
+            raise InputError(
+                f"draws is {self.draws}; an effect needs at least one random draw beside it"
+            )
+
+
+def steer(
+    config: Steer, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Ask in every language under every condition; a run that was stopped goes on where it was.
+
+    Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
+    and prompt, with the identified language) and `statistics.safetensors`.
+    """
+    asked = asked_for(config)
+    if config.gate is not None:
+        config.gate.check()
+    lm = config.model.load()
+    base = None if config.gate is None else config.gate.read(lm.geometry)
+    rows = {
+        code: asking.rendered(lm, prompts, config.prompts.chat) for code, prompts in asked.items()
+    }
+    kinds = {row.special for several in rows.values() for row in several}
+    if len(kinds) > 1:
+        raise InputError(
+            "some prompts are texts and others conversations; give them in runs of their own, or "
+            "all through the chat template with --chat"
+        )
+    limit = config.max_new_tokens or NEW_TOKENS
+    heads = steering_heads(config, lm)
+    groups = [
+        Group(
+            code,
+            tuple(
+                Prompt(row.prompt.id, row.text, row.prompt.reference or "", limit)
+                for row in several
+            ),
+            _arms(config, code, heads, base),
+        )
+        for code, several in rows.items()
+    ]
+    settings = {
+        "settings": config,
+        "steering": arms_settings((one.name, one.arms) for one in groups),
+        "applied": None if base is None else base.as_dict(),
+    }
+
+    data = {code: asking.prompts_digest(prompts) for code, prompts in asked.items()}
+
+    def make(run: Run) -> dict[str, Any]:
+        return {
+            "steer": list(config.languages),
+            "away": config.away,
+            "ranking": config.ranking,
+            "factors": sorted(config.factors),
+            "draws": config.draws,
+            "seed": config.seed,
+            "gate": None if base is None else about(base),
+            "data": {
+                code: {
+                    "path": path_of(config, code),
+                    "digest": data[code],
+                    "prompts": len(prompts),
+                }
+                for code, prompts in asked.items()
+            },
+            "heads": {code: [str(head) for head in found] for code, found in heads.items()},
+            **_made(lm, config, groups, rows, base, run, progress),
+        }
+
+    return run_of(COMMAND, lm, settings, data, config.seed, out, make)
+
+
+def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
+    """The heads of each language asked for, and of the one to lead away from.
+
+    Raises `InputError` if a language has none.
+    """
+    codes = list(dict.fromkeys([*config.languages, *([config.away] if config.away else [])]))
+    rows = writing_heads(config.heads, config.k, codes, lm)
+    found: dict[str, HeadSet] = {}
+    for code in codes:
+        if code not in rows:
+            raise InputError(
+                f"{config.heads}: holds no heads of {language_name(code)} ({code}); name a run of "
+                "find lahis with documents in it"
+            )
+        own = rows[code]
+        if own.language == NAMED and config.away:
+            raise InputError(
+                f"{config.heads}: does not say which heads belong to which language, so none are "
+                f"those of {config.away}; name a run of find lahis"
+            )
+        chosen = own.chosen
+        if config.ranking == "importance" and own.language != NAMED:
+            scores = read_scores(place_of(config.heads) or config.heads)
+            chosen = scores.get(code, scores.get("mean", next(iter(scores.values())))).top(
+                config.k or SHARE
+            )
+        if not len(chosen):
+            raise InputError(
+                f"{config.heads}: no head is specific to {language_name(code)}; take the most "
+                "important ones with --ranking importance"
+            )
+        found[code] = chosen
+    return found
+
+
+def _arms(
+    config: Steer, code: str, heads: Mapping[str, HeadSet], base: Adaptation | None
+) -> tuple[Arm, ...]:
+    own = heads[code]
+    # Of a head that is gone already nothing can be multiplied.
+    gone = HeadSet(own.geometry, ()) if base is None else base.gate.removed_heads() - own
+    arms = [as_is(own)]
+    for factor in sorted(config.factors):
+        kind = f"x{factor:g}"
+        arms.append(Arm(Name(kind), own, factor))
+        arms += beside(own, factor, config.draws, config.seed, avoid=gone, prefix=f"{kind}-")
+    if config.away and config.away != code:
+        other = heads[config.away]
+        arms.append(Arm(Name(AWAY), other, 0.0))
+        arms += beside(other, 0.0, config.draws, config.seed, avoid=gone - other, prefix=f"{AWAY}-")
+    return tuple(arms)
+
+
+def _made(
+    lm: LanguageModel,
+    config: Steer,
+    groups: Sequence[Group],
+    rows: Mapping[str, Sequence[asking.Rendered]],
+    base: Adaptation | None,
+    run: Run,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    from headscope.lm.generation import GenerateConfig
+    from headscope.measure.identify import identifier_name
+
+    every = [row for several in rows.values() for row in several]
+    limit = groups[0].prompts[0].limit
+    newline = config.one_line or not (config.data or config.prompts.prompt)
+    how = GenerateConfig(limit, config.batch_tokens, newline)
+    with contextlib.nullcontext() if base is None else base.on(lm):
+        texts = write(lm, groups, how, run, "writing", progress, special=every[0].special)
+    write_prompts(
+        run,
+        (
+            {"language": code, "id": row.prompt.id, "prompt": row.prompt.plain}
+            for code, several in rows.items()
+            for row in several
+        ),
+    )
+    numbers, missing = answer_numbers(groups, texts)
+    try:
+        identifier, named = identifier_name(), name_languages(texts)
+    except MissingExtra:  # `missing` says so
+        identifier, named = None, None
+    run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
+    statistics(run, numbers)
+    shown = evidence(numbers, MEASURES, controls(groups), config.seed, progress)
+    add_tests(shown, numbers, config.seed)
+    if named is not None:
+        for code, counted in languages_written(groups, named).items():
+            shown["languages"][code]["written"] = counted
+    if base is not None:  # how far the gate, rather than the prompt, is what leads astray
+        plain = written(lm, every, "without the gate", how, limit, run, progress)
+        alone, start = [], 0
+        for one in groups:
+            alone.append([plain[start : start + len(one.prompts)]])
+            start += len(one.prompts)
+        bare = [replace(one, arms=one.arms[:1]) for one in groups]
+        before, _ = answer_numbers(bare, alone)
+        for code, one in evidence(before, MEASURES, {}, config.seed)["languages"].items():
+            shown["languages"][code]["without_gate"] = one["baseline"]
+    return {"identifier": identifier, "not_measured": missing, **shown}

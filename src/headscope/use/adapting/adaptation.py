@@ -1,0 +1,203 @@
+"""What is applied to a model: gates on its heads and, of some masks, on its feed-forward parts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.errors import InputError, naming
+from headscope.heads import Gate, Geometry, HeadSet, check_geometry
+from headscope.heads.resolve import check_finished, place_of
+from headscope.heads.store import kind_of
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["Adaptation", "Place", "heads_scaled", "read_adaptation"]
+
+#: What the gates multiply: what heads write, or their queries.
+Place = Literal["output", "query"]
+#: Gates are numbers of 32 bits, in which a larger one is infinite.
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class Adaptation:
+    """Numbers by which parts of a model are multiplied while it runs.
+
+    Attributes:
+        gate: a number for each head; 1 keeps it, 0 removes it, anything else scales it.
+        feed_forward: a number for each decoder layer's feed-forward part, float32 (L,), or None:
+            all are kept.
+        place: whether the gates multiply what heads write, or their queries, so that a head with
+            gate 0 attends evenly.
+        name: what results call it.
+
+    Raises `InputError` if `feed_forward` is of another shape or not finite.
+    """
+
+    gate: Gate
+    feed_forward: NDArray[np.float32] | None = None
+    place: Place = "output"
+    name: str = "gate"
+
+    def __post_init__(self) -> None:
+        if self.feed_forward is None:
+            return
+        parts = np.array(self.feed_forward, dtype=np.float32)
+        layers = self.gate.geometry.layers
+        if parts.shape != (layers,) or not np.isfinite(parts).all():
+            raise InputError(
+                f"feed-forward gates of {layers} layers are {layers} finite numbers, not an array "
+                f"of shape {parts.shape}" + ("" if parts.shape != (layers,) else " with NaN")
+            )
+        parts.flags.writeable = False
+        object.__setattr__(self, "feed_forward", parts)
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether all its numbers are 0 or 1."""
+        parts = self.feed_forward
+        own = bool(np.isin(self.gate.values, (0, 1)).all())
+        return own and (parts is None or bool(np.isin(parts, (0, 1)).all()))
+
+    def outside(self, alpha: float) -> Adaptation:
+        """A mask with `alpha` in place of 0: heads outside it keep a part of their strength.
+
+        1 is the model as it is, 0 the mask itself (Heads Up!, section 5); feed-forward gates
+        likewise. Raises `InputError` for gates that are no mask.
+        """
+        _check_number(alpha, "α")
+        if not self.is_mask:
+            raise InputError(
+                f"{self.name}: holds other numbers than 0 and 1, so it is no mask that heads are "
+                "outside of; leave α (--outside) away, or name a run of headscope find mask"
+            )
+        values = np.where(self.gate.values == 1, 1, np.float32(alpha))
+        gate = Gate(self.gate.geometry, values, self.gate.origin)
+        parts = self.feed_forward
+        if parts is not None:
+            parts = np.where(parts == 1, 1, alpha).astype(np.float32)
+        return replace(self, gate=gate, feed_forward=parts)
+
+    @contextlib.contextmanager
+    def on(self, lm: LanguageModel) -> Iterator[None]:
+        """Apply it to a model inside the context; contexts nest, and their numbers multiply.
+
+        Raises `InputError` if it is of another geometry, or the model's feed-forward parts or
+        queries cannot be gated.
+        """
+        import torch
+
+        from headscope.lm.feed_forward import feed_forward_gated
+        from headscope.lm.queries import query_gated
+
+        with naming(self.name):
+            check_geometry(self.gate, lm.geometry, "the gate")
+        with contextlib.ExitStack() as stack:
+            if self.place == "query":
+                stack.enter_context(query_gated(lm, torch.from_numpy(self.gate.values.copy())))
+            else:
+                stack.enter_context(lm.gated(self.gate))
+            if self.feed_forward is not None:
+                parts = torch.from_numpy(self.feed_forward.copy())
+                stack.enter_context(feed_forward_gated(lm, parts))
+            yield
+
+    def as_dict(self) -> dict[str, Any]:
+        """All its numbers but 1, as a JSON object: what decides its effect."""
+        parts = self.feed_forward
+        return {
+            "on": self.place,
+            "heads": {str(head): self.gate[head] for head in self.gate.changed_heads()},
+            "feed_forward": {}
+            if parts is None
+            else {str(layer): float(parts[layer]) for layer in np.flatnonzero(parts != 1)},
+        }
+
+
+def heads_scaled(heads: HeadSet, scale: float, outside: float = 1.0) -> Adaptation:
+    """The heads of a set times `scale`, and all other heads times `outside`.
+
+    Raises `InputError` for numbers that are not finite in 32 bits.
+    """
+    _check_number(scale, "the factor of the heads")
+    _check_number(outside, "α")
+    inside = heads.mask()
+    rest = heads.geometry.mask() & ~inside
+    values = np.ones(heads.geometry.shape, dtype=np.float32)
+    values[inside], values[rest] = scale, outside
+    return Adaptation(
+        Gate(heads.geometry, values, heads.origin), name=f"{len(heads)} heads × {scale:g}"
+    )
+
+
+def read_adaptation(folder: str | PathLike[str], geometry: Geometry | None = None) -> Adaptation:
+    """The gate of a finished run (a mask or soft gates), or a saved gate.
+
+    `folder` may also be a repository of the Hub, as for `--heads`. A run of `headscope find mask`
+    brings its feed-forward gates, if it learned some, and says whether its gates are for queries.
+    Raises `InputError` if there is no gate, the run is not finished or damaged, or the gate is for
+    another geometry than `geometry`.
+    """
+    found = place_of(folder)
+    if found is None or not found.is_dir():
+        raise InputError(
+            f"{folder}: is no folder; name a run that found a mask or soft gates, or a saved gate"
+        )
+    check_finished(found)
+    place = next((one for one in (found / "gate", found) if kind_of(one) == "gate"), None)
+    if place is None:
+        raise InputError(
+            f"{folder}: holds no gate; name a run that found a mask or soft gates, or a saved "
+            "gate (heads and scores become one by --heads and --scale)"
+        )
+    folder, gate = found, Gate.from_pretrained(place)
+    if geometry is not None:
+        with naming(place):
+            check_geometry(gate, geometry, "the gate")
+    on = _result(folder).get("on", "output")
+    if on not in get_args(Place):
+        raise InputError(f"{folder / 'result.json'}: is damaged; run the same command again")
+    file = folder / "feed_forward.safetensors"
+    with naming(file):
+        return Adaptation(gate, _feed_forward(file), on, folder.name or str(folder))
+
+
+def _check_number(value: float, what: str) -> None:
+    if not abs(value) <= LARGEST:
+        raise InputError(f"{what} is {value}; give a finite number of 32 bits: 0 removes, 1 keeps")
+
+
+def _feed_forward(file: Path) -> NDArray[np.float32] | None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if not file.exists():
+        return None
+    try:
+        return np.asarray(load(file.read_bytes())["mask"], dtype=np.float32)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{file}: is damaged; find the mask again") from error
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    """The result of the run in a folder; empty where there is none."""
+    file = folder / "result.json"
+    if not file.exists():
+        return {}
+    try:
+        value = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{file}: is damaged; run the same command again") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{file}: is damaged; run the same command again")
+    return value

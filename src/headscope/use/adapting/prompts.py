@@ -1,0 +1,202 @@
+"""What a model is given to write from: texts and conversations, from the command line or a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.columns import Record, cell_text
+from headscope.data.files import check_limit, open_bytes, text_lines
+from headscope.data.tables import open_records
+from headscope.errors import InputError, naming
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["Message", "Prompt", "Rendered", "prompts_digest", "read_prompts", "rendered", "typed"]
+
+#: A turn of a conversation: its `role` and `content`.
+Message = Mapping[str, str]
+
+ASSISTANT = "assistant"
+_TEXT = (".txt", ".txt.gz", ".txt.bz2", ".txt.xz")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt: a text, or the turns of a conversation.
+
+    Attributes:
+        id: the record's own, else its line.
+        given: the text, or the messages.
+        place: where it stands, for messages of errors.
+        reference: what was hoped for, where the file says it.
+    """
+
+    id: str
+    given: str | tuple[Message, ...]
+    place: str
+    reference: str | None = None
+
+    @property
+    def plain(self) -> str | list[dict[str, str]]:
+        """What was given, as JSON holds it."""
+        return self.given if isinstance(self.given, str) else [dict(one) for one in self.given]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt as the tokenizer gets it; `special`: whether special tokens are to be added."""
+
+    prompt: Prompt
+    text: str
+    special: bool
+
+
+def typed(texts: Sequence[str]) -> list[Prompt]:
+    """Prompts given one by one; InputError for one without anything but white space."""
+    found = []
+    for number, text in enumerate(texts, 1):
+        place = f"--prompt {number}" if len(texts) > 1 else "--prompt"
+        if not text.strip():
+            raise InputError(f"{place} is empty; give a text to go on from")
+        found.append(Prompt(str(number), text, place))
+    return found
+
+
+def read_prompts(
+    path: str | Path, column: str = "text", reference: str | None = None, limit: int | None = None
+) -> list[Prompt]:
+    """The first `limit` prompts of a file, in its order.
+
+    A `.txt` file holds one a line. JSON Lines, Parquet and TSV files hold them in `column`: texts,
+    or conversations as lists of messages with `role` and `content`; `id` and the column
+    `reference` (`reference`, if there, where it is None) go along. A conversation that ends with a
+    message of the assistant is continued in that message.
+
+    Raises `InputError`, naming file and line, for a file that cannot be read or holds no prompts, a
+    column that is missing, an empty prompt, or something that is no conversation.
+    """
+    path = Path(path)
+    check_limit(limit)
+    found: list[Prompt] = []
+    with _records(path, column, reference) as (records, unit):
+        for record in records:
+            place = f"{path}, {unit} {record.line}"
+            value = record.cells[column]
+            given = (
+                _conversation(value, place, column)
+                if isinstance(value, list)
+                else cell_text(record, column, place, "give a text or a list of messages")
+            )
+            name = record.cells.get("id")
+            known = isinstance(name, str | int) and str(name).strip()
+            hoped = reference or "reference"
+            answer = (
+                cell_text(record, hoped, place, "give a text") if hoped in record.cells else None
+            )
+            found.append(Prompt(str(name) if known else str(record.line), given, place, answer))
+            if len(found) == limit:
+                break
+    if not found:
+        raise InputError(f"{path} holds no prompts; give a file with at least one")
+    return found
+
+
+def prompts_digest(prompts: Sequence[Prompt]) -> str:
+    """SHA-256 of prompts and references in their order."""
+    hasher = hashlib.sha256()
+    for one in prompts:
+        row = [one.id, one.plain, one.reference]
+        hasher.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    return hasher.hexdigest()
+
+
+def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -> list[Rendered]:
+    """Prompts as strings; conversations, and with `chat` texts too, by the chat template.
+
+    The template begins the assistant's answer, writes its own special tokens, and is told not to
+    think aloud where it can. Raises `InputError`, naming the prompt, if there is no template, it is
+    faulty or does not take the conversation, or if a prompt has no token or leaves the context no
+    room for a new one.
+    """
+    from headscope.lm.prompting import uses_chat, wrap_prompts
+
+    found = []
+    for one in prompts:
+        with naming(one.place):
+            if isinstance(one.given, tuple):
+                uses_chat(lm, True)  # says so where there is no template
+                row = Rendered(one, _templated(lm.tokenizer, one.given), special=False)
+            elif chat:
+                row = Rendered(one, wrap_prompts(lm, [one.given], True)[0], special=False)
+            else:
+                row = Rendered(one, one.given, special=True)
+            size = len(lm.encode(row.text, row.special))
+            if not 0 < size < lm.context_length:
+                raise InputError(
+                    f"the prompt has {size} tokens; it needs at least 1 and fewer than the "
+                    f"model's context of {lm.context_length}, so shorten it or leave it out"
+                )
+        found.append(row)
+    return found
+
+
+def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
+    from jinja2 import TemplateError
+
+    begun = messages[-1]["role"] == ASSISTANT
+    try:
+        text: str = tokenizer.apply_chat_template(
+            [dict(one) for one in messages],
+            tokenize=False,
+            add_generation_prompt=not begun,
+            continue_final_message=begun,
+            enable_thinking=False,
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the tokenizer's chat template cannot put this conversation into words ({error}); "
+            "correct the messages or the template"
+        ) from error
+    return text
+
+
+def _conversation(value: list[Any], place: str, column: str) -> tuple[Message, ...]:
+    if not value:
+        raise InputError(f"{place}: column {column!r} holds no message; give one, or remove it")
+    found: list[Message] = []
+    for number, one in enumerate(value, 1):
+        role = one.get("role") if isinstance(one, dict) else None
+        content = one.get("content") if isinstance(one, dict) else None
+        if not isinstance(role, str) or not isinstance(content, str):
+            raise InputError(
+                f"{place}: message {number} of column {column!r} is no message; write "
+                '{"role": "user", "content": "..."} with texts alone'
+            )
+        if not role.strip() or not content.strip():
+            raise InputError(
+                f"{place}: message {number} of column {column!r} has an empty role or content; "
+                "fill it or remove it"
+            )
+        found.append({"role": role, "content": content})
+    return tuple(found)
+
+
+@contextmanager
+def _records(
+    path: Path, column: str, reference: str | None
+) -> Iterator[tuple[Iterator[Record], str]]:
+    if path.name.lower().endswith(_TEXT):
+        with open_bytes(path) as handle:
+            yield (Record(n, {column: line}) for n, line in text_lines(handle, path)), "line"
+        return
+    required = [column, *([reference] if reference else [])]
+    optional = [name for name in ("id", "reference") if name not in required]
+    with open_records(path, required, optional) as (records, unit):
+        yield records, unit

@@ -1,0 +1,220 @@
+"""Prove an export: its logits beside those of the gated model.
+
+The export is loaded as anybody would load it, by plain `transformers` or by stock PEFT, after the
+model itself has been let go, so that only one of the two is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headscope.errors import InputError, MissingExtra
+from headscope.heads import Gate
+from headscope.lm.batching import collate
+from headscope.lm.feed_forward import feed_forward_gated
+from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.use.exporting.hollow import loader_of
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+__all__ = [
+    "TEXTS",
+    "Proof",
+    "Reference",
+    "compare",
+    "let_go",
+    "need_peft",
+    "read_adapter",
+    "read_checkpoint",
+]
+
+#: What the logits are compared on, beginning to end.
+TEXTS = (
+    "The river runs past the old mill, and in winter the wheel stands still.",
+    "Morgen fahren wir mit dem Zug ans Meer, wenn es nicht regnet.",
+    "def area(width, height):\n    return width * height\n",
+    "7 + 5 = 12, 12 + 9 = 21, 21 + 4 =",
+)
+_MOST_TOKENS = 64
+# Largest difference allowed, as a share of the largest logit: rounding of the folded weights to
+# their dtype and of sums in another order, far below what a head folded in the wrong place does.
+_LEAST_EXACT = 1e-1
+_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Logits of the model itself, float32 on the CPU, one (T, V) tensor a text.
+
+    `gated` under the gate, `untouched` without; `tokens` the ids, which the export reads too;
+    `attention` the kernel, by the name that `transformers` gives it.
+    """
+
+    tokens: tuple[tuple[int, ...], ...]
+    gated: tuple[torch.Tensor, ...]
+    untouched: tuple[torch.Tensor, ...]
+    dtype: torch.dtype
+    device: torch.device
+    attention: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        lm: LanguageModel,
+        gate: Gate,
+        feed_forward: NDArray[np.float32] | None = None,
+        texts: Sequence[str] = TEXTS,
+    ) -> Reference:
+        """Run a loaded model on the texts, each by itself, with and without the gate."""
+        tokens = tuple(tuple(lm.encode(text)[:_MOST_TOKENS]) for text in texts)
+        tokens = tuple(ids for ids in tokens if ids)
+        if not tokens:
+            raise InputError(f"the tokenizer of {lm.name} makes no tokens of any text")
+        untouched = _logits(lm.model, tokens)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(lm.gated(gate))
+            if feed_forward is not None:
+                values = torch.from_numpy(np.array(feed_forward, dtype=np.float32))
+                stack.enter_context(feed_forward_gated(lm, values))
+            gated = _logits(lm.model, tokens)
+        config = lm.model.config.get_text_config(decoder=True)
+        kernel = getattr(config, "_attn_implementation", None)
+        return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How far the export's logits are from those of the gated model.
+
+    Attributes:
+        largest_difference: over all tokens, the largest difference to the gated model.
+        untouched_difference: likewise to the model without the gate: what the gate does.
+        largest_logit: the largest absolute logit of the gated model, for scale.
+        same_choice: share of positions with the same most likely token as the gated model.
+        positions: number of tokens compared.
+        dtype: the dtype that both were computed in.
+    """
+
+    largest_difference: float
+    untouched_difference: float
+    largest_logit: float
+    same_choice: float
+    positions: int
+    dtype: str
+
+
+def compare(reference: Reference, model: Any, rounded: torch.dtype) -> Proof:
+    """Compare an export with the gated model.
+
+    `rounded` is the dtype that folded weights were rounded to. InputError if the two differ by
+    more than rounding explains.
+    """
+    found = _logits(model, reference.tokens)
+    positions = sum(map(len, reference.tokens))
+    same = sum(
+        int((mine.argmax(-1) == theirs.argmax(-1)).sum())
+        for mine, theirs in zip(found, reference.gated, strict=True)
+    )
+    proof = Proof(
+        largest_difference=_difference(found, reference.gated),
+        untouched_difference=_difference(found, reference.untouched),
+        largest_logit=max(float(one.abs().max()) for one in reference.gated),
+        same_choice=same / positions,
+        positions=positions,
+        dtype=str(reference.dtype).removeprefix("torch."),
+    )
+    share = max(_TOLERANCE.get(one, _LEAST_EXACT) for one in (reference.dtype, rounded))
+    # Written so that NaN fails too.
+    if not proof.largest_difference <= share * proof.largest_logit:
+        raise InputError(
+            f"the exported model differs from the gated one by up to {proof.largest_difference:.3g}"
+            f" (logits reach {proof.largest_logit:.3g}), which is more than rounding, so it is not "
+            "written; apply the gate with `headscope use adapt` instead"
+        )
+    return proof
+
+
+def read_checkpoint(folder: Path, reference: Reference, device_map: str | None = None) -> Any:
+    """Load a checkpoint by plain `transformers`, in the reference's dtype and on its device.
+
+    With a `device_map` it is placed by that instead.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    _quieten()
+    quantised = getattr(config, "quantization_config", None) is not None
+    if device_map is None and quantised and importlib.util.find_spec("accelerate") is not None:
+        device_map = str(reference.device)  # some quantised weights cannot be moved
+    model, told = loader_of(config).from_pretrained(
+        folder,
+        dtype=reference.dtype,
+        device_map=device_map,
+        attn_implementation=reference.attention,
+        output_loading_info=True,
+        trust_remote_code=False,
+    )
+    for kind in ("missing_keys", "mismatched_keys"):
+        if told.get(kind):
+            raise InputError(f"{folder}: {kind.replace('_', ' ')} on loading: {told[kind]}")
+    return model.eval() if device_map is not None else model.to(reference.device).eval()
+
+
+def read_adapter(base: Any, folder: Path) -> Any:
+    """Load an adapter around its base model by stock PEFT."""
+    need_peft()
+    _quieten()
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        # It asks the model by names that transformers is about to change.
+        warnings.simplefilter("ignore", FutureWarning)
+        return PeftModel.from_pretrained(base, str(folder)).eval()
+
+
+def need_peft() -> None:
+    """InputError if PEFT is not installed."""
+    if importlib.util.find_spec("peft") is None:
+        raise MissingExtra.needed(
+            "comparing an adapter (--no-check leaves it out)", "peft", "adapters"
+        )
+
+
+def _quieten() -> None:
+    """Let bitsandbytes, which others import where it is installed, not tell how it rounds."""
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
+
+def let_go() -> None:
+    """Give memory of models that nothing refers to any more back to the system."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _logits(model: Any, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
+    found = []
+    with evaluating(model), torch.no_grad():
+        for ids in tokens:
+            inputs = forward_inputs(model, collate([list(ids)], 0))
+            found.append(model(**inputs).logits[0].float().cpu())
+    return tuple(found)
+
+
+def _difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:
+    """The largest absolute difference; NaN if there is one anywhere."""
+    differences = [(a - b).abs().max() for a, b in zip(first, second, strict=True)]
+    return float(torch.stack(differences).max())

@@ -1,0 +1,185 @@
+"""Where to cut an order of records so that what stands before has a wanted weight, group by group.
+
+The records are not sorted: their places in the order are read several times, 16 bits at a time,
+and counted, until few enough are left to be sorted.  So the memory needed does not grow with the
+number of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Blocks", "Cuts", "Places", "cut"]
+
+SORTED = 1 << 20
+"""So many records are sorted in memory at the end."""
+FEW = 64
+"""For so many groups there is memory to count 16 bits at a time; for more, 8."""
+_END = (1 << 128) - 1
+
+
+@dataclass(frozen=True)
+class Places:
+    """Some records: their group, their place in the order (128 bits in two halves), their weight.
+
+    `group` (n,) from 0, `high` and `low` (n,) uint64, `weight` (n,) int64 of 0 or more.
+    """
+
+    group: NDArray[np.int64]
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint64]
+    weight: NDArray[np.int64]
+
+    def where(self, chosen: NDArray[np.bool_]) -> Places:
+        """Those of the records that are chosen, in the same order."""
+        return Places(self.group[chosen], self.high[chosen], self.low[chosen], self.weight[chosen])
+
+
+Blocks = Callable[[], Iterator[Places]]
+"""Reads all records anew, block by block."""
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The last place before the cut, for each group; -1 where everything stands behind it."""
+
+    last: tuple[int, ...]
+
+    def before(self, places: Places) -> NDArray[np.bool_]:
+        """Which records stand before the cut of their group."""
+        some = np.array([one >= 0 for one in self.last], dtype=bool)
+        halves = [divmod(max(one, 0), 1 << 64) for one in self.last]
+        high = np.array([one for one, _ in halves], dtype=np.uint64)[places.group]
+        low = np.array([one for _, one in halves], dtype=np.uint64)[places.group]
+        below = (places.high < high) | ((places.high == high) & (places.low <= low))
+        return np.asarray(some[places.group] & below)
+
+
+@dataclass
+class _Search:
+    """One group's search: the bits of the cut known so far, and the weight before them.
+
+    `inside` and `left` are weight and number of the records that share those bits.
+    """
+
+    target: int
+    prefix: int = 0
+    before: int = 0
+    inside: int = 0
+    left: int = 0
+    last: int | None = None
+
+
+def cut(blocks: Blocks, targets: Sequence[int], at_least_one: bool = False) -> Cuts:
+    """Cut each group's order where the weight before it is nearest to the group's target.
+
+    Of two cuts equally near the one with the lesser weight is taken; records at the same place are
+    never parted.  A target of 0 takes nothing, one that is not reached takes everything.
+    `at_least_one` takes the first place even where nothing at all would be nearer.
+    """
+    groups = [_Search(target) for target in targets]
+    for one in groups:
+        if one.target <= 0:
+            one.last = -1
+    width = 16 if len(groups) <= FEW else 8
+    depth = 0
+    while any(one.last is None for one in groups):
+        _count(blocks, groups, depth, width)
+        depth += width
+        left = sum(one.left for one in groups if one.last is None)
+        if left <= SORTED:
+            _sort(blocks, groups, depth, at_least_one)
+        elif depth == 128:
+            _part(groups, at_least_one)
+    return Cuts(tuple(-1 if one.last is None else one.last for one in groups))
+
+
+def _count(blocks: Blocks, groups: Sequence[_Search], depth: int, width: int) -> None:
+    """Learn the next bits of every open cut, from the weight of all records that share the last."""
+    size = 1 << width
+    weights = np.zeros((len(groups), size), dtype=np.int64)
+    counts = np.zeros_like(weights)
+    for all_places in blocks():
+        places = all_places.where(_sharing(all_places, groups, depth))
+        half, shift = (
+            (places.high, 64 - depth - width) if depth < 64 else (places.low, 128 - depth - width)
+        )
+        digit = ((half >> np.uint64(shift)) & np.uint64(size - 1)).astype(np.int64)
+        index = places.group * size + digit
+        counts += np.bincount(index, minlength=counts.size).reshape(counts.shape)
+        # Weights are added as float64, exact up to 2**53 a block.
+        added = np.bincount(index, places.weight, minlength=counts.size)
+        weights += added.astype(np.int64).reshape(counts.shape)
+    for one, weight, count in zip(groups, weights, counts, strict=True):
+        if one.last is not None:
+            continue
+        total = one.before + np.cumsum(weight)
+        if depth == 0 and total[-1] <= one.target:
+            one.last = _END
+            continue
+        place = int(np.searchsorted(total, one.target))
+        one.before = int(total[place] - weight[place])
+        one.prefix = (one.prefix << width) | place
+        one.inside, one.left = int(weight[place]), int(count[place])
+
+
+def _sort(blocks: Blocks, groups: Sequence[_Search], depth: int, at_least_one: bool) -> None:
+    """Find the cuts among the records that share the known bits, which fit in memory."""
+    found = [places.where(_sharing(places, groups, depth)) for places in blocks()]
+    group = np.concatenate([one.group for one in found])
+    high = np.concatenate([one.high for one in found])
+    low = np.concatenate([one.low for one in found])
+    weight = np.concatenate([one.weight for one in found])
+    order = np.lexsort((low, high, group))
+    group, high, low, weight = group[order], high[order], low[order], weight[order]
+    for number, one in enumerate(groups):
+        if one.last is not None:
+            continue
+        rows = slice(*np.searchsorted(group, [number, number + 1]))
+        ends = np.flatnonzero(
+            np.append((np.diff(high[rows]) != 0) | (np.diff(low[rows]) != 0), True)
+        )
+        total = one.before + np.cumsum(weight[rows])[ends]
+        at = int(np.searchsorted(total, one.target))
+        less = int(total[at - 1]) if at else one.before
+        place = (int(high[rows][ends[at]]) << 64) | int(low[rows][ends[at]])
+        nearer = int(total[at]) - one.target < one.target - less
+        first = at_least_one and less == 0
+        if nearer or first:
+            one.last = place
+        elif at:
+            one.last = (int(high[rows][ends[at - 1]]) << 64) | int(low[rows][ends[at - 1]])
+        else:
+            one.last = place - 1
+
+
+def _part(groups: Sequence[_Search], at_least_one: bool) -> None:
+    """More records at one place than can be sorted: all of them, or none."""
+    for one in groups:
+        if one.last is None:
+            nearer = one.before + one.inside - one.target < one.target - one.before
+            first = at_least_one and one.before == 0
+            one.last = one.prefix if nearer or first else one.prefix - 1
+
+
+def _sharing(places: Places, groups: Sequence[_Search], depth: int) -> NDArray[np.bool_]:
+    """Which records belong to an open group and share the known bits of its cut."""
+    chosen = np.array([one.last is None for one in groups], dtype=bool)[places.group]
+    if depth == 0:
+        return np.asarray(chosen)
+    known = min(depth, 64)
+    high = [one.prefix >> (depth - known) for one in groups]
+    chosen &= (places.high >> np.uint64(64 - known)) == _of(high, places)
+    if depth > 64:
+        low = [one.prefix & ((1 << (depth - 64)) - 1) for one in groups]
+        chosen &= (places.low >> np.uint64(128 - depth)) == _of(low, places)
+    return np.asarray(chosen)
+
+
+def _of(values: list[int], places: Places) -> NDArray[np.uint64]:
+    # Groups that are done have no bits of the present depth; they are left out already.
+    return np.array([one & ((1 << 64) - 1) for one in values], dtype=np.uint64)[places.group]

@@ -1,0 +1,133 @@
+"""Making a mixture: from rated files to documents in a new order and their manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.runs import Run, file_digest, open_run
+from headscope.use.mixing.choose import choose
+from headscope.use.mixing.index import Progress, build_index
+from headscope.use.mixing.manifest import FILE, Manifest
+from headscope.use.mixing.plan import MixPlan
+from headscope.use.mixing.reading import RatedFile, fields_of, rated_files
+from headscope.use.mixing.summary import documents_near, summary
+from headscope.use.mixing.writing import DOCUMENTS, write_mixture
+
+__all__ = ["COMMAND", "mix", "mix_in_run"]
+
+COMMAND = "use mix"
+SUMMARY = "summary.json"
+WORK = "work"
+
+
+def mix(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    plan: MixPlan,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Write a mixture of rated documents to the run folder `out`, and return its manifest.
+
+    `sources` are runs of `headscope use rate`, folders, and JSON Lines (plain, gzip, zstd …) or
+    Parquet files whose records have `text`, `score` (higher is selected), `tokens`, and, unless
+    the plan says otherwise, `language`; an `id` tells records of one text apart.  `out` gets
+    `documents/*.jsonl`, the records as they were read in a drawn order, and `manifest.json`.
+
+    What is drawn depends on the seed and the records, not on how they are spread over files; only
+    records that agree in text, language and id are told apart by the order of the files.  A call
+    that was killed is continued by the same call, one that has ended returns its manifest.
+    While it works, `out` holds up to twice the mixture and about 70 bytes a record of the corpus.
+
+    Raises:
+        InputError: naming file and line of a record that cannot be used, or if the plan cannot be
+            kept, before anything is written; if `out` holds something else, left untouched.
+    """
+    mix_in_run(sources, out, plan, progress)
+    return Manifest.read(out)
+
+
+def mix_in_run(
+    sources: Sequence[str | Path],
+    out: str | Path | None,
+    plan: MixPlan,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """As `mix`; returns the result of the run, as JSON.  `out` None: a folder below `runs`."""
+    began = time.monotonic()
+    existed = out is not None and Path(out).exists()
+    _check_apart(sources, out)
+    files = rated_files(sources)
+    whole = hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest()
+    provenance: dict[str, Any] = {"data": [str(file.path) for file in files], "seed": plan.seed}
+    inputs = {"documents": whole}
+    with open_run(out, COMMAND, {"settings": plan}, inputs, provenance=provenance) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        try:
+            manifest = make_mixture(run, files, plan, progress)
+        except InputError:
+            _withdraw(run, existed)
+            raise
+        told = manifest.as_dict()
+        result = {
+            "signature": run.signature,
+            "kind": plan.kind,
+            **{name: told[name] for name in ("documents", "tokens", "languages")},
+            **{name: told[name] for name in ("largest_difference", "factor", "duplicates")},
+            "manifest": FILE,
+            "digest": manifest.digest,
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result
+
+
+def make_mixture(
+    run: Run, files: Sequence[RatedFile], plan: MixPlan, progress: Progress | None = None
+) -> Manifest:
+    """Make the mixture in an open run folder: all but the run's result."""
+    if (run.path / FILE).exists():  # killed when only the result was missing
+        manifest = Manifest.read(run.path)
+        if all(file_digest(run.path / one.file) == one.sha256 for one in manifest.files):
+            return manifest
+    work = run.path / WORK
+    index = build_index(work / "index", files, fields_of(plan), progress)
+    choice = choose(index, plan, work / "texts")
+    near = documents_near(index, plan, choice)
+    shown = [one.row for one in near]
+    written, lines = write_mixture(
+        run.path, work / "drafts", files, index, choice.copies, plan, shown, progress
+    )
+    run.write_json(SUMMARY, summary(index, plan, choice, near, lines))
+    manifest = Manifest.of(plan, list(files), index.rows, choice, index.languages, written)
+    manifest.write(run.path)
+    shutil.rmtree(work)
+    return manifest
+
+
+def _check_apart(sources: Sequence[str | Path], out: str | Path | None) -> None:
+    """InputError if the mixture would be written among the files it is made of."""
+    for source in map(Path, sources):
+        inside = out is not None and Path(out).resolve().is_relative_to(source.resolve())
+        if inside and not (source / "run.json").exists():
+            raise InputError(
+                f"{out} is inside {source}, whose files the mixture is made of; name a folder "
+                "beside it"
+            )
+
+
+def _withdraw(run: Run, existed: bool) -> None:
+    """Leave the folder as it was found: what these files and this plan ask for cannot be made."""
+    for name in (WORK, DOCUMENTS):
+        shutil.rmtree(run.path / name, ignore_errors=True)
+    for name in ("run.json", "provenance.json", ".lock", SUMMARY, FILE):
+        (run.path / name).unlink(missing_ok=True)
+    if not existed and not any(run.path.iterdir()):
+        run.path.rmdir()

@@ -1,0 +1,300 @@
+"""Rated records as they lie in files: JSON Lines (plain, gzip, bzip2, xz, zstd) and Parquet."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from headscope.data.columns import descend
+from headscope.data.extras import need
+from headscope.data.files import CORRUPT, damaged, open_bytes
+from headscope.errors import InputError
+from headscope.runs import file_digest
+from headscope.use.mixing.plan import MixPlan
+
+__all__ = [
+    "LANGUAGE",
+    "Fields",
+    "RatedFile",
+    "RatedRecord",
+    "fields_of",
+    "rated_files",
+    "rated_paths",
+    "read_lines",
+    "read_records",
+]
+
+_ENDINGS = (".jsonl", ".ndjson", ".parquet", ".pq")
+_PACKED = (".gz", ".bz2", ".xz", ".zst")
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_ROWS = 1024
+LANGUAGE = "language"
+
+
+@dataclass(frozen=True)
+class RatedFile:
+    """A file of rated records; `digest` is the SHA-256 of the file, `size` its length in bytes."""
+
+    path: Path
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which fields are read: of the text, and of the language (None: one language).
+
+    A record may not have the field `absent`.
+    """
+
+    text: str = "text"
+    language: str | None = "language"
+    tokens_needed: bool = False
+    absent: str | None = None
+
+
+def fields_of(plan: MixPlan) -> Fields:
+    """What is read of the records for a plan."""
+    absent = LANGUAGE if plan.language_column is None else None
+    return Fields(plan.text_column, plan.language_column, plan.by == "tokens", absent)
+
+
+@dataclass(frozen=True)
+class RatedRecord:
+    """What mixing needs of a record; `tokens` is None where records do not tell them."""
+
+    text: str
+    language: str
+    score: float
+    tokens: int | None
+    id: object
+
+
+def rated_files(sources: Sequence[str | Path]) -> list[RatedFile]:
+    """The files of some sources, as `rated_paths`, with their digests."""
+    return [
+        RatedFile(path, file_digest(path), path.stat().st_size) for path in rated_paths(sources)
+    ]
+
+
+def rated_paths(sources: Sequence[str | Path]) -> list[Path]:
+    """The files of some sources: files, folders of files, and runs of `headscope use rate`.
+
+    Raises:
+        InputError: if a source does not exist, holds no such file, is a run that is not finished,
+            or two sources hold the same file.
+    """
+    if not sources:
+        raise InputError("no rated documents are given; name a run of headscope use rate or files")
+    found: dict[Path, str | Path] = {}
+    paths: list[Path] = []
+    for source in sources:
+        for path in _files(Path(source)):
+            place = path.resolve()
+            if place in found:
+                raise InputError(f"{path} is given twice ({found[place]}, {source}); name it once")
+            found[place] = source
+            paths.append(path)
+    return paths
+
+
+def _files(source: Path) -> list[Path]:
+    if not source.exists():
+        raise InputError(f"{source} does not exist; name a run of headscope use rate, or files")
+    if not source.is_dir():
+        return [source]
+    if (source / "run.json").exists():
+        try:
+            command = json.loads((source / "run.json").read_bytes())["command"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise InputError(f"{source / 'run.json'} is damaged; rate the corpus again") from None
+        if command == "use rate" and not (source / "DONE.json").exists():
+            raise InputError(
+                f"{source} is a rating that is not finished, so documents are missing; run the "
+                "same command again to finish it"
+            )
+        source = source / "documents"
+    files = [
+        path
+        for path in sorted(source.rglob("*"))
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(source).parts)
+        and _is_table(path)
+    ]
+    if not files:
+        raise InputError(
+            f"{source} holds no JSON Lines or Parquet files; name the folder of rated documents"
+        )
+    return files
+
+
+def _is_table(path: Path) -> bool:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _PACKED:
+        suffixes.pop()
+    return bool(suffixes) and suffixes[-1] in _ENDINGS
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The records of a file as lines of JSON in UTF-8, without line ends, numbered from 1.
+
+    A line is as it stands in the file; a Parquet row is written as JSON.  Blank lines and a byte
+    order mark are left out.
+    """
+    with open_bytes(path) as handle:
+        start = handle.read(4)
+        handle.seek(0)
+        if start == b"PAR1":
+            yield from _parquet_lines(path, handle)
+            return
+        lines = _Zstd(path, handle) if start == _ZSTD else handle
+        try:
+            for number, line in enumerate(lines, 1):
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")
+                line = line.rstrip(b"\r\n")
+                if line.strip():
+                    yield number, line
+        except (*CORRUPT, OSError) as error:
+            raise damaged(path, error) from None
+
+
+class _Zstd:
+    """The lines of a zstd file of any number of frames; one that ends too early is an InputError.
+
+    (The package's own reader takes a truncated file for a whole one.)
+    """
+
+    def __init__(self, path: Path, raw: BinaryIO) -> None:
+        self._zstd = need("zstandard", f"reading {path}", "corpus")
+        self._path, self._raw = path, raw
+        self._frame: Any = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        kept = b""
+        while data := self._raw.read(1 << 17):
+            *lines, kept = (kept + self._unpacked(data)).split(b"\n")
+            yield from lines
+        if self._frame is not None:
+            raise damaged(self._path, EOFError("it ends before its last frame does"))
+        if kept:
+            yield kept
+
+    def _unpacked(self, data: bytes) -> bytes:
+        found = []
+        try:
+            while data:
+                if self._frame is None:
+                    self._frame = self._zstd.ZstdDecompressor().decompressobj()
+                found.append(self._frame.decompress(data))
+                data = self._frame.unused_data
+                if self._frame.eof:
+                    self._frame = None
+        except self._zstd.ZstdError as error:
+            raise damaged(self._path, error) from None
+        return b"".join(found)
+
+
+def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    pa = need("pyarrow", f"reading {path}", "data")
+    pq = need("pyarrow.parquet", f"reading {path}", "data")
+    number = 0
+    try:
+        for batch in pq.ParquetFile(handle).iter_batches(batch_size=_ROWS):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{path} is not a readable Parquet file ({reason}); fetch or write it again"
+        ) from None
+    except TypeError as error:
+        raise InputError(
+            f"{path}, row {number} holds a value that JSON has none of ({error}); leave the "
+            "column out, or write it as text"
+        ) from None
+
+
+def read_records(path: Path, fields: Fields) -> Iterator[tuple[int, bytes, RatedRecord]]:
+    """The records of a file with their line number and their line.
+
+    Raises:
+        InputError: naming file and line, of a record without a score, text or language, with a
+            score that is no finite number, or with tokens where others have none.
+    """
+    for number, line in read_lines(path):
+        place = f"{path}, line {number}"
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", str(error).partition(";")[0])
+            raise InputError(
+                f"{place} is not valid JSON ({reason}); write one JSON object a line"
+            ) from None
+        if not isinstance(value, dict):
+            raise InputError(f"{place} is no JSON object; write one JSON object a line")
+        yield number, line, _record(value, place, fields)
+
+
+def _record(value: dict[str, Any], place: str, fields: Fields) -> RatedRecord:
+    text = _text(value, fields.text, place, "text", "--text-column")
+    if fields.absent in value:
+        raise InputError(
+            f"{place} has a field {fields.absent!r}, which the first record lacks; give it in "
+            "every record or in none"
+        )
+    language = ""
+    if fields.language is not None:
+        language = _text(value, fields.language, place, "language", "--language-column")
+        if not language.strip() or not language.isprintable():
+            raise InputError(
+                f"{place}: the language in {fields.language!r} is empty or no name; name one in "
+                "every record"
+            )
+    score = value.get("score")
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise InputError(
+            f"{place} has no number as its 'score'; rate the documents first with headscope use "
+            "rate, and leave out those that could not be rated"
+        )
+    try:
+        finite = math.isfinite(score)
+    except OverflowError:  # a whole number of more than 308 digits
+        finite = False
+    if not finite:
+        raise InputError(
+            f"{place}: the score is {str(score)[:20]}, no finite number; leave out documents that "
+            "could not be rated"
+        )
+    tokens = value.get("tokens")
+    if tokens is None and fields.tokens_needed:
+        raise InputError(
+            f"{place} has no 'tokens', which are counted here; rate the documents with headscope "
+            "use rate, or count documents instead"
+        )
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int)):
+        raise InputError(f"{place}: 'tokens' is no whole number; rate the documents again")
+    if tokens is not None and not 0 <= tokens < 1 << 48:
+        raise InputError(f"{place}: there cannot be {tokens} tokens; rate the documents again")
+    return RatedRecord(text, language, float(score), tokens, value.get("id"))
+
+
+def _text(value: dict[str, Any], field: str, place: str, what: str, flag: str) -> str:
+    try:
+        found = descend(value, field)
+    except KeyError:
+        pass
+    else:
+        if isinstance(found, str):
+            return found
+        raise InputError(f"{place}: the {what} in {field!r} is no text; give it in every record")
+    names = ", ".join(map(str, value)) or "none"
+    raise InputError(
+        f"{place} has no field {field!r} for the {what}; found: {names}; give it in every record, "
+        f"or name the right one with {flag}"
+    )

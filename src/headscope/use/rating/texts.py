@@ -1,0 +1,207 @@
+"""How much worse a model predicts each text without some of its heads (TRater).
+
+Token Alignment Heads (ICLR 2026), TRater: score(x) is the mean over the predicted tokens of x of
+NLL(heads removed) - NLL(full model). Where the removed heads are those that align translations, a
+text that holds its own translation scores high.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from headscope.errors import InputError
+from headscope.heads import check_geometry
+from headscope.lm.inputs import evaluating
+from headscope.use.rating.passes import Losses, row_losses_with_and_without, shared_layers
+from headscope.use.rating.windows import rows_of
+
+if TYPE_CHECKING:
+    from headscope.heads import Gate
+    from headscope.lm.model import LanguageModel
+
+__all__ = ["Rated", "Rating", "Unrated", "rate_texts", "row_lengths"]
+
+#: Longest row where the configuration names none, and the model's context is no shorter.
+LONGEST = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Rating:
+    """How texts are rated.
+
+    Attributes:
+        batch_tokens: upper bound of a padded batch's size.
+        max_tokens: longest row of tokens; None for 2,048 or the model's context, if that is
+            shorter.
+        windows: take longer texts whole, in windows that overlap; otherwise they are cut.
+        overlap: tokens of context that a window takes from the one before; None for a quarter of
+            ``max_tokens``.
+        share: run the layers below the first changed head once for both passes; changes time
+            alone.
+    """
+
+    batch_tokens: int = 8192
+    max_tokens: int | None = None
+    windows: bool = False
+    overlap: int | None = None
+    share: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Rated:
+    """The losses of one text.
+
+    Attributes:
+        nll_full: mean negative log-likelihood of a predicted token by the model as it is, in nats.
+        nll_removed: the same under the gate.
+        tokens: predicted tokens, at least one.
+    """
+
+    nll_full: float
+    nll_removed: float
+    tokens: int
+
+    @property
+    def score(self) -> float:
+        """What the gate costs, in nats a predicted token: ``nll_removed`` - ``nll_full``."""
+        return self.nll_removed - self.nll_full
+
+
+@dataclasses.dataclass(frozen=True)
+class Unrated:
+    """A text that cannot be rated, and why."""
+
+    reason: str
+
+
+def rate_texts(
+    lm: LanguageModel,
+    texts: Sequence[str],
+    gate: Gate,
+    config: Rating | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Rated | Unrated]:
+    """Rate texts by what a gate costs on them.
+
+    Texts are tokenised by the tokenizer's own defaults. Rows of similar length share a batch, and
+    batches depend on the texts of the call alone, so the same texts give the same numbers.
+
+    Args:
+        lm: the model.
+        texts: the texts; what is not a text is `Unrated`.
+        gate: the gate, 0 at removed heads.
+        config: the configuration.
+        progress: told how many texts of how many are done.
+
+    Returns:
+        For each text, in order, its losses; or why there are none: no token is predicted, or the
+        model's loss is not finite.
+
+    Raises:
+        InputError: if the gate or the configuration does not fit the model.
+        torch.OutOfMemoryError: if memory does not suffice for a single row.
+    """
+    config = config or Rating()
+    check_geometry(gate, lm.geometry, "the gate")
+    if config.batch_tokens < 1:
+        raise InputError(f"batch_tokens is {config.batch_tokens}; it must be at least 1.")
+    done, pieces = _pieces(lm, texts, *row_lengths(lm, config))
+    if progress:
+        progress(len(done), len(texts))
+    if pieces:
+        rows, firsts = [piece.ids for piece in pieces], [piece.first for piece in pieces]
+        missing = Counter(piece.text for piece in pieces)
+        losses: dict[int, list[Losses]] = {number: [] for number in missing}
+        shared = shared_layers(lm, gate, config.share)
+        batches = row_losses_with_and_without(lm, rows, firsts, gate, config.batch_tokens, shared)
+        with evaluating(lm.model), torch.no_grad():
+            for places, values in batches:
+                for place, row in zip(places, values, strict=True):
+                    number = pieces[place].text
+                    losses[number].append(row)
+                    missing[number] -= 1
+                    if not missing[number]:
+                        done[number] = _rated(losses.pop(number))
+                if progress:
+                    progress(len(done), len(texts))
+    return [done[number] for number in range(len(texts))]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Piece:
+    """A row of the text number ``text``, whose tokens from ``first`` on count."""
+
+    text: int
+    ids: list[int]
+    first: int
+
+
+def _pieces(
+    lm: LanguageModel, texts: Sequence[object], longest: int, overlap: int | None
+) -> tuple[dict[int, Rated | Unrated], list[_Piece]]:
+    """What cannot be rated, by number, and the rows of all others."""
+    unrated: dict[int, Rated | Unrated] = {}
+    pieces = []
+    for number, text in enumerate(texts):
+        tokens = _tokens(lm, text)
+        if isinstance(tokens, Unrated):
+            unrated[number] = tokens
+            continue
+        for row in rows_of(len(tokens), longest, overlap):
+            ids = tokens[row.begin : row.end]
+            pieces.append(_Piece(number, ids, row.first - row.begin))
+    return unrated, pieces
+
+
+def row_lengths(lm: LanguageModel, config: Rating) -> tuple[int, int | None]:
+    """Tokens of the longest row, and by how many windows overlap; None if texts are cut."""
+    context = lm.context_length
+    longest = min(LONGEST, context) if config.max_tokens is None else config.max_tokens
+    if not 2 <= longest <= context:
+        raise InputError(
+            f"max_tokens is {longest}; it must be at least 2, since nothing predicts the first "
+            f"token, and at most {context}, which the model's context holds. Longer texts can be "
+            "taken in windows."
+        )
+    overlap = config.overlap
+    if not config.windows and overlap is not None:
+        raise InputError("An overlap was given, but texts are cut; ask for windows with it.")
+    if config.windows and overlap is None:
+        overlap = max(1, longest // 4)
+    rows_of(0, longest, overlap)  # raises where they do not fit together
+    return longest, overlap
+
+
+def _tokens(lm: LanguageModel, text: object) -> list[int] | Unrated:
+    """The tokens of a text, at least two; or why there are none."""
+    if not isinstance(text, str):
+        return Unrated(f"the text is of type {type(text).__name__}, not a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return Unrated(f"the text is not valid Unicode at character {error.start}")
+    tokens = lm.encode(text)
+    if len(tokens) < 2:
+        what = "one token" if tokens else "no token"
+        return Unrated(f"the text has {what}, so none is predicted from one before it")
+    return tokens
+
+
+def _rated(rows: Sequence[Losses]) -> Rated | Unrated:
+    """The means over the rows of one text."""
+    means = []
+    count = sum(len(row.full) for row in rows)
+    for at, name in enumerate(("of the whole model", "under the gate")):
+        losses = np.concatenate([row[at] for row in rows])
+        if not np.isfinite(losses).all():
+            return Unrated(f"the loss {name} is not finite on this text")
+        # Rounded once, so that the order in which windows were done does not matter.
+        means.append(math.fsum(losses.tolist()) / count)
+    return Rated(means[0], means[1], count)

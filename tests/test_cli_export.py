@@ -1,0 +1,201 @@
+"""`headscope use export` on the bundled model and on a small one."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from conftest import Said
+from headscope.errors import InputError
+from headscope.heads import Gate, Geometry, HeadSet, Origin
+from headscope.lm import LanguageModel
+from headscope.report.records.export import read_export
+from lm_helpers import saved
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("inputs") / "model", "llama")
+
+
+def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
+    command: Command, loaded: None, pocket: LanguageModel, tmp_path: Path
+) -> None:
+    from transformers import pipeline
+
+    out = tmp_path / "run"
+    arguments = ("use", "export", "--heads", "2.1,3.3", "--out", out, "--json")
+    said = command(*arguments)
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["path"] == str(out / "checkpoint") and told["as"] == "checkpoint"
+    assert [(one["layer"], one["head"], one["gate"]) for one in told["heads"]] == [
+        (2, 1, 0.0),
+        (3, 3, 0.0),
+    ]
+    assert told["check"]["largest_difference"] == 0 < 1 < told["check"]["untouched_difference"]
+    assert told["base"]["license"] == "apache-2.0"
+    assert told["model"]["digest"] == pocket.digest
+    again = json.loads(command(*arguments).out)
+    assert again == told
+
+    # The folder is a model for others, and for headscope itself.
+    write: Any = pipeline("text-generation", model=told["path"], dtype=torch.float32)
+    prompt = "A sentence of"
+    with pocket.gated(HeadSet.parse("2.1,3.3", pocket.geometry).removed()):
+        (expected,) = pocket.generate([prompt])
+    (found,) = write(prompt, max_new_tokens=8, do_sample=False, return_full_text=False)
+    wanted = expected.text[: len(found["generated_text"])]
+    assert found["generated_text"][: len(wanted)] == wanted
+    said = command("use", "export", "--model", told["path"], "--heads", "0.0", "--no-check",
+                   "--out", tmp_path / "second", "--json")  # fmt: skip
+    second = json.loads(said.out)
+    assert second["check"] is None and second["check_note"] == "not asked for"
+    assert second["base"]["license"] == "apache-2.0"  # from the card that the first one wrote
+
+
+def test_an_adapter_is_written_and_compared(command: Command, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="adapters are read by PEFT")
+    said = command("use", "export", "--model", model, "--heads", "1.1,0.2,0.0", "--k", 2,
+                   "--scale", 0.5, "--as", "ia3", "--out", tmp_path / "run", "--json")  # fmt: skip
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    adapter = Path(told["path"])
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    assert config["target_modules"] == config["feedforward_modules"] == ["o_proj"]
+    assert config["base_model_name_or_path"] == str(model)
+    assert told["check"]["largest_difference"] < 1e-5 < told["check"]["untouched_difference"]
+    assert [one["gate"] for one in told["heads"]] == [0.5, 0.5]
+
+
+def run_of_gate(folder: Path, values: Any, origin: Origin | None = None, **result: Any) -> Path:
+    """A finished run that holds a gate."""
+    folder.mkdir()
+    gate = Gate(Geometry.uniform(2, 4), values, origin or Origin())
+    gate.save_pretrained(folder / "gate")
+    for name, content in (("run", {}), ("DONE", {}), ("result", result)):
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_masks_soft_gates_and_their_feed_forward_gates_are_exported(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    mask = np.ones((2, 4))
+    mask[0, 1:3] = 0
+    origin = Origin("mask", "headscope-0|find mask|abc", {}, {"weights": "of another model"})
+    run = run_of_gate(tmp_path / "mask", mask, origin, on="output")
+    save_file({"mask": np.array([1, 0], dtype=np.float32)}, run / "feed_forward.safetensors")
+    said = command("use", "export", "--model", model, "--gate", run, "--outside", 0.25,
+                   "--out", tmp_path / "one", "--json")  # fmt: skip
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert {(one["layer"], one["head"]): one["gate"] for one in told["heads"]} == {
+        (0, 1): 0.25,
+        (0, 2): 0.25,
+    }
+    assert told["gate"]["feed_forward"] == 1
+    assert told["changed"][-1] == "model.layers.1.mlp.down_proj.weight"
+    assert told["found_by"] == origin.signature and told["found_on_same_weights"] is False
+    assert told["check"]["largest_difference"] < 1e-4
+    card = (tmp_path / "one" / "checkpoint" / "README.md").read_text()
+    assert origin.signature in card and "other weights" in card and "1 (× 0.25)" in card
+
+    soft = run_of_gate(tmp_path / "soft", np.linspace(0.1, 2, 8).reshape(2, 4))
+    said = command("use", "export", "--model", model, "--gate", soft, "--out", tmp_path / "two",
+                   "--json")  # fmt: skip
+    told = json.loads(said.out)
+    assert len(told["heads"]) == 8 and told["check"]["largest_difference"] < 1e-4
+    assert Gate.from_pretrained(tmp_path / "two" / "gate") == Gate.from_pretrained(soft / "gate")
+
+
+def test_what_cannot_be_exported_is_one_sentence_and_leaves_nothing(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    query = run_of_gate(tmp_path / "query", np.eye(2, 4), on="query")
+    ones = run_of_gate(tmp_path / "ones", np.ones((2, 4)))
+    binary = tmp_path / "binary"
+    binary.mkdir()
+    (binary / "config.json").write_bytes((model / "config.json").read_bytes())
+    (binary / "pytorch_model.bin").write_bytes(b"x")
+    out = ("--out", tmp_path / "run")
+    for arguments, message in (
+        (("--gate", query), "its gates multiply queries"),
+        (("--gate", ones), "multiplies everything by 1"),
+        ((), "what is to be applied is not clear"),
+        (("--heads", "9.9"), "there is no head 9.9"),
+        (("--heads", "0.1", "--max-shard-size", "big"), "is not a size of a file"),
+        (("--heads", "0.1", "--dequantize"), "--dequantize is for writing quantised weights"),
+        (("--heads", "0.1", "--model", binary), "pytorch_model.bin: is pickled"),
+    ):
+        own = () if "--model" in arguments else ("--model", model)
+        said = command("use", "export", *own, *arguments, *out)
+        assert said.code == 2 and message in said.err and said.err.count("\n") == 1, said.err
+        assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("mine")
+    said = command("use", "export", "--model", model, "--heads", "0.1", *out)
+    assert said.code == 2 and "holds other files (mine.txt)" in said.err
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+def test_a_wrong_export_is_not_given_its_name(
+    command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.use.exporting import checkpoint
+
+    monkeypatch.setattr(checkpoint, "scaled_blocks", lambda one, factors: one.blocks())
+    out = tmp_path / "run"
+    said = command("use", "export", "--model", model, "--heads", "0.1,1.1", "--out", out)
+    assert said.code == 2 and "differs from the gated one by up to" in said.err
+    assert not (out / "checkpoint").exists() and not (out / "DONE.json").exists()
+
+
+def test_an_export_that_is_gone_or_damaged_is_told(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    out = tmp_path / "run"
+    arguments = ("use", "export", "--model", model, "--heads", "0.1", "--no-check", "--out", out)
+    assert command(*arguments).code == 0
+    record = read_export(out)
+    assert record.comparison is None and record.note == "not asked for"
+    assert command("report", out).code == 0
+    assert "was not compared with the gated model" in (out / "report.html").read_text()
+    shutil.rmtree(out / "checkpoint")
+    said = command(*arguments)
+    assert said.code == 2 and "checkpoint: is gone" in said.err
+    result = json.loads((out / "result.json").read_text())
+    del result["files"]
+    (out / "result.json").write_text(json.dumps(result))
+    from headscope.runs import file_digest
+
+    done = json.loads((out / "DONE.json").read_text())
+    (out / "DONE.json").write_text(json.dumps({**done, "result": file_digest(out / "result.json")}))
+    with pytest.raises(InputError, match="holds no 'files', which the report of an export needs"):
+        read_export(out)
+
+
+def test_the_benchmark_of_memory_makes_exports_and_looks_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "bench"))
+    bench: Any = importlib.import_module("export_memory")
+    layers = bench.make(tmp_path / "model", "tiny", 0.004, "1MB")
+    capsys.readouterr()
+    bench._export(str(tmp_path / "model"), str(tmp_path / "run"), "1MB")
+    assert json.loads(capsys.readouterr().out)["peak_bytes"] > 0
+    told = bench.look_over(tmp_path / "model", tmp_path / "run" / "checkpoint")
+    assert layers > 1 and told["files"] > 2
+    assert told["folded_as_meant"] and told["others_as_they_were"]

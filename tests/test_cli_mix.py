@@ -1,0 +1,108 @@
+"""`headscope use mix`: its result, its words, its page, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headscope.errors import InputError
+from headscope.report import write_report
+from headscope.use.mixing import verify_manifest, writing
+from mixing_helpers import corpus, write, written
+
+
+def test_a_mixture_from_the_command_line(tmp_path: Path, command: Callable[..., Any]) -> None:
+    source, out = write(tmp_path / "a.jsonl.gz", corpus(500)), tmp_path / "out"
+    words = ("use", "mix", source, "--kind", "enhance", "--share", "4%", "--by", "tokens")
+    sizes = ("--size", "en=4000", "--size", "de=50%", "--size", "is=800")
+    said = command(*words, *sizes, "--out", out, "--json")
+    assert said.code == 0 and said.err == ""
+    result = json.loads(said.out)
+    assert {"signature", "run", "seconds", "documents", "tokens", "manifest"} <= set(result)
+    assert set(result["languages"]) == {"de", "en", "is"}
+    assert abs(result["languages"]["en"]["mixture"]["tokens"] - 4000) <= 60
+    verify_manifest(out, [source])
+    found = written(out)
+    assert result["documents"] == len(found)
+    assert result["tokens"] == sum(one["tokens"] for one in found)
+    again = json.loads(command(*words, *sizes, "--out", out, "--json").out)
+    assert again == result
+
+    page = write_report(out).read_text("utf-8")
+    for words in ("each is in the mixture 3 times", "first not selected", "Usable reserve"):
+        assert words in page
+    english = result["languages"]["en"]
+    assert f"{english['threshold']:.4f}".replace("-", "\u2212") in page
+
+
+def test_the_language_is_taken_where_it_is(tmp_path: Path, command: Callable[..., Any]) -> None:
+    rows = [{"text": f"<b>{n}", "score": n / 10, "tokens": n, "of": {"code": "en"}}
+            for n in range(90)]  # fmt: skip
+    source = write(tmp_path / "a.jsonl", rows)
+    plain = command("use", "mix", source, "--out", tmp_path / "plain")
+    assert plain.code == 0 and "100.000%" in plain.out and "\n-  " in plain.out
+    assert "&lt;b&gt;" in write_report(tmp_path / "plain").read_text("utf-8")
+    words = ("use", "mix", source, "--language-column", "of.code", "--out", tmp_path / "nested")
+    assert "\nen  " in command(*words).out
+
+
+def test_a_full_disk_is_one_sentence(
+    tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "a.jsonl", corpus(60))
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    words = ("use", "mix", source, "--select", "random", "--out", tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "write_bytes", full)
+        said = command(*words)
+    assert said.code == 2 and "No space left on device" in said.err and said.err.count("\n") == 1
+    assert command(*words).code == 0
+    assert "drawn at random" in write_report(tmp_path / "out").read_text("utf-8")
+
+
+def test_a_removal_without_a_reserve_says_so(tmp_path: Path, command: Callable[..., Any]) -> None:
+    source = write(tmp_path / "a.jsonl", corpus(300))
+    said = command("use", "mix", source, "--share", "10%", "--out", tmp_path / "out")
+    assert "no reserve to replace all from: every language has" in said.out
+    assert "too little in reserve" in write_report(tmp_path / "out").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--kind", "enhance", "--share", "50%"), "3 times 50% of each language is more than"),
+        (("--size", "en=5", "--size", "7"), "--size 7 does not say one language's size"),
+        (("--language-column", "tongue"), "has no field 'tongue' for the language"),
+        (("--share", "-1"), "the share is -1, which is no amount"),
+    ],
+)
+def test_what_cannot_be_mixed(
+    tmp_path: Path, command: Callable[..., Any], words: tuple[str, ...], said: str
+) -> None:
+    source = write(tmp_path / "a.jsonl", corpus(60))
+    done = command("use", "mix", source, *words, "--out", tmp_path / "out")
+    assert done.code == 2 and said in done.err and done.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "summary.json"])
+def test_a_damaged_run_has_no_page(tmp_path: Path, command: Callable[..., Any], file: str) -> None:
+    out = tmp_path / "out"
+    command("use", "mix", write(tmp_path / "a.jsonl", corpus(80)), "--out", out)
+    whole = json.loads((out / file).read_text("utf-8"))
+    for damaged in ({}, {**whole, "languages": {"en": 1}}, {**whole, "languages": None}):
+        (out / file).write_text(json.dumps(damaged), "utf-8")
+        with pytest.raises(InputError, match=file):
+            write_report(out)
+    (out / file).unlink()
+    with pytest.raises(InputError, match=file):
+        write_report(out)

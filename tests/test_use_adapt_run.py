@@ -1,0 +1,327 @@
+"""`headscope use adapt`: outputs with and without a gate, steering, runs that go on, bad input."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+import use_adapt_resume_script
+from headscope.errors import InputError
+from headscope.heads import Gate, Geometry, HeadSet
+from headscope.heads.store import write_bytes
+from headscope.lm import LanguageModel, load
+from headscope.lm.feed_forward import feed_forward_gated
+from headscope.lm.generation import GenerateConfig
+from headscope.measure.statistics import p_sentences
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.use.adapt import use_adapt
+from headscope.recipes.use.steering import FACTORS, Steer, steer, steering_heads
+from headscope.recipes.use.steering_measures import MEASURES
+from headscope.report import write_report
+from headscope.runs import file_digest
+from lm_helpers import saved
+from process_helpers import killed
+from writing_helpers import language_run
+
+Command = Callable[..., Any]
+#: The module: its package has a function of this name.
+CONDITIONS = importlib.import_module("headscope.verify.removal.conditions")
+HOSTILE = "<script>window.hacked=1</script>"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("adapt")
+    saved(folder / "model")
+    lm = load(str(folder / "model"))
+    language_run(folder / "found", lm.geometry, {"de": "0.1,1.2", "en": "0.3,1.3"})
+    rows = [
+        {"id": f"{at} {HOSTILE}", "text": f"Say {at} {HOSTILE}:", "reference": f"Das Haus {at}."}
+        for at in range(6)
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "prompts.jsonl").write_text(lines, "utf-8")
+    gate = HeadSet.parse("0.1,1.0", lm.geometry).removed()
+    gate.save_pretrained(folder / "mask" / "gate")
+    save_file({"mask": np.array([1, 0], np.float32)}, folder / "mask" / "feed_forward.safetensors")
+    return folder
+
+
+@pytest.fixture
+def adapt(place: Path, command: Command) -> Callable[..., dict[str, Any]]:
+    """Run the command on the small model and its prompts; the JSON it prints."""
+
+    def run(*arguments: object, out: str, data: bool = True) -> dict[str, Any]:
+        given = ("--data", place / "prompts.jsonl") if data else ()
+        said = command(
+            "use", "adapt", "--model", place / "model", *given, *arguments,
+            "--max-new-tokens", 5, "--out", place / out, "--json",
+        )  # fmt: skip
+        assert (said.code, said.err) == (0, "")
+        told: dict[str, Any] = json.loads(said.out)
+        return told
+
+    return run
+
+
+@pytest.fixture
+def made(adapt: Callable[..., dict[str, Any]], place: Path) -> Callable[[str], dict[str, Any]]:
+    """What a run shows; a finished one is not made again."""
+    arguments: dict[str, list[object]] = {
+        "masked": ["--gate", place / "mask", "--outside", 0.5],
+        "steered": ["--steer", "de", "--heads", place / "found", "--k", 2, "--factor", 3,
+                    "--factor", 0.5, "--away", "en", "--gate", place / "mask", "--draws", 2],
+    }  # fmt: skip
+    return lambda name: adapt(*arguments[name], out=name)
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def test_outputs_are_those_of_the_gated_model(
+    made: Callable[[str], dict[str, Any]], place: Path
+) -> None:
+    told = made("masked")
+    lm = load(str(place / "model"))
+    gate = HeadSet.parse("0.1,1.0", lm.geometry).scaled(0.5)
+    how = GenerateConfig(max_new_tokens=5, stop_at_newline=False)
+    rows = rows_of(place / "masked" / "outputs.jsonl")
+    prompts = [row["prompt"] for row in rows_of(place / "masked" / "outputs.jsonl")]
+    assert prompts == [f"Say {at} {HOSTILE}:" for at in range(6)]
+    assert [row["text_as_is"] for row in rows] == [one.text for one in lm.generate(prompts, how)]
+    with lm.gated(gate), feed_forward_gated(lm, torch.tensor([1.0, 0.5])):
+        assert [row["text"] for row in rows] == [one.text for one in lm.generate(prompts, how)]
+    assert told["changed"] == sum(row["text"] != row["text_as_is"] for row in rows) > 0
+    assert told["outputs"] == rows
+    assert told["prompts"] == 6
+    assert told["gate"]["applied"] == {
+        "on": "output",
+        "heads": {"0.1": 0.5, "1.0": 0.5},
+        "feed_forward": {"1": 0.5},
+    }
+    assert Gate.from_pretrained(place / "masked" / "gate") == gate
+    assert {"signature", "run", "seconds"} <= set(told)
+    page = write_report(place / "masked").read_text("utf-8")
+    assert HOSTILE not in page and "window.hacked" in page
+
+
+def test_without_comparing_nothing_else_is_written(
+    adapt: Callable[..., dict[str, Any]], place: Path
+) -> None:
+    told = adapt(
+        "--heads", "0.1", "--scale", 2, "--outside", 0.9, "--prompt", "Hi", "--prompt", "Ho",
+        "--no-compare", out="alone", data=False,
+    )  # fmt: skip
+    assert told["gate"]["applied"]["heads"]["0.1"] == 2
+    assert told["changed"] is None
+    assert [set(row) for row in told["outputs"]] == [{"id", "prompt", "text"}] * 2
+    assert len(told["gate"]["applied"]["heads"]) == 8
+    assert "not asked as it is" in write_report(place / "alone").read_text("utf-8")
+
+
+def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
+    model, data = str(place / "model"), str(place / "prompts.jsonl")
+    out = tmp_path / "run"
+    killed(use_adapt_resume_script, model, data, out, 4)
+    assert not (out / "DONE.json").exists()
+    part = out / "parts" / "outputs.jsonl"
+    before = part.read_bytes()
+    assert before.count(b"\n") == 4
+    whole = use_adapt(use_adapt_resume_script.config(model, data), tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CONDITIONS, "KEPT_AT_ONCE", 2)
+        again = use_adapt(use_adapt_resume_script.config(model, data), out)
+    assert part.read_bytes().startswith(before)
+    assert (out / "outputs.jsonl").read_bytes() == (tmp_path / "whole/outputs.jsonl").read_bytes()
+    assert {**again, "run": "", "seconds": 0} == {**whole, "run": "", "seconds": 0}
+
+
+def test_steering_stands_beside_random_heads(
+    made: Callable[[str], dict[str, Any]], place: Path
+) -> None:
+    told = made("steered")
+    assert told["factors"] == [0.5, 3.0]
+    assert told["heads"] == {"de": ["0.1", "1.2"], "en": ["0.3", "1.3"]}
+    assert set(told["effects"]) == {"x0.5", "x3", "away x0"}
+    for kind, one in told["effects"].items():
+        assert set(one) == {"off_target", "empty", "chrf"}
+        drawn = [row for row in told["conditions"] if row["kind"].startswith(f"{kind}-")]
+        assert len(drawn) == 4
+        own = {"0.1", "1.2"} if kind != "away x0" else {"0.3", "1.3"}
+        assert all(len(row["heads"]) == 2 and not own & set(row["heads"]) for row in drawn)
+        assert all(row["gate"] == (0.0 if kind == "away x0" else float(kind[1:])) for row in drawn)
+    rows = rows_of(place / "steered" / "outputs.jsonl")
+    assert len(rows) == 6 * (1 + 3 * 5)
+    shares = {
+        kind: np.mean([row["identified"] != "de" for row in rows
+                       if (row["condition"], row["draw"]) == (kind, None)])
+        for kind in ("baseline", "x0.5", "x3", "away x0")
+    }  # fmt: skip
+    assert shares["baseline"] == told["baseline"]["off_target"]
+    for kind, one in told["effects"].items():
+        assert one["off_target"]["value"] == pytest.approx(shares[kind])
+    assert set(told["languages"]["de"]["without_gate"]) == {"off_target", "empty", "chrf"}
+    page = write_report(place / "steered").read_text("utf-8")
+    assert HOSTILE not in page and "window.hacked" in page
+    for words in ("heads times 3", "heads of en removed", "Another language", "mask is on"):
+        assert words in page
+
+
+def test_the_gate_is_on_in_every_condition(
+    adapt: Callable[..., dict[str, Any]], place: Path
+) -> None:
+    """The answers are those of both gates multiplied, feed-forward parts included."""
+    adapt("--steer", "de", "--heads", "0.2,1.3", "--factor", 2, "--draws", 1,
+          "--gate", place / "mask", out="both")  # fmt: skip
+    rows = rows_of(place / "both" / "outputs.jsonl")
+    asked = [row["prompt"] for row in rows_of(place / "both" / "prompts.jsonl")]
+    lm = load(str(place / "model"))
+    gate = HeadSet.parse("0.1,1.0", lm.geometry).removed()
+    how = GenerateConfig(max_new_tokens=5, stop_at_newline=False)
+    for kind, factor in (("baseline", 1.0), ("x2", 2.0)):
+        every = gate * HeadSet.parse("0.2,1.3", lm.geometry).scaled(factor)
+        with lm.gated(every), feed_forward_gated(lm, torch.tensor([1.0, 0.0])):
+            wanted = [one.text for one in lm.generate(asked, how)]
+        assert [row["output"] for row in rows if row["condition"] == kind] == wanted
+
+
+def test_the_paired_test_is_that_of_the_statistics(
+    adapt: Callable[..., dict[str, Any]], place: Path
+) -> None:
+    told = adapt("--steer", "de", "--steer", "en", "--heads", place / "found", "--k", 1,
+                 "--factor", 4, "--draws", 1, "--data", f"de={place / 'prompts.jsonl'}",
+                 "--data", f"en={place / 'prompts.jsonl'}", out="two", data=False)  # fmt: skip
+    kept = load_file(place / "two" / "statistics.safetensors")
+    tested = MEASURES["chrf"].tested
+    pairs = [kept[f"{code}.chrf"] for code in ("de", "en")]
+    wanted = p_sentences(
+        [one[1] for one in pairs], [one[:1] for one in pairs], tested, alternative="two-sided"
+    )
+    assert told["effects"]["x4"]["chrf"]["p_change"] == pytest.approx(wanted)
+    assert 0 < told["languages"]["de"]["effects"]["x4"]["chrf"]["p_change"] <= 1
+    assert told["effects"]["x4"]["off_target"]["value"] == pytest.approx(
+        np.mean([told["languages"][code]["effects"]["x4"]["off_target"]["value"]
+                 for code in ("de", "en")])
+    )  # fmt: skip
+
+
+def test_heads_by_importance_are_the_first_scores(place: Path) -> None:
+    lm = load(str(place / "model"))
+    found = str(place / "found")
+
+    def heads(**more: Any) -> HeadSet:
+        return steering_heads(Steer(("de",), found, **more), lm)["de"]
+
+    assert str(heads(k=3)) == "0.1,1.2"
+    assert len(heads(k=3, ranking="importance")) == 3
+    assert str(heads(k=2, ranking="importance")) == "0.1,1.2"
+    assert len(heads()) == 1
+
+
+def test_the_pocket_model_has_prompts_of_its_own(
+    loaded: None, pocket: LanguageModel, tmp_path: Path
+) -> None:
+    found = language_run(tmp_path / "found", pocket.geometry, {"de": "1.5,1.8"})
+    config = Steer(("de",), str(found), k=1, factors=(2.0,), draws=1, max_new_tokens=4)
+    config = Steer(**{**vars(config), "prompts": type(config.prompts)(limit=4)})
+    told = steer(config, tmp_path / "run")
+    assert told["languages"]["de"]["prompts"] == 4
+    assert "to German" in rows_of(tmp_path / "run" / "prompts.jsonl")[0]["prompt"]
+    assert config.model == ModelChoice() and FACTORS == (0.5, 1.5, 2.0, 3.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--prompt", "Hi"], "give either --gate RUN, or --heads"),
+        (["--gate", "x", "--heads", "0.1", "--prompt", "Hi"], "give either --gate RUN"),
+        (["--gate", "x", "--scale", "2", "--prompt", "Hi"], "--scale and --k go with --heads"),
+        (["--heads", "0.1", "--scale", "2"], "give either --prompt TEXT"),
+        (["--heads", "0.1", "--scale", "nan", "--prompt", "Hi"], "finite number"),
+        (["--heads", "0.1", "--scale", "2", "--prompt", " "], "--prompt is empty"),
+        (["--heads", "7.1", "--scale", "2", "--prompt", "Hi"], "7.1"),
+        (["--gate", "nowhere", "--prompt", "Hi"], "nowhere"),
+        (["--heads", "0.1", "--scale", "2", "--away", "de", "--prompt", "Hi"], "for --steer"),
+        (["--heads", "0.1", "--scale", "2", "--data", "a", "--data", "b"], "one file"),
+        (["--steer", "de", "--prompt", "Hi"], "--steer needs"),
+        (["--steer", "de", "--heads", "0.1", "--scale", "2"], "--factor instead of --scale"),
+        (["--steer", "de", "--heads", "0.1"], "no prompts are given"),
+        (["--steer", "qqq", "--heads", "0.1", "--prompt", "Hi"], "qqq"),
+        (["--steer", "de", "--heads", "0.1", "--factor", "1", "--prompt", "Hi"], "1 is the model"),
+        (["--steer", "de", "--heads", "0.1", "--factor", "inf", "--prompt", "Hi"], "finite"),
+        (["--steer", "de", "--heads", "0.1", "--away", "en", "--prompt", "Hi"], "which language"),
+        (["--steer", "de", "--steer", "en", "--heads", "0.1", "--prompt", "Hi"], "one language"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str], said: str, place: Path, tmp_path: Path, command: Command
+) -> None:
+    told = command("use", "adapt", "--model", place / "model", *arguments, "--out", tmp_path / "o")
+    assert (told.code, told.out) == (2, "")
+    assert said in told.err and told.err.count("\n") == 1
+    assert not (tmp_path / "o").exists()
+
+
+def test_languages_without_heads_and_mixed_prompts_are_refused(place: Path, tmp_path: Path) -> None:
+    lm = load(str(place / "model"))
+    with pytest.raises(InputError, match="holds heads of de, en"):
+        steering_heads(Steer(("tr",), str(place / "found")), lm)
+    with pytest.raises(InputError, match="no heads of Turkish"):
+        steering_heads(Steer(("de",), str(place / "found"), away="tr"), lm)
+    language_run(tmp_path, lm.geometry, {"de": "", "en": "0.1"})
+    with pytest.raises(InputError, match="no head is specific to German"):
+        steering_heads(Steer(("de",), str(tmp_path)), lm)
+
+
+def test_a_gate_of_another_model_is_refused(place: Path, tmp_path: Path, command: Command) -> None:
+    Gate.identity(Geometry((3, 3, 3))).save_pretrained(tmp_path / "gate")
+    told = command("use", "adapt", "--model", place / "model", "--gate", tmp_path / "gate",
+                   "--prompt", "Hi", "--out", tmp_path / "o")  # fmt: skip
+    assert told.code == 2 and "3 layers" in told.err and not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("name", ["masked", "steered"])
+def test_a_damaged_run_is_told(
+    name: str, made: Callable[[str], dict[str, Any]], place: Path, tmp_path: Path
+) -> None:
+    made(name)
+    folder = tmp_path / "run"
+    shutil.copytree(place / name, folder)
+    lines = (folder / "outputs.jsonl").read_text("utf-8").splitlines()
+    (folder / "outputs.jsonl").write_text("\n".join([*lines[:2], '{"id": 1}']), "utf-8")
+    with pytest.raises(InputError, match=r"outputs\.jsonl, line 3: is damaged"):
+        write_report(folder)
+    result = json.loads((folder / "result.json").read_text())
+    del result["languages" if "steer" in result else "gate"]
+    write_bytes(folder / "result.json", json.dumps(result).encode())
+    done = json.loads((folder / "DONE.json").read_text())
+    done["result"] = file_digest(folder / "result.json")
+    write_bytes(folder / "DONE.json", json.dumps(done).encode())
+    with pytest.raises(InputError, match=r"result\.json"):
+        write_report(folder)
+
+
+def test_the_benchmark_tells_what_it_measured(
+    bench: Callable[..., dict[str, Any]], loaded: None, tmp_path: Path
+) -> None:
+    told = bench(
+        "steering", "--settings", "documents-1",
+        "--languages", "de", "--prompts", 2, "--draws", 1, "--factors", 2, "--documents", 2,
+        "--k", 1, "--runs", tmp_path, "--out", tmp_path / "out.json",
+    )  # fmt: skip
+    one = told["settings"]["documents-1"]
+    assert set(one["figures"]["de"]["effects"]) == {"x2", "away x0"}
+    assert {"command", "machine"} <= set(told)
+    first = rows_of(tmp_path / "prompts" / "documents-1-de-2-0.jsonl")[0]
+    document, told_to = first["text"].split("\n", 1)
+    assert len(document) > 50 and told_to.startswith("Translate this sentence from English")

@@ -1,0 +1,304 @@
+"""`use rate` on whole corpora, with a stand-in for the model's part: nothing is lost or changed."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from headscope.errors import InputError
+from headscope.heads import store
+from headscope.recipes.use.rate import UseRate, use_rate
+from headscope.use.corpus import steps
+from headscope.use.corpus.records import ADDED, Columns
+from headscope.use.corpus.writing import Written
+from use_corpus_helpers import (
+    contents,
+    documents,
+    rate_by_hash,
+    rated_records,
+    rejects,
+    write_jsonl,
+)
+
+pytestmark = pytest.mark.usefixtures("loaded")
+HEADS = "5.3,4.2"
+
+
+@pytest.fixture(autouse=True)
+def by_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's part is another test's subject."""
+    monkeypatch.setattr(steps, "rate_texts", rate_by_hash)
+
+
+def plan(*data: object, chunk: int = 20, **more: Any) -> UseRate:
+    return UseRate(tuple(map(str, data)), HEADS, written=Written(chunk=chunk), **more)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_every_record_comes_back_as_it_was_with_its_figures(tmp_path: Path, ending: str) -> None:
+    corpus = documents(45)
+    data = write_jsonl(tmp_path / f"c{ending}", corpus)
+    result = use_rate(plan(data), tmp_path / "run")
+    rated = rated_records(tmp_path / "run")
+    assert [{k: v for k, v in one.items() if k not in ADDED} for one in rated] == corpus
+    expected = rate_by_hash(None, [one["text"] for one in corpus], None)
+    assert [(one["nll_full"], one["nll_removed"], one["tokens"]) for one in rated] == [
+        (one.nll_full, one.nll_removed, one.tokens) for one in expected
+    ]
+    assert all(one["score"] == one["nll_removed"] - one["nll_full"] for one in rated)
+    names = sorted(path.name for path in (tmp_path / "run" / "documents").iterdir())
+    assert names == [f"c-00000{number}.jsonl" for number in range(3)]
+    assert result["documents"] == 45 and result["rejected"] == 0
+    assert result["tokens"] == sum(one["tokens"] for one in rated)
+    assert (tmp_path / "run" / "rejects.jsonl").read_bytes() == b""
+
+
+def test_what_cannot_be_rated_goes_to_the_rejects_with_its_reason(tmp_path: Path) -> None:
+    good = json.dumps(documents(1)[0])
+    lines = [
+        (good, None),
+        ("{broken", "not valid JSON"),
+        ('{"id": 1}', "no field 'text'"),
+        ('{"id": 2, "text": null}', "null"),
+        ('{"id": 3, "text": ""}', "empty"),
+        ('{"id": 4, "text": 7}', "a number, not a text"),
+        ('{"id": 5, "text": ["a b"]}', "a list, not a text"),
+        ('{"id": 6, "text": "word"}', "none is predicted"),
+        ('{"id": 7, "text": "a NAN b"}', "not finite"),
+        ('{"id": 8, "text": "a b", "score": 1}', "'score' already"),
+        ("[1, 2]", "no JSON object"),
+        ('{"id": 9, "text": "a b", "x": NaN}', "NaN is no number"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"id": 11, "text": "a b"}', None),
+    ]
+    data = tmp_path / "c.jsonl"
+    data.write_bytes("\n\n".join(line for line, _ in lines).encode() + b'\n{"text": "a \xff"}\n')
+    result = use_rate(plan(data, chunk=4), tmp_path / "run")
+    out = rejects(tmp_path / "run")
+    wrong = [(2 * at + 1, line, why) for at, (line, why) in enumerate(lines) if why is not None]
+    assert [one["line"] for one in out] == [number for number, _, _ in wrong] + [28]
+    for one, (_, line, why) in zip(out, wrong, strict=False):
+        assert why in one["reason"] and one["file"] == str(data)
+        if "raw" in one:
+            assert one["raw"] == line
+        else:
+            assert one["record"] == json.loads(line)
+    assert "UTF-8 at byte 13" in out[-1]["reason"] and out[-1]["raw"] == '{"text": "a \\xff"}'
+    assert [one["id"] for one in rated_records(tmp_path / "run")] == ["doc-0", 11]
+    assert (result["documents"], result["rejected"]) == (2, 13)
+    assert sum(result["reasons"].values()) == 13
+
+
+def test_a_corpus_of_many_places(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a" / "x.jsonl", documents(3))
+    write_jsonl(tmp_path / "a" / "deep" / "x.jsonl.gz", [{"text": "no id here", "a": 1}])
+    (tmp_path / "a" / "README.md").write_text("no data")
+    pq.write_table(pa.table({"text": ["drei vier"], "at": [1]}), tmp_path / "t.parquet")
+    one = plan(tmp_path / "a", f"fr={tmp_path / '*.parquet'}")
+    result = use_rate(one, tmp_path / "run")
+    names = sorted(path.name for path in (tmp_path / "run" / "documents").iterdir())
+    assert names == ["t-000000.jsonl", "x-000000.jsonl", "x.2-000000.jsonl"]
+    by_file = {name[:-13]: rated_records(tmp_path / "run") for name in names}
+    assert len(by_file) == 3
+    records = {one["id"]: one for one in rated_records(tmp_path / "run")}
+    assert records["t/1"]["language"] == "fr" and records["t/1"]["at"] == 1
+    assert "language" not in records["x/1"] and records["x/1"]["a"] == 1
+    assert set(result["languages"]) == {"de", "en", "tr", "fr", ""}
+
+
+def test_nested_text_and_other_columns(tmp_path: Path) -> None:
+    data = write_jsonl(
+        tmp_path / "c.jsonl", [{"in": {"body": "a b c"}, "lang": "xx", "key": 3, "id": None}]
+    )
+    columns = Columns("in.body", "lang", "key")
+    use_rate(plan(data, columns=columns), tmp_path / "run")
+    (record,) = rated_records(tmp_path / "run")
+    assert record["tokens"] == 2 and record["id"] is None and "language" not in record
+    summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
+    assert summary["languages"]["xx"]["top"][0]["id"] == 3
+
+
+def test_halves_of_characters_are_kept_and_shown_as_such(tmp_path: Path) -> None:
+    record = {"text": "a b", "id": "\ud800", "language": "x\udfff", "more": "\ud801"}
+    data = tmp_path / "c.jsonl"
+    data.write_text(json.dumps(record))
+    result = use_rate(plan(data), tmp_path / "run")
+    (found,) = rated_records(tmp_path / "run")
+    assert {name: found[name] for name in record} == record
+    assert list(result["languages"]) == ["x?"]
+
+
+def test_the_summary_agrees_with_the_documents(tmp_path: Path) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", documents(150))
+    use_rate(plan(data), tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
+    rated = rated_records(tmp_path / "run")
+    assert sum(one["documents"] for one in summary["languages"].values()) == 150
+    for code, one in summary["languages"].items():
+        some = [record for record in rated if record["language"] == code]
+        scores = [record["score"] for record in some]
+        assert one["documents"] == len(some)
+        assert one["tokens"] == sum(record["tokens"] for record in some)
+        assert one["mean"] == pytest.approx(np.mean(scores))
+        assert one["deviation"] == pytest.approx(np.std(scores))
+        error = 1.96 * np.std(scores) / len(scores) ** 0.5
+        assert (one["low"], one["high"]) == pytest.approx(
+            (one["mean"] - error, one["mean"] + error), rel=1e-3
+        )
+        best = sorted(some, key=lambda record: -record["score"])[:20]
+        assert [top["id"] for top in one["top"]] == [record["id"] for record in best]
+        assert one["top"][0]["text"] == best[0]["text"][:400]
+        edges = np.array(one["histogram"]["edges"])
+        assert 2 <= len(edges) <= 61
+        assert one["histogram"]["counts"] == np.histogram(scores, edges)[0].tolist()
+
+
+def test_a_finished_run_comes_back_and_another_configuration_is_refused(tmp_path: Path) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", documents(30))
+    first = use_rate(plan(data), tmp_path / "run")
+    before = contents(tmp_path / "run")
+    assert use_rate(plan(data), tmp_path / "run") == first
+    for other in (
+        plan(data, chunk=10),
+        plan(data, limit=7),
+        plan(f"de={data}"),
+        replace(plan(data), heads="5.3"),
+        replace(plan(data), written=Written("jsonl", "gzip", 20)),
+    ):
+        with pytest.raises(InputError, match="another configuration"):
+            use_rate(other, tmp_path / "run")
+    write_jsonl(data, [*documents(29), *documents(1, offset=99)])
+    with pytest.raises(InputError, match=r"another configuration.*inputs\.data/c"):
+        use_rate(plan(data), tmp_path / "run")
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_damaged_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl.gz", documents(400))
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-100])
+    with pytest.raises(InputError, match=r"c\.jsonl\.gz cannot be read to its end"):
+        use_rate(plan(data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    data.write_bytes(whole)
+    assert use_rate(plan(data), tmp_path / "run")["documents"] == 400
+
+
+def test_a_disk_that_fills_up_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
+) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", documents(100))
+    use_rate(plan(data), tmp_path / "whole")
+    room = [4]
+    write = store.write_bytes
+
+    def full(path: Path, content: bytes) -> None:
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    arguments = ("use", "rate", "--data", data, "--heads", HEADS, "--chunk", 20)
+    arguments += ("--out", tmp_path / "run", "--json")
+    with monkeypatch.context() as patched:
+        patched.setattr("headscope.use.corpus.chunks.write_bytes", full)
+        said = command(*arguments)
+    assert said.code == 2 and said.out == ""
+    assert said.err.count("\n") == 1 and "No space left" in said.err and "c-000002" in said.err
+    kept = {path.name for path in (tmp_path / "run" / "documents").iterdir()}
+    assert kept == {"c-000000.jsonl", "c-000001.jsonl"}
+    assert command(*arguments).code == 0
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def test_files_that_were_tampered_with_are_made_again(tmp_path: Path) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", documents(60))
+    use_rate(plan(data), tmp_path / "run")
+    whole = contents(tmp_path / "run")
+    for name in ("DONE.json", "documents/c-000001.jsonl", "parts/chunks/c-000002.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    use_rate(plan(data), tmp_path / "run")
+    assert contents(tmp_path / "run") == whole
+    (tmp_path / "run" / "DONE.json").unlink()
+    with (tmp_path / "run" / "documents" / "c-000000.jsonl").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(InputError, match="not as it was written"):
+        use_rate(plan(data), tmp_path / "run")
+    use_rate(plan(data), tmp_path / "run")
+    assert contents(tmp_path / "run") == whole
+
+
+def test_finished_chunks_are_not_rated_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", documents(60))
+    use_rate(plan(data), tmp_path / "run")
+    for name in ("DONE.json", "parts/chunks/c-000001.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    seen: list[str] = []
+
+    def noting(lm: object, texts: list[str], *more: Any) -> Any:
+        seen.extend(texts)
+        return rate_by_hash(lm, texts, *more)
+
+    monkeypatch.setattr(steps, "rate_texts", noting)
+    use_rate(plan(data), tmp_path / "run")
+    assert seen == [one["text"] for one in documents(60)[20:40]]
+
+
+def test_a_corpus_is_read_once_unless_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", documents(30))
+    first = use_rate(plan(data), tmp_path / "run")
+
+    def never(*arguments: Any) -> Any:
+        raise AssertionError("the corpus was read again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headscope.use.corpus.survey.open_plain", never)
+        assert use_rate(plan(data), tmp_path / "run") == first
+        with pytest.raises(AssertionError, match="read again"):
+            use_rate(plan(data, limit=2), tmp_path / "run")
+    (tmp_path / "run" / "parts" / "survey.json").write_text("{")
+    assert use_rate(plan(data), tmp_path / "run") == first
+    write_jsonl(data, documents(31))
+    with pytest.raises(InputError, match="another configuration"):
+        use_rate(plan(data), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("compression", "ending"), [("gzip", ".gz"), ("zstd", ".zst")])
+def test_compressed_output(tmp_path: Path, compression: Any, ending: str) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", documents(30))
+    use_rate(plan(data), tmp_path / "plain")
+    packed = replace(plan(data), written=Written("jsonl", compression, 20))
+    use_rate(packed, tmp_path / "packed")
+    unpack = {".gz": gzip.decompress, ".zst": zstandard.decompress}[ending]
+    for number in range(2):
+        name = f"documents/c-00000{number}.jsonl"
+        found = unpack((tmp_path / "packed" / f"{name}{ending}").read_bytes())
+        assert found == (tmp_path / "plain" / name).read_bytes()
+
+
+def test_limits_count_the_records_of_each_file(tmp_path: Path) -> None:
+    one = write_jsonl(tmp_path / "a.jsonl", documents(30))
+    other = write_jsonl(tmp_path / "b.jsonl", documents(5))
+    result = use_rate(plan(one, other, chunk=4, limit=9), tmp_path / "run")
+    assert result["documents"] == 9 + 5
+    with one.open("a") as file:
+        file.write("what stands behind the limit does not count")
+    assert use_rate(plan(one, other, chunk=4, limit=9), tmp_path / "run") == result
+    ids = [record["id"] for record in rated_records(tmp_path / "run")]
+    assert ids == [f"doc-{n}" for n in range(9)] + [f"doc-{n}" for n in range(5)]

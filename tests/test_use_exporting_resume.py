@@ -1,0 +1,55 @@
+"""An export that was killed leaves nothing that looks whole, and ends as if it never had been."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import export_resume_script as script
+import process_helpers
+from headscope.recipes.use.export import use_export
+from lm_helpers import saved
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(saved(tmp_path_factory.mktemp("inputs") / "model", "llama"))
+
+
+# While the first file is written, after several, and while the logits are compared.
+@pytest.mark.parametrize(("step", "calls", "files"), [("writing", 2, 0), ("writing", 19, 2),
+                                                      ("comparing", 2, 4)])  # fmt: skip
+def test_a_killed_export_is_finished_by_the_same_command(
+    model: str, step: str, calls: int, files: int, tmp_path: Path
+) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    process_helpers.killed(script, model, killed, step, calls)
+    assert not (killed / "DONE.json").exists() and not (killed / "checkpoint").exists()
+    staged = killed / "parts" / "checkpoint"
+    kept = {file: file.stat().st_mtime_ns for file in staged.glob("model*.safetensors")}
+    assert len(kept) == files
+    config = script.config(model)
+    results = [use_export(config, out) for out in (killed, whole)]
+    assert not staged.exists()
+    for file, written in kept.items():
+        assert (killed / "checkpoint" / file.name).stat().st_mtime_ns == written
+    names = sorted(path.name for path in (whole / "checkpoint").iterdir())
+    assert sorted(path.name for path in (killed / "checkpoint").iterdir()) == names
+    for name in names:
+        files = [out / "checkpoint" / name for out in (killed, whole)]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+    for result in results:
+        for own in ("run", "path", "seconds"):
+            del result[own]
+    assert results[0] == results[1]
+
+
+def test_what_stands_under_its_name_is_not_written_again(model: str, tmp_path: Path) -> None:
+    config = script.config(model)
+    first = use_export(config, tmp_path / "run")
+    (tmp_path / "run" / "DONE.json").unlink()  # as if killed right before the end
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "checkpoint").iterdir()}
+    again = use_export(config, tmp_path / "run")
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}

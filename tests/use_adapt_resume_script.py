@@ -1,0 +1,44 @@
+"""Writes under a gate and kills itself with SIGKILL after some kept blocks of prompts.
+
+Arguments: model folder, prompts, run folder, blocks until death (0: never).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.use.adapt import GateChoice, PromptsChoice, UseAdapt, use_adapt
+
+
+def config(model: str, data: str) -> UseAdapt:
+    """Two heads, tripled."""
+    return UseAdapt(
+        GateChoice(heads="0.1,1.2", scale=3.0),
+        PromptsChoice(data=data),
+        ModelChoice(model),
+        max_new_tokens=4,
+    )
+
+
+def main() -> None:
+    model, data, out, blocks = sys.argv[1:]
+    conditions = importlib.import_module("headscope.verify.removal.conditions")
+    conditions.KEPT_AT_ONCE = 2  # so that a few prompts make several blocks
+    calls = 0
+
+    def progress(title: str, done: int, total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == int(blocks):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    use_adapt(config(model, data), Path(out), progress)
+
+
+if __name__ == "__main__":
+    main()
