@@ -279,6 +279,9 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     own |= {"--kind", "--share", "--quantile"}
     # Workers rate a corpus, or train models beside one another.
     own |= {"--workers"}
+    # An experiment says how large its corpus is, how much of it is bilingual or a prompt, and how
+    # many models it trains.
+    own |= {"--documents", "--bilingual", "--prompts", "--seeds"}
     shared = {id(value) for value in vars(options).values()}
     assert shared
     helps: dict[str, set[str]] = {}

@@ -88,23 +88,25 @@ def place_of(spec: str | PathLike[str]) -> Path | None:
             return path
     except OSError:  # too long a name, or one below a folder that may not be entered
         return None
-    repository = Repository.parse(spec) if isinstance(spec, str) else None
+    if not isinstance(spec, str):
+        return None
+    repository = Repository.parse(spec)
     return None if repository is None else _fetched(spec, repository)
 
 
 @cache  # several parts of a command ask for the place of the same heads
-def _fetched(spec: str | PathLike[str], repository: Repository) -> Path:
+def _fetched(spec: str, repository: Repository) -> Path:
     """The cached folder of a repository with heads; InputError naming `--heads` if it has none."""
     try:
         folder = repository.fetch([*_FILES, *(f"*/{name}" for name in _FILES)])
     except InputError as error:
         raise InputError(
-            f"{str(spec)!r} names no heads (a list such as 5.3,7.11, a file, a folder, a Hub "
+            f"{spec!r} names no heads (a list such as 5.3,7.11, a file, a folder, a Hub "
             f"repository): {error}"
         ) from error
     if not folder.is_dir():
         raise InputError(
-            f"{str(spec)!r}: the Hub repository {repository} holds no saved heads there; name a "
+            f"{spec!r}: the Hub repository {repository} holds no saved heads there; name a "
             "repository that 'push_to_hub' has filled, or the subfolder that holds them"
         )
     return folder

@@ -17,6 +17,7 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, check_geometry
+from headscope.lm.quantised import is_plain
 
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
@@ -71,7 +72,7 @@ def gated(
             own_mean = None if mean is None else mean[site.layer, : site.heads, : site.head_width]
             hook = _hook(site, own, own_mean)
             handles.append(site.projection.register_forward_pre_hook(hook))
-            if own.requires_grad:
+            if own.requires_grad and not is_plain(site.projection):
                 handles.append(site.projection.register_forward_hook(_keeps_gradient(site)))
         yield
     finally:

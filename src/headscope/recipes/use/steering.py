@@ -225,17 +225,24 @@ def _arms(
     config: Steer, code: str, heads: Mapping[str, HeadSet], base: Adaptation | None
 ) -> tuple[Arm, ...]:
     own = heads[code]
-    # Of a head that is gone already nothing can be multiplied.
-    gone = HeadSet(own.geometry, ()) if base is None else base.gate.removed_heads() - own
+    # Of a head that is gone already nothing can be multiplied: it counts on neither side.
+    gone = HeadSet(own.geometry, ()) if base is None else base.gate.removed_heads()
+    own = own - gone
+    if not len(own):
+        raise InputError(
+            f"the gate that is on the model removes every head that {language_name(code)} was to "
+            "be steered with; take more of them with --k, or another gate"
+        )
     arms = [as_is(own)]
     for factor in sorted(config.factors):
         kind = f"x{factor:g}"
         arms.append(Arm(Name(kind), own, factor))
         arms += beside(own, factor, config.draws, config.seed, avoid=gone, prefix=f"{kind}-")
     if config.away and config.away != code:
-        other = heads[config.away]
-        arms.append(Arm(Name(AWAY), other, 0.0))
-        arms += beside(other, 0.0, config.draws, config.seed, avoid=gone - other, prefix=f"{AWAY}-")
+        other = heads[config.away] - gone
+        if len(other):
+            arms.append(Arm(Name(AWAY), other, 0.0))
+            arms += beside(other, 0.0, config.draws, config.seed, avoid=gone, prefix=f"{AWAY}-")
     return tuple(arms)
 
 
