@@ -99,7 +99,7 @@ FLAGS = {
     "use export": COMMON
     | MODEL
     | {"--model", "--gate", "--heads", "--k", "--scale", "--outside", "--as", "--max-shard-size"}
-    | {"--dequantize", "--check", "--out"},
+    | {"--dequantise", "--check", "--out"},
     "pocket sample": COMMON
     | {"--pair", "--split", "--n", "--seed", "--out", "--list", "--bilingual"},
     "find key-tokens": COMMON

@@ -327,7 +327,7 @@ def test_a_quantised_model_is_written_as_the_ordinary_one_it_stands_for(tmp_path
     assert (logits(loaded(tmp_path / "out"), batch) - wanted).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("form", ["--dequantize", "--as=ia3"])
+@pytest.mark.parametrize("form", ["--dequantise", "--as=ia3"])
 def test_four_bits_are_read_back_or_left_alone(
     form: str, tmp_path: Path, command: Callable[..., Said]
 ) -> None:

@@ -72,10 +72,10 @@ def export(
         str,
         Option("--max-shard-size", metavar="SIZE", help="Of a weight file, such as 500MB or 5GB."),
     ] = "5GB",
-    dequantize: Annotated[
+    dequantise: Annotated[
         bool,
         Option(
-            "--dequantize",
+            "--dequantise",
             help="Write a quantised model as an ordinary one; the quantised one is loaded for it.",
         ),
     ] = False,
@@ -100,7 +100,7 @@ def export(
 
     hide_loading_bars()
     choice = GateChoice(gate, heads, k, scale, outside)
-    config = UseExport(choice, model, form, max_shard_size, dequantize, check)
+    config = UseExport(choice, model, form, max_shard_size, dequantise, check)
     with progress() as update:
         result = use_export(config, out, update)
     emit(result, as_json, export_text(result))

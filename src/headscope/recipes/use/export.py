@@ -60,11 +60,11 @@ def use_export(
     settings = read_config(folder, name)
     checkpoint_files(folder)
     quantised = quantised_by(folder)
-    if config.form == "checkpoint" and not config.dequantize:
+    if config.form == "checkpoint" and not config.dequantise:
         check_plain(folder)
-    if config.dequantize and (config.form == "ia3" or quantised is None):
+    if config.dequantise and (config.form == "ia3" or quantised is None):
         raise InputError(
-            f"{name}: --dequantize is for writing quantised weights as a checkpoint; leave it out"
+            f"{name}: --dequantise is for writing quantised weights as a checkpoint; leave it out"
         )
     hollow = hollow_model(name, folder, settings, read_tokenizer(folder, name), commit)
     adaptation = read_gate(config.gate, hollow)

@@ -38,7 +38,7 @@ class UseExport:
         model: the model; its device and dtype are those of the comparison alone.
         form: an ordinary checkpoint, or an (IA)³ adapter.
         max_shard_size: bytes of a weight file at most, such as `5GB`.
-        dequantize: write a quantised model as an ordinary one.
+        dequantise: write a quantised model as an ordinary one.
         check: load what was written and compare its logits with those of the gated model.
     """
 
@@ -46,7 +46,7 @@ class UseExport:
     model: ModelChoice = field(default_factory=ModelChoice)
     form: Form = "checkpoint"
     max_shard_size: str = "5GB"
-    dequantize: bool = False
+    dequantise: bool = False
     check: bool = True
 
 
@@ -71,13 +71,13 @@ class Export:
         gate = self.adaptation.gate
         staged = self.run.part(f"{self.place.name}/config.json").parent
         lm, note = None, None
-        if self.config.dequantize or self.config.check:
+        if self.config.dequantise or self.config.check:
             note = self._too_large()
             if note is None:
                 self._say("loading the model", 0, 1)
                 lm = self.config.model.load()
-            elif self.config.dequantize:
-                raise InputError(f"{self.base.name}: {note}; --dequantize has to load it")
+            elif self.config.dequantise:
+                raise InputError(f"{self.base.name}: {note}; --dequantise has to load it")
         # One that stands under its name is whole: an earlier start was stopped right after that.
         target = self.place if self.place.exists() else staged
         written = self._write(lm, staged) if target is staged else self._written()
@@ -113,7 +113,7 @@ class Export:
                 "changed": list(adapter.modules),
             }
         weights = None
-        if self.config.dequantize and lm is not None:
+        if self.config.dequantise and lm is not None:
             weights = dequantised_tensors(lm, self.hollow)
         title = "writing the checkpoint (MB)"
         folded = stage_checkpoint(
@@ -192,7 +192,7 @@ class Export:
                 dtype=self._rounding(),
                 feed_forward=self.adaptation.feed_forward,
                 same_weights=same_weights(self.adaptation, self.hollow),
-                dequantised=self.quantised if self.config.dequantize else None,
+                dequantised=self.quantised if self.config.dequantise else None,
             )
         )
 

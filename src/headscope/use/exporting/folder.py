@@ -126,7 +126,7 @@ def check_plain(folder: Path) -> None:
     if method is not None:
         raise InputError(
             f"{folder}: its weights are quantised ({method}): one number scales a block of them, "
-            "across heads, so a gate cannot be folded in; add --dequantize to write a larger "
+            "across heads, so a gate cannot be folded in; add --dequantise to write a larger "
             "checkpoint in full precision, or --as ia3 to leave the weights alone"
         )
 
