@@ -47,6 +47,7 @@ class Config:
     inner: Inner = Inner()
     limit: int | None = None
     device: str = field(default="cpu", metadata={"signature": False})
+    later: str | None = field(default=None, metadata={"signature": "given"})
 
 
 INPUTS = {"data": "00", "model": "11"}
@@ -59,6 +60,11 @@ def tree(folder: Path) -> dict[str, bytes]:
 # What the hash covers
 
 
+def test_a_choice_that_is_not_made_is_not_in_the_signature() -> None:
+    assert "later" not in configuration(Config())
+    assert configuration(Config(later="x"))["later"] == "x"
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -67,6 +73,7 @@ def tree(folder: Path) -> dict[str, bytes]:
         {"pairs": ("en-de", "de-en")},
         {"inner": Inner(size=2)},
         {"limit": 0},
+        {"later": "8bit"},
     ],
 )
 def test_every_field_changes_the_hash(change: dict[str, Any]) -> None:

@@ -90,6 +90,8 @@ def test_a_dataset_in_a_folder(tmp_path: Path) -> None:
     assert rated_records(tmp_path / "run") == rated_records(tmp_path / "lines")
     with pytest.raises(InputError, match="has several splits; name one of dev, test"):
         rate(tmp_path / "split", tmp_path / "two")
+    with pytest.raises(InputError, match="is one table and has no split 'test'"):
+        rate(tmp_path / "other", tmp_path / "one", split="test")
     rate(tmp_path / "split", tmp_path / "two", split="test", format="parquet")
     assert rows(tmp_path / "split") == rated_records(tmp_path / "lines")
 
@@ -101,7 +103,7 @@ def test_a_hub_dataset_from_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
     whole = datasets.Dataset.from_list(flat(12))
     asked: list[tuple[Any, ...]] = []
 
-    def load(*arguments: Any) -> Any:
+    def load(*arguments: Any, **_: Any) -> Any:
         asked.append(arguments)
         return datasets.DatasetDict({"train": whole})
 

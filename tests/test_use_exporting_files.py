@@ -141,8 +141,6 @@ def test_a_folder_that_is_there_is_left_alone(sharded: Path, tmp_path: Path) -> 
 def test_a_full_disk_is_one_sentence_and_what_is_written_is_kept(
     sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.use.exporting import tensors as module
-
     model, out = hollow(sharded), tmp_path / "out"
     real = os.fsync
     calls: list[int] = []
@@ -153,11 +151,11 @@ def test_a_full_disk_is_one_sentence_and_what_is_written_is_kept(
             raise OSError(errno.ENOSPC, "No space left on device")
         real(handle)
 
-    monkeypatch.setattr(module.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left") as raised:
         fold_checkpoint(model, removed(model), out, max_shard_size="60KB")
     assert str(raised.value.filename).endswith(".safetensors")
-    monkeypatch.setattr(module.os, "fsync", real)
+    monkeypatch.setattr(os, "fsync", real)
     staged = tmp_path / "out.unfinished"
     kept = {path: path.stat().st_mtime_ns for path in staged.glob("model*.safetensors")}
     assert len(kept) == 1 and not out.exists() and not list(staged.glob(".tmp-*"))

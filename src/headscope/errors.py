@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["InputError", "MissingExtra", "naming"]
+__all__ = ["InputError", "MissingExtra", "first_line", "naming"]
 
 
 class InputError(ValueError):
@@ -30,6 +30,12 @@ def naming(place: object) -> Iterator[None]:
         if type(error) is not InputError or str(place) in str(error):
             raise
         raise InputError(f"{place}: {error}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of another library's error, to stand in a sentence; its type if it is bare."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 class MissingExtra(InputError):

@@ -138,12 +138,17 @@ def cell_text(record: Record, column: str, place: str, wanted: str) -> str:
         raise InputError(f"{place}: column {column!r} holds {kind_of(value)}, not text; {wanted}")
     if not value.strip():
         raise InputError(f"{place}: column {column!r} is empty; {wanted} or remove the record")
-    if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
-        raise InputError(
-            f"{place}: column {column!r} holds half of a surrogate pair, which is no character; "
-            "correct the text"
-        )
+    check_unicode(value, f"{place}: column {column!r}")
     return value
+
+
+def check_unicode(text: str, what: str) -> None:
+    """InputError, naming `what` holds it, for a text with half of a surrogate pair, which JSON can
+    hold and no file or tokenizer takes."""
+    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise InputError(
+            f"{what} holds half of a surrogate pair, which is no character; correct the text"
+        )
 
 
 def kind_of(value: object) -> str:

@@ -14,6 +14,7 @@ from headscope.data.extras import need
 from headscope.data.files import is_data_file_name, is_file_name
 from headscope.data.tables import Table
 from headscope.errors import InputError
+from headscope.hub import transport
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(:[\w.+-]+)?")
 
@@ -42,7 +43,7 @@ def read_hub(
     Code from the Hub is never run. Without ``split`` the dataset must have a single one. The
     digest is that of the cells read. Raises ``InputError`` naming what is missing.
     """
-    data = _load(name, split)
+    data = load_table(name, split)
     columns = sorted({_top(column, data.column_names) for column in (*required, *optional)} - {""})
     for column in required:
         if not _top(column, data.column_names):
@@ -75,7 +76,7 @@ def hub_records(
     """
     datasets = need("datasets", f"reading the dataset {name}", "data")
     streaming = Path(name).is_dir() or not datasets.config.HF_HUB_OFFLINE
-    data = _load(name, split, streaming)
+    data = load_table(name, split, streaming)
     names = data.column_names
     if names is not None:
         wanted = {_top(column, names) for column in (*required, *optional)} - {""}
@@ -96,13 +97,15 @@ def hub_records(
 
 def _failures(datasets: Any) -> tuple[type[Exception], ...]:
     """What goes wrong where a dataset is loaded or fetched."""
-    from huggingface_hub import errors
-
-    transport: type[Exception] = vars(errors)["HTTPError"]  # its library changes over versions
-    return (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, transport)
+    return (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, transport())
 
 
-def _load(name: str, split: str | None, streaming: bool = False) -> Any:
+def load_table(name: str, split: str | None, streaming: bool = False) -> Any:
+    """A dataset's one table, of the library's own types: from its folder, the cache or the Hub.
+
+    Code from the Hub is never run. InputError if it cannot be loaded, or has several splits and
+    none is named, or not the one that is.
+    """
     datasets = need("datasets", f"reading the dataset {name}", "data")
     folder = Path(name)
     try:

@@ -8,14 +8,16 @@ from fractions import Fraction
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry
 
-__all__ = ["Amount", "count_of", "default_amount"]
+__all__ = ["Amount", "count_of", "default_amount", "read_amount"]
 
 Amount = int | float | str
 """A number of heads (`20`, `"20"`) or a share of all heads (`0.15`, `"0.15"`, `"15%"`)."""
 
 
+# No amount needs more digits, and a fraction with millions of them would never be done.
 _NUMBER = re.compile(
-    r"(?P<number>\d*(?P<point>\.)?\d+(?P<exponent>[eE][-+]?\d+)?)\s*(?P<percent>%)?", re.ASCII
+    r"(?P<number>\d{0,30}(?P<point>\.)?\d{1,30}(?P<exponent>[eE][-+]?\d{1,3})?)\s*(?P<percent>%)?",
+    re.ASCII,
 )
 
 
@@ -26,7 +28,13 @@ def count_of(k: Amount, total: int) -> int:
     rounded to the nearest whole number (halves to even) and at least 1. Anything else, and more
     heads than there are, raises InputError.
     """
-    number, is_share = _read(k)
+    known = read_amount(k)
+    if known is None:
+        raise InputError(
+            f"k = {k} is not a number of heads; write a whole number from 1 (20), "
+            "a share between 0 and 1 (0.15) or a percentage (15%)"
+        )
+    number, is_share = known
     count = max(1, round(number * total)) if is_share else int(number)
     if count > total:
         raise InputError(
@@ -40,9 +48,12 @@ def default_amount(geometry: Geometry) -> Amount:
     return 20 if geometry.total >= 256 else "15%"
 
 
-def _read(k: Amount) -> tuple[Fraction, bool]:
-    """The number that `k` writes, and whether it is a share."""
-    match = None if isinstance(k, bool) else _NUMBER.fullmatch(str(k).strip())
+def read_amount(amount: Amount) -> tuple[Fraction, bool] | None:
+    """The number that is written, a percentage as its share, and whether it is a share.
+
+    None for what is neither a whole number from 1 nor a share above 0 and, but for 100%, below 1.
+    """
+    match = None if isinstance(amount, bool) else _NUMBER.fullmatch(str(amount).strip())
     if match is not None:
         number = Fraction(match["number"])
         if match["percent"] and 0 < number <= 100:
@@ -52,7 +63,4 @@ def _read(k: Amount) -> tuple[Fraction, bool]:
             return number, False
         if not match["percent"] and not whole and 0 < number < 1:
             return number, True
-    raise InputError(
-        f"k = {k} is not a number of heads; write a whole number from 1 (20), "
-        "a share between 0 and 1 (0.15) or a percentage (15%)"
-    )
+    return None

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from headscope.errors import InputError
+from headscope.errors import InputError, first_line
 from headscope.heads import store
+from headscope.hub import download, status_of, transport
 
-__all__ = ["Artifact", "Repository", "download", "load"]
+__all__ = ["Artifact", "Repository", "load"]
 
 _NAME = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _HUB_ID = re.compile(_NAME, re.ASCII)
@@ -139,75 +139,6 @@ def load(
     return store.load(folder, kind)
 
 
-def download(
-    name: str,
-    revision: str | None,
-    noun: str,
-    patterns: Sequence[str],
-    ignore: Sequence[str] | None = None,
-) -> Path:
-    """The cached folder of a model repository with the files that match `patterns`.
-
-    Without network, or with HF_HUB_OFFLINE=1, it is what the client's cache holds. `noun` says in
-    messages what is looked for. InputError, one sentence, for whatever the Hub does not give.
-    """
-    from huggingface_hub import snapshot_download
-
-    with _fetching(name, revision, noun):
-        return Path(
-            snapshot_download(
-                name,
-                revision=revision,
-                allow_patterns=list(patterns),
-                ignore_patterns=None if ignore is None else list(ignore),
-            )
-        )
-
-
-@contextmanager
-def _fetching(name: str, revision: str | None, noun: str) -> Iterator[None]:
-    from huggingface_hub import errors
-
-    where = name if revision is None else f"{name} at revision {revision}"
-    try:
-        yield
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"The Hub {noun} {where} is gated; ask for access on its page and log in with "
-            "'hf auth login'."
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InputError(
-            f"There is neither a folder {name} nor a Hub {noun} of that name that you may read; "
-            "check the spelling, or log in with 'hf auth login' for a private one."
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(
-            f"The Hub {noun} {name} has no revision {revision}; give a branch, a tag or a commit."
-        ) from error
-    except errors.HFValidationError as error:
-        raise InputError(
-            f"{name!r} is neither a folder nor a possible Hub id (owner/name); check the spelling."
-        ) from error
-    except (OSError, _transport()) as error:  # any other answer of the Hub, or none at all
-        status = _status(error)
-        if status in (401, 403):
-            raise InputError(
-                f"The Hub does not let you read the {noun} {where} (status {status}); set "
-                "HF_TOKEN to a token that may, or log in with 'hf auth login'."
-            ) from error
-        if isinstance(error, errors.LocalEntryNotFoundError) and status is None:
-            raise InputError(
-                f"There is no folder {name}, and the Hub {noun} {where} is not (wholly) in the "
-                "local cache while the Hub cannot be reached or is switched off by "
-                "HF_HUB_OFFLINE; connect once to download it, or give a folder."
-            ) from error
-        raise InputError(
-            f"The Hub {noun} {where} could not be downloaded ({_first_line(error)}); try again, "
-            "or give a folder."
-        ) from error
-
-
 def _push(folder: Path, place: Repository, private: bool | None, message: str) -> str:
     """Commit the artifact that lies in `folder` as it shall lie in the repository."""
     from huggingface_hub import HfApi
@@ -265,40 +196,17 @@ def _pushing(place: Repository) -> Iterator[None]:
             "unset it, or save to a folder."
         ) from error
     # Uploads fail with errors of several libraries, wrapped in a RuntimeError or a ValueError.
-    except (OSError, RuntimeError, ValueError, _transport()) as error:
-        status = _status(error)
+    except (OSError, RuntimeError, ValueError, transport()) as error:
+        status = status_of(error)
         if status in (401, 403):
             raise InputError(
                 f"The Hub does not let you write to {place} (status {status}); set HF_TOKEN to a "
                 "token with write access to it, or log in with 'hf auth login'."
             ) from error
         raise InputError(
-            f"The push to {place} failed ({_first_line(error)}); try again: what is there already "
+            f"The push to {place} failed ({first_line(error)}); try again: what is there already "
             "is not sent twice."
         ) from error
-
-
-def _transport() -> type[Exception]:
-    """The base error of the client's HTTP library, whose name changes over versions."""
-    from huggingface_hub import errors
-
-    transport: type[Exception] = vars(errors)["HTTPError"]
-    return transport
-
-
-def _status(error: BaseException | None) -> int | None:
-    """The HTTP status that an error, or what caused it, carries."""
-    while error is not None:
-        response: Any = getattr(error, "response", None)
-        if response is not None:
-            return int(response.status_code)
-        error = error.__cause__
-    return None
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _inside(subfolder: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,6 +28,7 @@ __all__ = [
     "load",
     "save",
     "write_bytes",
+    "writing",
 ]
 
 FORMAT = 1
@@ -167,28 +168,41 @@ def load(directory: str | PathLike[str], kind: str) -> Saved:
         geometry = Geometry.from_dict(config.get("geometry", {}))
     except InputError as error:
         raise InputError(f"{folder / 'config.json'}: {error}") from error
-    origin = Origin(
-        method=str(config.get("method", "")),
-        signature=str(config.get("signature", "")),
-        config=dict(config.get("config") or {}),
-        provenance=dict(config.get("provenance") or {}),
-    )
+    told = {name: config.get(name) or {} for name in ("config", "provenance")}
+    for name, value in told.items():
+        if not isinstance(value, dict):
+            raise InputError(
+                f"{folder / 'config.json'}: {name!r} is no JSON object; save the artifact again"
+            )
+    origin = Origin(str(config.get("method", "")), str(config.get("signature", "")), **told)
     return Saved(folder, kind, geometry, tensors, origin)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that other readers see either the old content or the new, whole."""
+    with writing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes its name when the block ends, whole and on disk.
+
+    After an error in the block all is as it was; that of a full disk gets the file's name.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-", suffix=path.suffix)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes files private; an artifact is as readable as any other new file.
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

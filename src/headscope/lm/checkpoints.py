@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from headscope.errors import InputError
+from headscope.errors import InputError, first_line
+from headscope.hub import download
 
-__all__ = ["check_weights", "first_line", "read_config", "read_tokenizer", "resolve"]
+__all__ = ["check_weights", "read_config", "read_tokenizer", "resolve"]
 
 # What reading a configuration with impossible values raises.
 _UNREADABLE = (ValueError, OSError, KeyError, TypeError, AttributeError, ArithmeticError)
@@ -40,60 +41,13 @@ def resolve(name: str, revision: str | None) -> tuple[Path, str | None]:
         raise InputError(f"{name} is a file; give the model's folder or its Hub id.")
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise InputError(f"There is no folder {name}; give a model's folder or its Hub id.")
-    folder = _download(name, revision)
+    # "*/*" leaves out what lies in subfolders: exports to other formats, training states.
+    folder = download(name, revision, "model", _PATTERNS, ignore=["*/*"])
     return folder, folder.name
-
-
-def _download(name: str, revision: str | None) -> Path:
-    from huggingface_hub import errors, snapshot_download
-
-    # The client's HTTP library changes its name over versions; its base error is found here.
-    transport: Any = vars(errors)["HTTPError"]
-    where = name if revision is None else f"{name} at revision {revision}"
-    try:
-        # "*/*" leaves out what lies in subfolders: exports to other formats, training states.
-        path = snapshot_download(
-            name, revision=revision, allow_patterns=list(_PATTERNS), ignore_patterns=["*/*"]
-        )
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"The Hub model {where} is gated; ask for access on its page and log in with "
-            "'hf auth login'."
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InputError(
-            f"There is neither a folder {name} nor a Hub model of that name that you may read; "
-            "check the spelling, or log in with 'hf auth login' for a private one."
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(
-            f"The Hub model {name} has no revision {revision}; give a branch, a tag or a commit."
-        ) from error
-    except errors.HFValidationError as error:
-        raise InputError(
-            f"{name!r} is neither a folder nor a possible Hub id (owner/name); check the spelling."
-        ) from error
-    except errors.LocalEntryNotFoundError as error:
-        raise InputError(
-            f"There is no folder {name}, and the Hub model {where} is not (wholly) in the local "
-            "cache while the Hub cannot be reached or is switched off by HF_HUB_OFFLINE; connect "
-            "once to download it, or give a folder."
-        ) from error
-    except (OSError, transport) as error:  # any other answer of the Hub, or none at all
-        raise InputError(
-            f"The Hub model {where} could not be downloaded ({first_line(error)}); try again, or "
-            "give a folder."
-        ) from error
-    return Path(path)
 
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")
-
-
-def first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def read_config(folder: Path, name: str) -> Any:

@@ -14,14 +14,8 @@ from typing import Any
 
 import torch
 
-from headscope.errors import InputError, MissingExtra
-from headscope.lm.checkpoints import (
-    check_weights,
-    first_line,
-    read_config,
-    read_tokenizer,
-    resolve,
-)
+from headscope.errors import InputError, MissingExtra, first_line
+from headscope.lm.checkpoints import check_weights, read_config, read_tokenizer, resolve
 from headscope.lm.model import LanguageModel
 from headscope.lm.placement import computes_on_cpu
 from headscope.lm.quantised import keep_gradients, quantisation

@@ -34,7 +34,7 @@ class ModelChoice:
     device_map: str | None = field(default=None, metadata={"signature": False})
     max_memory: tuple[str, ...] = field(default=(), metadata={"signature": False})
     offload_folder: str | None = field(default=None, metadata={"signature": False})
-    quantise: str | None = None
+    quantise: str | None = field(default=None, metadata={"signature": "given"})
 
     def load(self) -> LanguageModel:
         """The model, self-checked."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any
 
 from headscope.heads.store import installed_version
@@ -63,7 +63,10 @@ def configuration(config: Any) -> dict[str, Any]:
 
     Every field of a dataclass counts, nested ones included, unless it opts out by
     `field(metadata={"signature": False})`, as a device, a batch size or an output folder does: it
-    changes where and how fast a result is computed, not which. All entries of a mapping count.
+    changes where and how fast a result is computed, not which. One with
+    `field(metadata={"signature": "given"})` counts unless it is None, so that a choice that came
+    later leaves the signatures as they were for those who do not make it. All entries of a mapping
+    count.
     """
     kept = _kept(config)
     if not isinstance(kept, dict):
@@ -73,11 +76,7 @@ def configuration(config: Any) -> dict[str, Any]:
 
 def _kept(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {
-            f.name: _kept(getattr(value, f.name))
-            for f in fields(value)
-            if f.metadata.get("signature", True)
-        }
+        return {f.name: _kept(getattr(value, f.name)) for f in fields(value) if _counts(f, value)}
     if isinstance(value, Mapping):
         return {str(plain(key)): _kept(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -85,6 +84,11 @@ def _kept(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON would write every one of them as null
     return plain(value)
+
+
+def _counts(one: Field[Any], owner: Any) -> bool:
+    counts = one.metadata.get("signature", True)
+    return getattr(owner, one.name) is not None if counts == "given" else bool(counts)
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typer import Option
 
 from headscope.cli import options
 from headscope.cli.groups import model_choice, taking
-from headscope.cli.output import cell, emit, progress
+from headscope.cli.output import cell, emit, one_line, progress
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
@@ -154,7 +154,7 @@ def _table(result: Mapping[str, Any]) -> str:
         )
     lines = [f"{'language':<12}{'documents':>12}{'tokens':>15}{'mean score':>12}  95 % interval"]
     lines += [
-        f"{code or '-':<12}{one['documents']:>12}{one['tokens']:>15}{one['mean']:>12.4f}"
+        f"{one_line(code) or '-':<12}{one['documents']:>12}{one['tokens']:>15}{one['mean']:>12.4f}"
         f"  {one['low']:.4f} to {one['high']:.4f}"
         for code, one in result["languages"].items()
     ]
@@ -162,5 +162,6 @@ def _table(result: Mapping[str, Any]) -> str:
     lines.append(f"{result['tokens']} tokens, {speed} a second of scoring")
     if result["rejected"]:
         lines.append(f"{result['rejected']} records not rated, see rejects.jsonl:")
-        lines += [f"  {count} because {reason}" for reason, count in result["reasons"].items()]
+        reasons = result["reasons"].items()
+        lines += [f"  {count} because {one_line(reason)}" for reason, count in reasons]
     return "\n".join([*lines, f"run: {result['run']}"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.errors import InputError
+from headscope.heads.store import writing
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice, Progress
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headscope.recipes.trater.experiment import TraterExperiment
     from headscope.use.mixing import Manifest
 
-__all__ = ["Mixture", "Prepared", "mixtures_of", "prepare", "selected_share"]
+__all__ = ["Mixture", "Prepared", "mixtures_of", "prepare", "records_of", "selected_share"]
 
 Kind = Literal["baseline", "remove", "enhance"]
 TRUE = "true"
@@ -68,7 +68,7 @@ def prepare(config: TraterExperiment, out: Path, progress: Progress | None = Non
     result = use_rate(UseRate(data=(str(corpus),), heads=str(out / "find")), rated, progress)
     tokens: Counter[str] = Counter()
     documents: Counter[str] = Counter()
-    for record in _records(rated):
+    for record in records_of(rated):
         documents[record["kind"]] += 1
         tokens[record["kind"]] += record["tokens"]
     share = tokens["bilingual"] / tokens.total()
@@ -128,18 +128,17 @@ def selected_share(text: str, true: float) -> float:
 def _write_corpus(config: TraterExperiment, path: Path, progress: Progress | None) -> None:
     from headscope.pocket.corpus import corpus_documents
 
-    partial = path.with_name(path.name + ".partial")
     languages = config.evaluation.languages
     stream = corpus_documents("train", 0, config.bilingual, languages, languages, SENTENCES)
-    with partial.open("w", encoding="utf-8") as file:
+    with writing(path) as file:
         for number, document in enumerate(islice(stream, config.documents), 1):
-            file.write(json.dumps(document.record, ensure_ascii=False) + "\n")
+            file.write((json.dumps(document.record, ensure_ascii=False) + "\n").encode())
             if progress and (number % 1000 == 0 or number == config.documents):
                 progress("writing the corpus", number, config.documents)
-    os.replace(partial, path)
 
 
-def _records(folder: Path) -> Iterator[dict[str, Any]]:
+def records_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """The records of a rating's or a mixture's documents in the order of their files."""
     for path in sorted((folder / "documents").glob("*.jsonl")):
         with path.open(encoding="utf-8") as lines:
             for line in lines:
@@ -151,7 +150,7 @@ def _contents(folder: Path) -> tuple[str, dict[str, Any]]:
     digest = hashlib.sha256()
     documents: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
-    for record in _records(folder):
+    for record in records_of(folder):
         digest.update(record["text"].encode() + b"\0")
         documents[record["kind"]] += 1
         tokens[record["kind"]] += record["tokens"]

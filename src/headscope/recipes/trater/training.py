@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
+from headscope.heads.store import write_bytes
 from headscope.recipes.trater.evaluation import Evaluation, evaluate
+from headscope.recipes.trater.mixtures import records_of
 
 if TYPE_CHECKING:
     from headscope.pocket.mixture import Document
@@ -52,6 +54,7 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
 
     from headscope.lm import load
     from headscope.pocket.batches import corpus_batches
+    from headscope.pocket.mixture import Document
     from headscope.pocket.train import PocketTraining, train_pocket
     from headscope.pocket.weights import path
 
@@ -68,7 +71,10 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
         shutil.rmtree(partial, ignore_errors=True)
         tokenizer.save_pretrained(partial)
         os.replace(partial, out / "tokenizer")
-    documents = [*_mixture(training.mixture), *_prompts(tokenizer, training)]
+    mixture = [Document("corpus", "", one["text"]) for one in records_of(training.mixture)]
+    if not mixture:
+        raise InputError(f"{training.mixture} holds no documents; mix them again")
+    documents = [*mixture, *_prompts(tokenizer, training)]
     batches = corpus_batches(tokenizer, documents, training.batch_tokens, training.seed)
     config = PocketTraining(
         steps=len(batches),
@@ -88,9 +94,7 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
         **evaluate(load(out / WEIGHTS, device="cpu"), training.evaluation),
         "training": asdict(config),
     }
-    partial = out / f"{MEASURED}.partial"
-    partial.write_text(json.dumps(measured), encoding="utf-8")
-    os.replace(partial, done)
+    write_bytes(done, json.dumps(measured).encode())
     shutil.rmtree(out / "state", ignore_errors=True)
     return measured
 
@@ -105,18 +109,6 @@ def progress_of(out: Path) -> float:
         return min(0.99, float(json.loads(last)["step"]) / float(steps))
     except (OSError, IndexError, ValueError, KeyError):
         return 0.0  # it has not begun, or is being written at this moment
-
-
-def _mixture(folder: Path) -> Iterator[Document]:
-    from headscope.pocket.mixture import Document
-
-    files = sorted((folder / "documents").glob("*.jsonl"))
-    if not files:
-        raise InputError(f"{folder} holds no documents; mix them again")
-    for path in files:
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                yield Document("corpus", "", json.loads(line)["text"])
 
 
 def _prompts(tokenizer: Any, training: Training) -> Iterator[Document]:

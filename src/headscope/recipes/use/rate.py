@@ -190,10 +190,13 @@ def _known(out: Path | None) -> dict[str, Any]:
         return {}
     try:
         known = json.loads(place.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}  # the corpus is read again
     whole = isinstance(known, dict) and all(
-        isinstance(one, dict) and {"stamp", "digest", "records"} == one.keys()
+        isinstance(one, dict)
+        and {"stamp", "digest", "records"} == one.keys()
+        and isinstance(one["digest"], str)
+        and isinstance(one["records"], int)
         for one in known.values()
     )
     return known if whole else {}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from headscope.report.records.rating import Histogram
-from headscope.report.records.reading import naming, read_object, read_result
+from headscope.report.records.reading import finite, naming, read_object, read_result
 
 __all__ = ["MixedLanguage", "MixtureRecord", "Shown", "read_mixture"]
 
@@ -82,7 +81,7 @@ def read_mixture(path: Path) -> MixtureRecord:
 
 
 def _language(name: str, numbers: Mapping[str, Any], shown: Mapping[str, Any]) -> MixedLanguage:
-    edges = tuple(_finite(edge) for edge in shown["edges"])
+    edges = tuple(finite(edge) for edge in shown["edges"])
     counts = tuple(int(count) for count in shown["baseline"])
     if edges and (len(edges) != len(counts) + 1 or any(a >= b for a, b in pairwise(edges))):
         raise ValueError(f"the scores of {name or 'all documents'} have no rising edges")
@@ -93,17 +92,10 @@ def _language(name: str, numbers: Mapping[str, Any], shown: Mapping[str, Any]) -
         tuple(
             Shown(
                 str(row["id"]),
-                _finite(row["score"]),
+                finite(row["score"]),
                 str(row["place"]),
                 str(row["text"]) + ("\u2026" if row["cut"] else ""),
             )
             for row in shown["documents"]
         ),
     )
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not isfinite(number):
-        raise ValueError(f"{value} is no number")
-    return number

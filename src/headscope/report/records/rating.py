@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from headscope.report.records.reading import naming, read_object, read_result
+from headscope.report.records.reading import finite, naming, read_object, read_result
 
 __all__ = ["Histogram", "RatedLanguage", "RatingRecord", "TopDocument", "read_rating"]
 
@@ -90,7 +89,7 @@ def read_rating(path: Path) -> RatingRecord:
 
 def _language(name: str, one: Mapping[str, Any]) -> RatedLanguage:
     histogram = one["histogram"]
-    edges = tuple(_finite(edge) for edge in histogram["edges"])
+    edges = tuple(finite(edge) for edge in histogram["edges"])
     counts = tuple(int(number) for number in histogram["counts"])
     if len(edges) != len(counts) + 1 or any(a >= b for a, b in pairwise(edges)):
         raise ValueError(f"the histogram of {name or 'all documents'} has no rising edges")
@@ -100,17 +99,10 @@ def _language(name: str, one: Mapping[str, Any]) -> RatedLanguage:
         name=name,
         documents=int(one["documents"]),
         tokens=int(one["tokens"]),
-        mean=None if one["mean"] is None else _finite(one["mean"]),
+        mean=None if one["mean"] is None else finite(one["mean"]),
         histogram=Histogram(edges, counts),
         top=tuple(
-            TopDocument(str(row["id"]), _finite(row["score"]), str(row["text"]))
+            TopDocument(str(row["id"]), finite(row["score"]), str(row["text"]))
             for row in one["top"]
         ),
     )
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not isfinite(number):
-        raise ValueError(f"{value} is no number")
-    return number

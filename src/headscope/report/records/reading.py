@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
 from headscope.runs import file_digest
 
-__all__ = ["damaged_line", "naming", "read_object", "read_result", "read_rows"]
+__all__ = ["damaged_line", "finite", "naming", "read_object", "read_result", "read_rows"]
 
 #: What drawing an entry of another shape or size than expected ends in.
 _MISSHAPEN = (TypeError, ValueError, AttributeError, ArithmeticError, IndexError, StopIteration)
+
+
+def finite(value: Any) -> float:
+    """A number that must be one; ValueError for infinities and what is no number."""
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(f"{value} is no number")
+    return number
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.data.columns import Record, cell_text
+from headscope.data.columns import Record, cell_text, check_unicode
 from headscope.data.files import check_limit, open_bytes, text_lines
 from headscope.data.tables import open_records
 from headscope.errors import InputError, naming
@@ -96,6 +96,8 @@ def read_prompts(
             )
             name = record.cells.get("id")
             known = isinstance(name, str | int) and str(name).strip()
+            if known:
+                check_unicode(str(name), f"{place}: column 'id'")
             hoped = reference or "reference"
             answer = (
                 cell_text(record, hoped, place, "give a text") if hoped in record.cells else None
@@ -184,6 +186,7 @@ def _conversation(value: list[Any], place: str, column: str) -> tuple[Message, .
                 f"{place}: message {number} of column {column!r} has an empty role or content; "
                 "fill it or remove it"
             )
+        check_unicode(role + content, f"{place}: message {number} of column {column!r}")
         found.append({"role": role, "content": content})
     return tuple(found)
 

@@ -101,8 +101,9 @@ class Shelf:
         try:
             with part.open("rb") as file:
                 counts: dict[str, Any] = json.loads(file.readline())
-            whole = documents.stat().st_size == counts["bytes"]
-        except (OSError, ValueError, KeyError, TypeError):
+                whole = sum(line.endswith(b"\n") for line in file) == counts["rejected"]
+            whole = whole and documents.stat().st_size == counts["bytes"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             whole = False
         if not whole:
             part.unlink(missing_ok=True)

@@ -144,6 +144,11 @@ def _places(place: str) -> Iterable[tuple[str, Kind]]:
             inside = [name for name in system.glob(inner) if not system.isdir(name)]
         elif system.isdir(inner):
             inside = system.find(inner)
+        elif path.exists():
+            raise InputError(
+                f"{place} is no ordinary file, and a corpus is read more than once; write it into "
+                "a file"
+            )
         else:
             raise FileNotFoundError(place)
     shown = _shower(system, place)

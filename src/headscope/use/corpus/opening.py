@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from headscope.data.extras import need
 from headscope.data.files import CORRUPT
+from headscope.data.zstd import MAGIC, ZstdReader
 from headscope.errors import InputError
 from headscope.use.corpus.files import open_place, reachable
 
@@ -90,50 +91,10 @@ def _decompressing(raw: io.BufferedReader, path: str) -> BinaryIO:
         return cast("BinaryIO", bz2.BZ2File(raw))
     if start.startswith(b"\xfd7zXZ\x00"):
         return cast("BinaryIO", lzma.LZMAFile(raw))
-    if start.startswith(b"\x28\xb5\x2f\xfd"):
-        return io.BufferedReader(_Zstd(raw, path), _BLOCK)
+    if start.startswith(MAGIC):
+        return io.BufferedReader(ZstdReader(raw, path), _BLOCK)
     return raw
 
 
 def _damaged(path: str, error: BaseException) -> InputError:
     return InputError(f"{path} cannot be read to its end ({error}); fetch or write it again")
-
-
-class _Zstd(io.RawIOBase):
-    """Reads all frames of a zstd file, and raises EOFError if the last one is cut off."""
-
-    def __init__(self, raw: BinaryIO, path: str) -> None:
-        self._zstd = need("zstandard", f"reading {path}", "corpus")
-        self._raw = raw
-        self._frame: Any = None
-        self._ahead = b""  # compressed bytes behind the end of a frame
-        self._ready = b""  # decompressed bytes not yet given out
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready and self._decompress():
-            pass
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
-
-    def _decompress(self) -> bool:
-        """Take one more piece of the file; False at its end."""
-        piece, self._ahead = self._ahead or self._raw.read(_BLOCK // 8), b""
-        if not piece:
-            if self._frame is not None:
-                raise EOFError("Compressed file ended before the end of a frame was reached")
-            return False
-        if self._frame is None:
-            self._frame = self._zstd.ZstdDecompressor().decompressobj()
-        try:
-            self._ready = self._frame.decompress(piece)
-        except self._zstd.ZstdError as error:
-            raise OSError(f"not a valid zstd frame ({error})") from None
-        if self._frame.eof:
-            self._ahead = self._frame.unused_data
-            self._frame = None
-        return True

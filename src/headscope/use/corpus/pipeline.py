@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headscope.data.extras import need
 from headscope.heads import Gate
+from headscope.heads.store import writing
 from headscope.use.corpus.chunks import Chunk, Shelf
 from headscope.use.corpus.executors import Execution, Launched, execute
 from headscope.use.corpus.files import CorpusFile
@@ -104,23 +103,12 @@ def add_up(plan: Plan, run: Run, progress: Callable[[int, int], None] | None = N
     """Add up the finished chunks in the order of the corpus and write ``rejects.jsonl``."""
     tally = Tally()
     chunks = list(plan.shelf)
-    handle, name = tempfile.mkstemp(dir=run.path, prefix=".tmp-", suffix=".jsonl")
-    try:
-        with os.fdopen(handle, "wb") as rejects:
-            for number, chunk in enumerate(chunks):
-                if progress:
-                    progress(number, len(chunks))
-                tally.add(plan.shelf.counts(chunk))
-                rejects.write(plan.shelf.rejects(chunk))
-            rejects.flush()
-            os.fsync(rejects.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, run.path / "rejects.jsonl")
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with writing(run.path / "rejects.jsonl") as rejects:
+        for number, chunk in enumerate(chunks):
+            if progress:
+                progress(number, len(chunks))
+            tally.add(plan.shelf.counts(chunk))
+            rejects.write(plan.shelf.rejects(chunk))
     if progress:
         progress(len(chunks), len(chunks))
     return tally

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headscope.data.extras import need
+from headscope.data.hub import load_table
 from headscope.errors import InputError
-from headscope.use.corpus.dataset_tables import load_table
 from headscope.use.corpus.files import CorpusFile
 from headscope.use.corpus.opening import numbered_lines, open_parquet, open_plain
 from headscope.use.corpus.records import Record, parse_line
@@ -55,7 +55,7 @@ def _parquet(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
 
 
 def _dataset(file: CorpusFile, wanted: Wanted) -> Iterator[Record]:
-    table = load_table(file)
+    table = load_table(file.path, file.split)
     _check(file, len(table), at_least=True)
     arrow = table.with_format("arrow")
     for begin in range(0, file.records, _ROWS):

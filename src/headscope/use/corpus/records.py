@@ -75,7 +75,9 @@ class Record:
         found = self.field(columns.id)
         if isinstance(found, str) and found:
             return _unicode(found)
-        return found if isinstance(found, (int, float)) else f"{self.file.name}/{self.line}"
+        # JSON has no infinity, which 1e999 is read as, and tables hold NaN where there is no id.
+        number = isinstance(found, int) or (isinstance(found, float) and math.isfinite(found))
+        return found if number else f"{self.file.name}/{self.line}"
 
     def language(self, columns: Columns) -> str:
         """Its language, else that of its file, else the empty text."""

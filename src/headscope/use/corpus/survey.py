@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from headscope.data.hub import load_table
 from headscope.errors import InputError
 from headscope.use.corpus.column_types import ColumnTypes
-from headscope.use.corpus.dataset_tables import load_table
 from headscope.use.corpus.files import CorpusFile
 from headscope.use.corpus.opening import numbered_lines, open_parquet, open_plain, open_raw
 from headscope.use.corpus.records import Columns, check_columns, parse_line
@@ -124,7 +124,7 @@ def _parquet(file: CorpusFile, columns: Columns, limit: int | None, parquet: boo
 
 
 def _dataset(file: CorpusFile, columns: Columns, limit: int | None, parquet: bool) -> CorpusFile:
-    table = load_table(file)
+    table = load_table(file.path, file.split)
     names = list(table.column_names)
     check_columns(file, names, names, columns)
     return replace(file, digest=table_digest(table), records=len(table))

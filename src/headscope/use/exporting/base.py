@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headscope.errors import InputError, first_line
+from headscope.hub import download
+
 __all__ = ["Base", "read_base"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -87,16 +90,10 @@ def _own_licence() -> dict[str, str]:
 
 def _fetch(hub: str, revision: str | None) -> str | None:
     """Bring card and licence of a Hub model to where its files are; why not, if they are not."""
-    from huggingface_hub import errors, snapshot_download
-
-    transport: Any = vars(errors)["HTTPError"]
     try:
-        snapshot_download(
-            hub, revision=revision, allow_patterns=[_CARD, *_LEGAL], ignore_patterns=["*/*"]
-        )
-    except (OSError, ValueError, transport) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return f"its card could not be fetched ({lines[0].rstrip('.')})"
+        download(hub, revision, "model", [_CARD, *_LEGAL], ignore=["*/*"])
+    except InputError as error:
+        return f"its card could not be fetched ({first_line(error.__cause__ or error)})"
     return None
 
 
@@ -108,6 +105,5 @@ def _front_matter(card: Path) -> tuple[dict[str, Any], str | None]:
     try:
         told = metadata_load(card)
     except (ValueError, OSError, yaml.YAMLError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return {}, f"its card cannot be read ({lines[0].rstrip('.')})"
+        return {}, f"its card cannot be read ({first_line(error)})"
     return (told, None) if isinstance(told, dict) else ({}, "its card has no front matter")

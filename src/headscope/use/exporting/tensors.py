@@ -9,13 +9,13 @@ than one of them in memory, and one that does not change is copied byte by byte,
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from headscope.errors import InputError
+from headscope.heads.store import writing
 
 __all__ = ["INDEX", "SINGLE", "Stored", "checkpoint_files", "stored_tensors", "write_tensors"]
 
@@ -140,21 +140,10 @@ def write_tensors(
         place += one.size
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    unfinished = path.with_name(f".tmp-{path.name}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for one in tensors:
-                _write_one(file, one, content(one), progress)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException as error:
-        unfinished.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            # A full disk says its own name only where a file is opened.
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+    with writing(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for one in tensors:
+            _write_one(file, one, content(one), progress)
 
 
 def _write_one(

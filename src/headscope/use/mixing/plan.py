@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
 from headscope.errors import InputError
+from headscope.heads.amounts import read_amount
 
 __all__ = ["Amount", "By", "Compression", "Kind", "MixPlan", "Quantile", "Select", "amount_of"]
 
@@ -21,9 +21,6 @@ Select = Literal["top", "random"]
 Compression = Literal["none", "gzip", "zstd"]
 
 MOST_TIMES = 255
-_NUMBER = re.compile(
-    r"(?P<number>\d*(?P<point>\.)?\d+(?P<exponent>[eE][-+]?\d+)?)\s*(?P<percent>%)?", re.ASCII
-)
 
 
 @dataclass(frozen=True)
@@ -132,17 +129,10 @@ def amount_of(amount: Amount, total: int, name: str) -> int:
 
 def _read(amount: Amount, name: str) -> tuple[Fraction, bool]:
     """The number that is written, and whether it is a share."""
-    match = None if isinstance(amount, bool) else _NUMBER.fullmatch(str(amount).strip())
-    if match is not None:
-        number = Fraction(match["number"])
-        if match["percent"] and 0 < number <= 100:
-            return number / 100, True
-        whole = match["point"] is None and match["exponent"] is None
-        if not match["percent"] and whole and number >= 1:
-            return number, False
-        if not match["percent"] and not whole and 0 < number < 1:
-            return number, True
-    raise InputError(
-        f"the {name} is {amount}, which is no amount; write a whole number from 1 (2000), a share "
-        "between 0 and 1 (0.013) or a percentage (1.3%)"
-    )
+    known = read_amount(amount)
+    if known is None:
+        raise InputError(
+            f"the {name} is {amount}, which is no amount; write a whole number from 1 (2000), a "
+            "share between 0 and 1 (0.013) or a percentage (1.3%)"
+        )
+    return known

@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from headscope.data.columns import descend
 from headscope.data.extras import need
 from headscope.data.files import CORRUPT, damaged, open_bytes
+from headscope.data.zstd import MAGIC, ZstdReader
 from headscope.errors import InputError
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
@@ -30,7 +32,7 @@ __all__ = [
 
 _ENDINGS = (".jsonl", ".ndjson", ".parquet", ".pq")
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
-_ZSTD = b"\x28\xb5\x2f\xfd"
+_BLOCK = 1 << 20
 _ROWS = 1024
 LANGUAGE = "language"
 
@@ -106,6 +108,11 @@ def _files(source: Path) -> list[Path]:
     if not source.exists():
         raise InputError(f"{source} does not exist; name a run of headscope use rate, or files")
     if not source.is_dir():
+        if not source.is_file():
+            raise InputError(
+                f"{source} is no ordinary file, and rated documents are read more than once; write "
+                "them into a file"
+            )
         return [source]
     if (source / "run.json").exists():
         try:
@@ -151,7 +158,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         if start == b"PAR1":
             yield from _parquet_lines(path, handle)
             return
-        lines = _Zstd(path, handle) if start == _ZSTD else handle
+        zstd = start == MAGIC
+        lines = BufferedReader(ZstdReader(handle, path), _BLOCK) if zstd else handle
         try:
             for number, line in enumerate(lines, 1):
                 if number == 1:
@@ -161,42 +169,6 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
         except (*CORRUPT, OSError) as error:
             raise damaged(path, error) from None
-
-
-class _Zstd:
-    """The lines of a zstd file of any number of frames; one that ends too early is an InputError.
-
-    (The package's own reader takes a truncated file for a whole one.)
-    """
-
-    def __init__(self, path: Path, raw: BinaryIO) -> None:
-        self._zstd = need("zstandard", f"reading {path}", "corpus")
-        self._path, self._raw = path, raw
-        self._frame: Any = None
-
-    def __iter__(self) -> Iterator[bytes]:
-        kept = b""
-        while data := self._raw.read(1 << 17):
-            *lines, kept = (kept + self._unpacked(data)).split(b"\n")
-            yield from lines
-        if self._frame is not None:
-            raise damaged(self._path, EOFError("it ends before its last frame does"))
-        if kept:
-            yield kept
-
-    def _unpacked(self, data: bytes) -> bytes:
-        found = []
-        try:
-            while data:
-                if self._frame is None:
-                    self._frame = self._zstd.ZstdDecompressor().decompressobj()
-                found.append(self._frame.decompress(data))
-                data = self._frame.unused_data
-                if self._frame.eof:
-                    self._frame = None
-        except self._zstd.ZstdError as error:
-            raise damaged(self._path, error) from None
-        return b"".join(found)
 
 
 def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
