@@ -441,3 +441,24 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
             ["sh", "-c", line, "sh", *listing], capture_output=True, text=True, check=False
         )
         assert (told.returncode, told.stderr) == (0, "")
+
+
+def test_memory_that_does_not_suffice_is_told_in_a_sentence(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    monkeypatch.setattr("headscope.pocket.sample.sample_pairs", full)
+    said = command("pocket", "sample", "--pair", "en-de", "--json")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("error: memory does not suffice") and said.err.count("\n") == 1
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr("headscope.pocket.sample.sample_pairs", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        command("pocket", "sample", "--pair", "en-de")

@@ -191,7 +191,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return InputError.exit_code
     except typer.Abort:
         return _interrupted()
+    except RuntimeError as error:
+        if not _out_of_memory(error):
+            raise
+        output.fail(
+            "memory does not suffice, not even for one text at a time; give shorter texts (such as "
+            "--max-tokens), --dtype bfloat16, --quantise or --device-map auto; what is done so far "
+            "is kept"
+        )
+        return InputError.exit_code
     return _interrupted() if code == INTERRUPTED else int(code or 0)
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch ran out of memory; a command that never loads torch does not load it here."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
 
 
 def _interrupted() -> int:
