@@ -23,6 +23,7 @@ import argparse
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,9 @@ def rounds(
     now = CLOCKS[given.clock]
     ways = Ways(lm, gate, given.batch_tokens, given.tokens)
     seconds: dict[str, list[float]] = {name: [] for name in given.ways}
-    shuffle, gaps, lengths, used = random.Random(0), [0.0], [], []
+    shuffle, gaps, used = random.Random(0), [0.0], []
+    tokens: list[int] = []  # of every round, and the operations that they need
+    needed: list[float] = []
     for place in range(given.rounds + 1):
         texts = texts_of(place)
         turn, found = list(given.ways), {}
@@ -97,6 +100,9 @@ def rounds(
             if lm.device.type == "cuda" and name == "trater":
                 used.append(torch.cuda.max_memory_allocated())
         lengths = [len(row) for row in ways.encode(texts)]
+        if place:
+            tokens.append(sum(lengths))
+            needed.append(operations(lm, lengths, first))
         if "two_passes" in found:
             one, other = np.array(found["trater"]), np.array(found["two_passes"])
             gaps.append(float(np.abs(one - other).max()))
@@ -107,15 +113,15 @@ def rounds(
         "heads_removed": len(gate.removed_heads()),
         "batch_tokens": given.batch_tokens,
         "documents_a_round": len(lengths),
-        "tokens_of_the_last_round": sum(lengths),
+        "tokens_of_a_round": spread(tokens),
         "seconds": {name: spread(values) for name, values in seconds.items()},
         "largest_difference_nats": max(gaps),
         "peak_bytes": max(used) if used else None,
     }
     result |= _ratios(seconds, first / lm.geometry.layers)
-    trater = result["seconds"]["trater"]["median"]
-    result["tokens_per_second"] = sum(lengths) / trater
-    result["operations_per_second"] = operations(lm, lengths, first) / trater
+    # Rounds have other documents, so each is divided by its own seconds.
+    for name, amounts in (("tokens_per_second", tokens), ("operations_per_second", needed)):
+        result[name] = median(a / s for a, s in zip(amounts, seconds["trater"], strict=True))
     return result
 
 

@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from headscope.measure.metrics import chrf
+from headscope.recipes.trater import COMMAND
+from headscope.recipes.trater.evidence import describe
+from headscope.recipes.trater.mixtures import Mixture
+from headscope.runs import open_run
 from language_helpers import write_documents
 from lm_helpers import saved
 
@@ -93,5 +98,35 @@ def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
     yield made("compare states", "--heads", mask[1], *task, *few)
     yield made("verify one-by-one", "--heads", mask[1], *task, "--examples", 2, "--steps", 4,
                "--random-orders", 1, *short)  # fmt: skip
+    yield "pocket trater", _trater(folder / "trater")
     found = (lahis[1], plain[1], induction[1], mask[1])
     yield made("compare methods", *found, "--k", 2, model_too=False)
+
+
+def _trater(out: Path) -> Path:
+    """A run of the training experiment whose figures are made up: a real one takes seconds."""
+    mixtures, measured = [], []
+    for seed in (0, 1):
+        for kind, share, worth in (("baseline", None, 0.3), ("remove", 0.3, 0.1),
+                                   ("enhance", 0.3, 0.6)):  # fmt: skip
+            about = {"kind": kind, "share": share, "seed": seed, "documents": 90, "tokens": 1000,
+                     "bilingual_share_of_tokens": worth,
+                     "largest_difference_of_shares": 0.0012}  # fmt: skip
+            mixtures.append(Mixture(f"seed-{seed}-{kind}", kind, share, seed, out, "", about))
+            said = ["the cat sees a dog"[: int(20 * worth) + seed + 3], "a house"]
+            prompt = chrf(said, ["the cat sees a dog", "a big house"])
+            gains = [worth - 0.2, worth + 0.1 * seed]
+            measured.append({
+                "steps": 12,
+                "prompt": {"chrf": prompt.value,
+                           "statistics": {"en-de": prompt.statistics.tolist()}},
+                "document": {"chrf": 50 * worth, "scores": [45 * worth, 55 * worth],
+                             "shares": {"en": 0.5, "de": 0.5}, "nll": 3.0,
+                             "nll_unrelated": 3.0 + sum(gains) / 2,
+                             "per_text": gains},
+                "plain": {"mean": 2.5 + seed / 10},
+            })  # fmt: skip
+    corpus = {"documents": {"plain": 70, "bilingual": 30}, "bilingual_share_of_tokens": 0.3}
+    with open_run(out, COMMAND, {"settings": {}}, {"model": "made up"}) as run:
+        run.finish({"signature": run.signature, "corpus": corpus, **describe(mixtures, measured)})
+    return out

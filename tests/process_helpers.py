@@ -16,8 +16,8 @@ from types import ModuleType
 
 import torch
 
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
     ["transformers.models.llama.modeling_llama", "transformers.models.qwen3.modeling_qwen3"]
 )
 
@@ -28,7 +28,7 @@ def killed(script: ModuleType, *arguments: object) -> None:
         said = Path(folder) / "said"
         words = [str(script.__file__), *map(str, arguments)]
         given = (words, dict(os.environ), torch.get_num_threads(), str(said))
-        process = _FORKS.Process(target=_run, args=given)
+        process = FORKS.Process(target=_run, args=given)
         process.start()
         process.join()
         told = said.read_text("utf-8", "replace") if said.exists() else "it never began"

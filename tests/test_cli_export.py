@@ -17,8 +17,9 @@ from conftest import Said
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, HeadSet, Origin
 from headscope.lm import LanguageModel
+from headscope.lm.architectures import build
 from headscope.report.records.export import read_export
-from lm_helpers import saved
+from lm_helpers import saved, tokenizer
 
 Command = Callable[..., Said]
 
@@ -159,6 +160,35 @@ def test_a_wrong_export_is_not_given_its_name(
     said = command("use", "export", "--model", model, "--heads", "0.1,1.1", "--out", out)
     assert said.code == 2 and "differs from the gated one by up to" in said.err
     assert not (out / "checkpoint").exists() and not (out / "DONE.json").exists()
+
+
+def test_rounding_to_half_of_the_bits_is_no_excuse_for_a_wrong_export(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head times 0.95 does less than bfloat16 may round, and is seen all the same."""
+    from headscope.use.exporting import checkpoint
+
+    build("llama").to(torch.bfloat16).save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    arguments = ("use", "export", "--model", tmp_path / "model", "--heads", "0.1", "--scale", 0.95)
+    said = command(*arguments, "--out", tmp_path / "right", "--json")
+    assert said.code == 0, said.err
+    check = json.loads(said.out)["check"]
+    assert check["allowed"] < check["untouched_difference"] < 0.1 * check["largest_logit"]
+    monkeypatch.setattr(checkpoint, "scaled_blocks", lambda one, factors: one.blocks())
+    said = command(*arguments, "--out", tmp_path / "wrong")
+    assert said.code == 2 and "differs from the gated one by up to" in said.err
+
+
+def test_a_gate_that_does_no_more_than_rounding_proves_nothing(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    said = command("use", "export", "--model", model, "--heads", "0.1", "--scale", 1.000001,
+                   "--out", run)  # fmt: skip
+    assert said.code == 0 and "this proves nothing: rounding alone" in said.out, said.err
+    assert command("report", run).code == 0
+    assert "This proves nothing" in (run / "report.html").read_text()
 
 
 def test_an_export_that_is_gone_or_damaged_is_told(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,18 @@ def test_a_sample_replaces_samples_alone(command: Callable[..., Any], tmp_path: 
     assert code == 2
     assert f"{tmp_path} is a folder" in err
     assert command("pocket", "sample", "--pair", "en-de", "--seed", -1).code == 2
+
+
+@pytest.mark.parametrize("what", [("--pair", "en-de"), ("--bilingual", "0.5")])
+def test_a_sample_takes_no_pipes_place_and_has_an_end(
+    command: Callable[..., Any], tmp_path: Path, what: tuple[str, str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    said = command("pocket", "sample", *what, "--n", 2, "--out", tmp_path / "pipe")
+    assert said.code == 2 and "is no ordinary file" in said.err and said.err.count("\n") == 1
+    assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 1
+    said = command("pocket", "sample", *what, "--n", "9" * 20, "--out", tmp_path / "new")
+    assert said.code == 2 and "'--n'" in said.err and said.err.count("\n") == 1
 
 
 def test_a_corpus_is_written_with_labels_and_the_same_for_the_same_seed(

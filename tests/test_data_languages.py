@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from headscope.data import languages
 from headscope.data.languages import (
     Direction,
     is_known,
@@ -38,6 +41,14 @@ from headscope.errors import InputError
 )
 def test_names(code: str, name: str) -> None:
     assert language_name(code) == name
+
+
+def test_names_without_langcodes_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {code: language_name(code) for code in languages._NAMES}
+    monkeypatch.setitem(sys.modules, "langcodes", None)
+    assert {code: language_name.__wrapped__(code) for code in named} == named
+    with pytest.raises(InputError, match="zho_Hans has no name; install it with: pip install lang"):
+        language_name.__wrapped__("zho_Hans")
 
 
 @pytest.mark.parametrize(

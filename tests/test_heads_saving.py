@@ -121,6 +121,8 @@ def test_every_cut_and_every_changed_byte_is_noticed(kind: str, tmp_path: Path) 
         ({"format": 99}, "format 99"),
         ({"library": "other"}, "not written by headscope"),
         ({"geometry": {}}, "counts"),
+        ({"config": 5}, "'config' is no JSON object"),
+        ({"provenance": "x"}, "'provenance' is no JSON object"),
         ({"geometry": {"counts": [1, 0, 1]}}, r"no head 2\.1"),
     ],
 )

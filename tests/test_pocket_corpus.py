@@ -8,7 +8,8 @@ from itertools import islice
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-import headscope
+from headscope.lm import LanguageModel
+from headscope.lm.losses import token_losses
 from headscope.pocket.batches import corpus_batches
 from headscope.pocket.corpus import corpus_documents
 from headscope.pocket.mixture import Document
@@ -34,19 +35,16 @@ def test_both_kinds_have_as_many_sentences() -> None:
     assert {one.to for one in drawn} == {"", "de"} and {one.language for one in drawn} == {"en"}
 
 
-def test_a_translation_says_the_same() -> None:
+def test_a_translation_says_the_same(pocket: LanguageModel) -> None:
     """The bundled model knows the language pair: the true second line costs it far less."""
     drawn = [d for d in islice(corpus_documents("test", 1, 0.9), 30) if d.to]
-    lm = headscope.load("pocket")
-    from headscope.lm.losses import token_losses
-
     lines = [one.text.split("\n") for one in drawn]
     swapped = [lines[(at + 1) % len(lines)][1] for at in range(len(lines))]
 
     def cost(seconds: list[str]) -> float:
-        rows = [lm.encode(f"{a}\n{b}") for (a, _), b in zip(lines, seconds, strict=True)]
-        starts = [len(lm.encode(f"{a}\n")) for a, _ in lines]
-        return float(sum(one.mean() for one in token_losses(lm, rows, starts)) / len(rows))
+        rows = [pocket.encode(f"{a}\n{b}") for (a, _), b in zip(lines, seconds, strict=True)]
+        starts = [len(pocket.encode(f"{a}\n")) for a, _ in lines]
+        return float(sum(one.mean() for one in token_losses(pocket, rows, starts)) / len(rows))
 
     assert cost([b for _, b in lines]) < cost(swapped) - 1.0
 

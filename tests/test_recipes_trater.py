@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
 
+from headscope import lm
 from headscope.errors import InputError
+from headscope.lm import LanguageModel
 from headscope.recipes.trater import TraterExperiment, experiment, trater_experiment
 from headscope.recipes.trater.evaluation import Evaluation
+from headscope.recipes.trater.evidence import describe
+from headscope.recipes.trater.mixtures import Mixture, selected_share
 from headscope.recipes.trater.paper import MEASURES, TABLE_1
 from headscope.report import write_report
+from headscope.verify import removal
 
 TINY = TraterExperiment(
     documents=160,
@@ -28,7 +34,9 @@ TINY = TraterExperiment(
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], int]:
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, pocket: LanguageModel
+) -> tuple[Path, dict[str, Any], int]:
     """A tiny experiment that was stopped in its second training and begun again."""
     out = tmp_path_factory.mktemp("trater") / "run"
     real, seen = experiment.train_and_measure, []
@@ -39,13 +47,24 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
             raise KeyboardInterrupt
         return real(training, place, threads)
 
+    load = lm.load
+
+    def loaded(name: str | Path, *how: Any, **named: Any) -> LanguageModel:
+        return pocket if name == "pocket" else load(name, *how, **named)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lm, "load", loaded)
+        # What models after so few steps write is as good cut short.
+        patch.setattr("headscope.recipes.trater.evaluation.LONGEST", 8)
+        short = partial(removal.translate, max_new_tokens=8)
+        patch.setattr(removal, "translate", short)
         patch.setattr(experiment, "train_and_measure", counted)
         with pytest.raises(KeyboardInterrupt):
             trater_experiment(TINY, out)
-    done = {path: path.stat().st_mtime_ns for path in out.glob("trainings/*/measured.json")}
-    assert len(done) == 1
-    result = trater_experiment(TINY, out)
+        done = {path: path.stat().st_mtime_ns for path in out.glob("trainings/*/measured.json")}
+        assert len(done) == 1
+        patch.setattr(experiment, "train_and_measure", real)
+        result = trater_experiment(TINY, out)
     kept = sum(path.stat().st_mtime_ns == when for path, when in done.items())
     return out, result, kept
 
@@ -98,6 +117,39 @@ def test_means_and_differences_are_those_of_the_models(
     assert models["remove"]["gain"] == pytest.approx(fmean(measured["document"]["per_text"]))
 
 
+def measured(change: float, languages: tuple[str, ...]) -> dict[str, Any]:
+    """What a model would measure on ten sentences that are as hard in every language."""
+    texts = [change * number**2 for number in range(10)] * len(languages)
+    document = {
+        "chrf": fmean(texts),
+        "scores": texts,
+        "shares": dict.fromkeys(languages, 0.5),
+        "nll": 1.0,
+        "nll_unrelated": 1.0 + fmean(texts),
+        "per_text": texts,
+    }
+    prompt = {"chrf": 0.0, "statistics": {"en-de": [[1] * 24] * 10}}
+    return {"steps": 1, "prompt": prompt, "document": document, "plain": {"mean": 1.0}}
+
+
+def test_a_sentence_said_in_two_languages_is_no_surer_than_in_one() -> None:
+    mixtures = [
+        Mixture(kind, kind, None, seed, Path(), "", {})
+        for seed in (0, 1)
+        for kind in ("baseline", "remove")
+    ]
+    found = []
+    for languages in (("en",), ("en", "de")):
+        models = [measured(one.kind == "remove", languages) for one in mixtures]
+        found.append(describe(mixtures, models)["conditions"][1]["differences"])
+    for name in ("chrf_document", "gain"):
+        one, two = (differences[name] for differences in found)
+        assert one["value"] == pytest.approx(28.5)
+        assert one["low"] < one["value"] < one["high"]
+        bounds = ("value", "low", "high")
+        assert [two[at] for at in bounds] == pytest.approx([one[at] for at in bounds])
+
+
 def test_its_page_says_what_was_measured_and_what_the_paper_had(
     finished: tuple[Path, dict[str, Any], int],
 ) -> None:
@@ -110,12 +162,18 @@ def test_the_papers_table_is_whole() -> None:
     assert all(len(row) == len(MEASURES) == 10 for row in TABLE_1.values())
 
 
+def test_a_share_is_the_same_however_it_is_written() -> None:
+    assert selected_share("1.3%", 0.3) == selected_share("0.013", 0.3) == 0.013
+    assert selected_share("true", 0.3) == 0.3
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"bilingual": 1.0}, "bilingual"),
         ({"seeds": ()}, "seeds"),
         ({"shares": ("most",)}, "share"),
+        ({"shares": ("sNaN%",)}, "share"),
         ({"shares": ("true", "120%")}, "share"),
         ({"tokens": 0}, "tokens"),
     ],

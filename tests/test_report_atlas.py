@@ -215,8 +215,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path)
     with pytest.raises(InputError, match="is not a folder"):
         write_report(tmp_path / "nothing")
-    (tmp_path / "run.json").write_text('{"command": "use rate"}', encoding="utf-8")
-    with pytest.raises(InputError, match="'use rate', which has no report"):
+    (tmp_path / "run.json").write_text('{"command": "of tomorrow"}', encoding="utf-8")
+    with pytest.raises(InputError, match="'of tomorrow', which has no report"):
         write_report(tmp_path)
 
 

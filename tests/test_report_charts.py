@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf, log10, nan
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headscope.report.axes import rounds, scale
@@ -18,6 +18,8 @@ FINITE = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 
 
 @given(st.lists(FINITE, min_size=1, max_size=20))
+@example([-0.773, -0.772])
+@example([1234.5, 1234.8])
 def test_an_axis_holds_its_values_in_order(values: list[float]) -> None:
     for axis in (scale(values), scale(values, from_zero=True)):
         shares = [axis.share(value) for value in sorted(values)]

@@ -83,6 +83,18 @@ def test_a_run_with_few_or_no_documents_has_a_page(tmp_path: Path) -> None:
     page = page_of(run)
     assert "none was rejected" in page and "1 document, mean \u22120.25" in page
     assert "highest in" not in page  # one language is not compared with itself
+
+
+def test_languages_with_the_same_mean_are_not_ranked(tmp_path: Path) -> None:
+    def level(value: dict[str, Any]) -> None:
+        for one in value["languages"].values():
+            one["mean"] = 0.25
+
+    run = write_rating(tmp_path / "run")
+    assert "highest in" in page_of(run)
+    summary_of(run, level)
+    page = page_of(run)
+    assert "highest in" not in page and "mean score is 0.2500 in all languages" in page
     summary_of(run, lambda s: s.update(languages={}))
     assert 'id="documents"' not in (page := page_of(run)) and 'id="scores"' not in page
 

@@ -153,7 +153,7 @@ def test_a_result_without_its_parts_is_named(tmp_path: Path, name: str) -> None:
 
 def test_a_run_of_another_kind_is_refused_with_what_there_is(tmp_path: Path) -> None:
     run = write_atlas(tmp_path / "run", ("en-de",))
-    record = json.loads((run / "run.json").read_bytes()) | {"command": "use rate"}
+    record = json.loads((run / "run.json").read_bytes()) | {"command": "of tomorrow"}
     (run / "run.json").write_text(json.dumps(record), "utf-8")
     with pytest.raises(InputError, match=r"there are reports of: atlas, .*verify removal"):
         write_report(run)

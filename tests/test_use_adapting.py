@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import transformers
 from safetensors.numpy import save_file
 
 from headscope.errors import InputError
-from headscope.heads import Gate, Geometry, HeadSet
+from headscope.heads import Gate, Geometry, HeadSet, Origin
 from headscope.lm import LanguageModel
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
@@ -88,13 +90,36 @@ def test_attached_gates_come_off_in_any_order_and_only_once() -> None:
     assert hooks(lm.model) == 0
 
 
+def test_gates_stay_on_though_nobody_keeps_what_takes_them_off() -> None:
+    lm, batch = wrapped("llama"), sample_batch()
+    gate = soft(lm.geometry)
+    with lm.gated(gate):
+        wanted = logits(lm.model, batch)
+    attach(lm.model, gate)
+    gc.collect()
+    assert torch.equal(logits(copy.deepcopy(lm.model), batch), wanted)
+    gone = weakref.ref(lm.model)
+    del lm
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_gate_of_queries_is_one_without_its_run_too(tmp_path: Path) -> None:
+    """As it lies on the Hub: on outputs it would be another intervention."""
+    lm = wrapped("llama")
+    origin = Origin("mask", config={"on": "query"})
+    Gate(lm.geometry, soft(lm.geometry).values, origin).save_pretrained(tmp_path)
+    assert read_adaptation(tmp_path, lm.geometry).place == "query"
+
+
 def test_a_gate_that_removes_a_head_does_not_spoil_the_next_look() -> None:
     """Heads are found by trying, which a removed head would not pass."""
     lm = wrapped("llama")
     with adapted(lm.model, HeadSet(lm.geometry, tuple(lm.geometry.heads())).removed()):
+        before = hooks(lm.model)
         with adapted(lm.model, soft(lm.geometry)):
-            pass
-        assert hooks(lm.model) == lm.geometry.layers
+            assert hooks(lm.model) > before
+        assert hooks(lm.model) == before > lm.geometry.layers
 
 
 def test_a_projection_that_was_replaced_is_found_again() -> None:
@@ -211,6 +236,8 @@ def test_a_folder_without_a_usable_gate_is_refused(tmp_path: Path) -> None:
     lm = wrapped("llama")
     with pytest.raises(InputError, match="is no folder"):
         read_adaptation(tmp_path / "nowhere.json")
+    with pytest.raises(InputError, match="no gate is named"):
+        read_adaptation("")
     with pytest.raises(InputError, match="holds no gate"):
         read_adaptation(tmp_path)
     Gate.identity(Geometry((9, 9))).save_pretrained(tmp_path / "gate")
@@ -345,6 +372,11 @@ def test_prompts_are_read_from_texts_and_tables(tmp_path: Path) -> None:
         ('{"text": [{"role": "user", "content": 3}]}', "is no message"),
         ('{"text": [{"role": "user", "content": " "}]}', "empty role or content"),
         ('{"other": "a"}', "no column 'text'"),
+        (r'{"text": "a", "id": "\ud800"}', "line 1: column 'id' holds half of a surrogate pair"),
+        (
+            r'{"text": [{"role": "user", "content": "a \udfff"}]}',
+            "line 1: message 1 of column 'text' holds half",
+        ),
         ("", "empty"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("datatrove", reason="datatrove, the engine for corpora, is not installed")
 
 import fake_slurm
+import process_helpers
 from executor_steps import WriteNumbers
 from headscope.errors import InputError
 from headscope.use.corpus import in_processes
@@ -55,7 +56,11 @@ def test_one_worker_is_this_process_and_is_watched(out: Path, tmp_path: Path) ->
     assert complete(out, 60)
 
 
-def test_a_killed_local_worker_is_told_and_the_same_call_goes_on(out: Path, tmp_path: Path) -> None:
+def test_a_killed_local_worker_is_told_and_the_same_call_goes_on(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Workers that need not import torch again; what they are given is pickled all the same.
+    monkeypatch.setattr("multiprocessing.get_context", lambda way: process_helpers.FORKS)
     step, two = WriteNumbers(out, 20, dies=9), Execution(workers=2)
     with pytest.raises(InputError, match=r"killed \(exit code -9\).*run the same command again"):
         execute([step], two, tmp_path / "logs")

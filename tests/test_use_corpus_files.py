@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -97,6 +98,7 @@ def test_names_are_safe_and_never_shared(tmp_path: Path) -> None:
         ([], "no corpus is given"),
         (["{folder}/none.jsonl"], "does not exist"),
         (["{folder}/none.jsonl.zst"], "does not exist"),
+        (["{folder}/pipe.jsonl"], "is no ordinary file"),
         (["{folder}/*.csv"], "holds no JSON Lines or Parquet files"),
         (["{folder}/notes.txt"], "neither JSON Lines nor Parquet"),
         (["{folder}/a.jsonl.gz", "{folder}/*.gz"], "named twice"),
@@ -107,6 +109,7 @@ def test_names_are_safe_and_never_shared(tmp_path: Path) -> None:
     ],
 )
 def test_places_that_are_not_there(folder: Path, data: list[str], message: str) -> None:
+    os.mkfifo(folder / "pipe.jsonl")
     with pytest.raises(InputError, match=message) as caught:
         texts(*(one.format(folder=folder) for one in data))
     assert "\n" not in str(caught.value)

@@ -240,6 +240,39 @@ def test_files_that_were_tampered_with_are_made_again(tmp_path: Path) -> None:
     assert contents(tmp_path / "run") == whole
 
 
+def test_rejects_that_are_gone_are_noticed(tmp_path: Path) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", [{"text": "a b"}, {"text": ""}, {"text": None}])
+    use_rate(plan(data), tmp_path / "run")
+    whole = contents(tmp_path / "run")
+    (tmp_path / "run" / "DONE.json").unlink()
+    part = tmp_path / "run" / "parts" / "chunks" / "c-000000.jsonl"
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(InputError, match="not as it was written"):
+        use_rate(plan(data), tmp_path / "run")
+    use_rate(plan(data), tmp_path / "run")
+    assert contents(tmp_path / "run") == whole
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_a_number_that_is_none_names_no_record(tmp_path: Path, table: bool) -> None:
+    if table:
+        data = tmp_path / "c.parquet"
+        pq.write_table(pa.table({"text": ["a b"], "key": [float("nan")]}), data)
+    else:
+        data = tmp_path / "c.jsonl"
+        data.write_text('{"text": "a b", "key": 1e999}')
+    use_rate(plan(data, columns=Columns(id="key")), tmp_path / "run")
+    (record,) = rated_records(tmp_path / "run")
+    assert record["id"] == "c/1"
+
+
+def test_languages_cannot_steer_the_terminal(tmp_path: Path, command: Callable[..., Any]) -> None:
+    data = write_jsonl(tmp_path / "c.jsonl", [{"text": "a b", "language": "\x1b[31m\u202e"}])
+    said = command("use", "rate", "--data", data, "--heads", HEADS, "--out", tmp_path / "run")
+    assert said.code == 0 and r"\x1b[31m\u202e" in said.out
+    assert "\x1b" not in said.out and "\u202e" not in said.out
+
+
 def test_finished_chunks_are_not_rated_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,8 +305,10 @@ def test_a_corpus_is_read_once_unless_it_changes(
         assert use_rate(plan(data), tmp_path / "run") == first
         with pytest.raises(AssertionError, match="read again"):
             use_rate(plan(data, limit=2), tmp_path / "run")
-    (tmp_path / "run" / "parts" / "survey.json").write_text("{")
-    assert use_rate(plan(data), tmp_path / "run") == first
+    known = tmp_path / "run" / "parts" / "survey.json"
+    for damaged in ("{", known.read_text().replace(": 30}", ': "30"}')):
+        known.write_text(damaged)
+        assert use_rate(plan(data), tmp_path / "run") == first
     write_jsonl(data, documents(31))
     with pytest.raises(InputError, match="another configuration"):
         use_rate(plan(data), tmp_path / "run")

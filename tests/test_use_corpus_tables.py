@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headscope.errors import InputError
+from headscope.hub import transport
 from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.use.corpus import steps
 from headscope.use.corpus.records import ADDED
@@ -113,3 +114,10 @@ def test_a_hub_dataset_from_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
     assert result["documents"] == 11
     names = [path.name for path in sorted((tmp_path / "run" / "documents").iterdir())]
     assert names == ["texts_small-000000.jsonl", "texts_small-000001.jsonl"]
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise transport()("the line is dead")
+
+    monkeypatch.setattr(datasets, "load_dataset", gone)
+    with pytest.raises(InputError, match=r"no dataset of that name can be loaded \(the line is"):
+        rate(tmp_path / "again", "someone/texts")

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +134,10 @@ def test_a_folder_that_is_there_is_left_alone(sharded: Path, tmp_path: Path) -> 
     staged = tmp_path / "other.unfinished"
     staged.mkdir()
     (staged / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds other files"):
-        fold_checkpoint(model, removed(model), tmp_path / "other")
+    for note in ("", "[]", '{"plan"'):
+        (staged / "unfinished.json").write_text(note)
+        with pytest.raises(InputError, match="holds other files"):
+            fold_checkpoint(model, removed(model), tmp_path / "other")
     assert (staged / "mine.txt").read_text() == "mine"
 
 
@@ -226,6 +229,19 @@ def test_a_card_carries_licence_and_base_over_and_never_invents_one(tmp_path: Pa
         assert "No licence of" in text and why in text
 
 
+def test_a_card_does_not_call_weights_unchanged_that_are_not() -> None:
+    gate = Gate(Geometry.uniform(2, 3), np.array([[0, 1, 1], [1, 1, 1]]))
+    told = Told("checkpoint", Base("model"), gate, "s", "run", "Stored so.")
+    assert "those of the base model, byte by byte" in export_card(told)
+    parts = np.array([1, 0], dtype=np.float32)
+    changed = export_card(replace(told, feed_forward=parts))
+    assert "and so are the last projections of feed-forward parts; all other" in changed
+    assert "what feed-forward parts add" in export_card(
+        replace(told, kind="ia3", feed_forward=parts)
+    )
+    assert "byte by byte" not in export_card(replace(told, dequantised="bitsandbytes"))
+
+
 def test_a_hub_model_is_the_base_model_of_its_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +287,25 @@ def test_an_export_that_differs_by_more_than_rounding_is_no_proof(sharded: Path)
         proof = compare(reference, real.model, torch.float32)
     assert proof.largest_difference == 0 and proof.same_choice == 1
     assert proof.untouched_difference > 0.1 and proof.positions == len("a text")
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_a_checkpoint_has_to_be_is_known_before_it_is_read(
+    name: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    build(name).to(torch.bfloat16).save_pretrained(tmp_path / "model")
+    real = LanguageModel.wrap(loaded(tmp_path / "model", dtype), tokenizer(), check=False)
+    before = {key: one.clone() for key, one in real.model.state_dict().items()}
+    gate = gate_of(real.geometry, (0.9, 1.0, 0.97))
+    reference = Reference.of(real, gate, texts=("a text",), rounded=torch.bfloat16)
+    assert all(torch.equal(before[key], one) for key, one in real.model.state_dict().items())
+    fold_checkpoint(hollow(tmp_path / "model"), gate, tmp_path / "out")
+    proof = compare(reference, loaded(tmp_path / "out", dtype), torch.bfloat16)
+    assert 0 < proof.largest_difference < proof.untouched_difference
+    # Weights that were finer than they are said to be are not rounded a second time.
+    fine = LanguageModel.wrap(build(name), tokenizer(), check=False)
+    assert Reference.of(fine, gate, texts=("a text",), rounded=torch.bfloat16).folded is None
 
 
 def test_a_model_that_does_not_fit_is_told_before_it_is_loaded(

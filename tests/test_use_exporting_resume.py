@@ -8,6 +8,7 @@ import pytest
 
 import export_resume_script as script
 import process_helpers
+from headscope.errors import InputError
 from headscope.recipes.use.export import use_export
 from lm_helpers import saved
 
@@ -53,3 +54,7 @@ def test_what_stands_under_its_name_is_not_written_again(model: str, tmp_path: P
     again = use_export(config, tmp_path / "run")
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
+    for name in ("DONE.json", "parts/written.jsonl"):
+        (tmp_path / "run" / name).unlink()
+    with pytest.raises(InputError, match="the note of what was written there is gone"):
+        use_export(config, tmp_path / "run")

@@ -145,7 +145,9 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     nothing = tmp_path / "nothing.jsonl"
     nothing.touch()
+    os.mkfifo(tmp_path / "pipe.jsonl")
     for given, said in (
+        ([tmp_path / "pipe.jsonl"], "is no ordinary file"),
         ([tmp_path / "missing"], "does not exist"),
         ([tmp_path / "rated"], "a rating that is not finished"),
         ([tmp_path / "empty"], "holds no JSON Lines or Parquet files"),
@@ -157,6 +159,14 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
             mix(given, tmp_path / "out", MixPlan())
         assert not (tmp_path / "out").exists()
     (tmp_path / "rated" / "DONE.json").write_text("{}", "utf-8")
+    (tmp_path / "rated" / "result.json").write_text('{"documents": 301}', "utf-8")
+    with pytest.raises(InputError, match="holds 300 documents, of 301 that were rated"):
+        mix([tmp_path / "rated"], tmp_path / "out", MixPlan())
+    (tmp_path / "rated" / "result.json").write_text("[]", "utf-8")
+    with pytest.raises(InputError, match=r"result\.json is damaged"):
+        mix([tmp_path / "rated"], tmp_path / "out", MixPlan())
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "rated" / "result.json").write_text('{"documents": 300}', "utf-8")
     # A chunk without a single rated document is an empty file.
     (source.parent / "b.jsonl").touch()
     assert mix([tmp_path / "rated"], tmp_path / "out", MixPlan()).documents > 200
@@ -240,6 +250,13 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
+    def nameless(*arguments: object) -> None:  # as writing to an open file tells it
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(indexing, "_flush", nameless)
+        with pytest.raises(OSError, match=f"No space left.*{out}"):
+            mix([source], out, MixPlan())
     with monkeypatch.context() as patch:
         patch.setattr(writing, "write_bytes", full)
         with pytest.raises(OSError, match="No space left"):

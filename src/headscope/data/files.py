@@ -167,6 +167,8 @@ def write_text_atomically(path: Path, text: str) -> None:
     """Writes UTF-8 text beside its place and moves it there, so that no half file is ever seen."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no ordinary file, so it is not replaced; name another file")
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent} is a file, so nothing can be written in it; name another")
     path.parent.mkdir(parents=True, exist_ok=True)

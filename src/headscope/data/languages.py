@@ -23,6 +23,18 @@ _HAN_FORMS = {"Hans": "Simplified", "Hant": "Traditional"}
 _QUALIFIER = re.compile(r" \((individual language|macrolanguage)\)$")
 # ISO 639 codes that stand for no single language.
 _NO_LANGUAGE = {"mul", "mis", "zxx"}
+# Names for where langcodes is not installed: generating must do without it.
+_NAMES = {
+    "ar": "Arabic", "bg": "Bulgarian", "bn": "Bangla", "ca": "Catalan", "cs": "Czech",
+    "da": "Danish", "de": "German", "el": "Greek", "en": "English", "es": "Spanish",
+    "et": "Estonian", "fa": "Persian", "fi": "Finnish", "fr": "French", "he": "Hebrew",
+    "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian", "it": "Italian",
+    "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay",
+    "nl": "Dutch", "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian",
+    "ru": "Russian", "sk": "Slovak", "sl": "Slovenian", "sr": "Serbian", "sv": "Swedish",
+    "sw": "Swahili", "ta": "Tamil", "te": "Telugu", "th": "Thai", "tr": "Turkish",
+    "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
+}  # fmt: skip
 _TAG = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 
 
@@ -56,10 +68,12 @@ def language_name(code: str) -> str:
     """The English name of a language: ``de`` is German, ``zho_Hans`` Simplified Chinese.
 
     A script is only named where it is not the language's usual one. Raises ``InputError`` with a
-    suggestion if the code is not known.
+    suggestion if the code is not known. Without ``langcodes`` the names of some codes are known.
     """
-    from langcodes import Language
-
+    try:
+        from langcodes import Language
+    except ImportError:
+        return _known_name(code)
     tag = _parse(code)
     name = _QUALIFIER.sub("", Language.make(language=tag.language).display_name())
     form = _HAN_FORMS.get(tag.script or "")
@@ -72,6 +86,15 @@ def language_name(code: str) -> str:
     if tag.territory:
         details.append(tag.territory_name())
     return f"{name} ({', '.join(details)})" if details else name
+
+
+def _known_name(code: str) -> str:
+    if code in _NAMES:
+        return _NAMES[code]
+    raise InputError(
+        f"without the package langcodes the language {code} has no name; install it with: "
+        f"pip install langcodes language-data, or write one of {', '.join(_NAMES)}"
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -189,7 +189,10 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which takes its name when the block ends, whole and on disk.
 
     After an error in the block all is as it was; that of a full disk gets the file's name.
+    InputError if there is a device or a pipe of this name, which a file would take the place of.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path}: is no ordinary file, so it is not replaced; name another file")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-", suffix=path.suffix)
     try:
         with os.fdopen(handle, "wb") as file:

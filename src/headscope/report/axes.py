@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, floor, log10
 
-from headscope.report.words import number
+from headscope.report.words import fixed, number
 
 __all__ = ["Scale", "Tick", "scale"]
 
@@ -74,10 +75,20 @@ def scale(
         chosen = _powers(bare, values)
     else:
         chosen = rounds(bare.low, bare.high)
-    ticks = tuple(
-        Tick(bare.share(value), (labels or {}).get(value) or number(value)) for value in chosen
-    )
+    words = [
+        (labels or {}).get(value) or said for value, said in zip(chosen, _said(chosen), strict=True)
+    ]
+    ticks = tuple(Tick(bare.share(value), said) for value, said in zip(chosen, words, strict=True))
     return Scale(bare.low, bare.high, log, bare.zero, ticks, labels)
+
+
+def _said(values: Sequence[float]) -> list[str]:
+    """Each number in words; with as many digits as tell apart those that lie close together."""
+    words = [number(value) for value in values]
+    if len(set(words)) == len(words):
+        return words
+    digits = max(0, ceil(-log10(min(b - a for a, b in pairwise(values)))))
+    return [fixed(value, digits) for value in values]
 
 
 def rounds(low: float, high: float, most: int = 6) -> list[float]:

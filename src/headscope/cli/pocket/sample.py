@@ -14,6 +14,8 @@ from headscope.errors import InputError
 
 #: How the files begin that this command writes, and may write again.
 HEADER, RECORD = b"source\ttarget\tlinks\n", b'{"id": "'
+#: More of them would not fit into memory.
+MOST = 10_000_000
 
 
 def sample(
@@ -21,7 +23,9 @@ def sample(
     split: Annotated[
         options.WorldSplit, Option("--split", help="Find on dev, verify on test.")
     ] = "dev",
-    n: Annotated[int, Option("--n", min=1, help="Number of sentence pairs or documents.")] = 100,
+    n: Annotated[
+        int, Option("--n", min=1, max=MOST, help="Number of sentence pairs or documents.")
+    ] = 100,
     bilingual: Annotated[
         float | None,
         Option(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def trater(
     documents: Annotated[
-        int, Option("--documents", min=100, help="Documents of the corpus.")
+        int, Option("--documents", min=100, max=1_000_000_000, help="Documents of the corpus.")
     ] = 70_000,
     bilingual: Annotated[
         float, Option("--bilingual", help="Share of documents that carry their translation.")

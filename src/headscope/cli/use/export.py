@@ -126,5 +126,10 @@ def export_text(result: Mapping[str, Any]) -> str:
             f"{proof['untouched_difference']:.3g}); same most likely token at "
             f"{proof['same_choice']:.1%} of {proof['positions']} positions"
         )
+        if proof["untouched_difference"] <= proof["allowed"]:
+            lines.append(
+                f"this proves nothing: rounding alone may make a difference of "
+                f"{proof['allowed']:.3g}, and the gate makes none that is larger"
+            )
     lines.append(f"licence: {base['license'] or 'not known; the model card says why'}")
     return "\n".join([*lines, f"written: {result['path']}", f"run: {result['run']}"])

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluation", "evaluate"]
 
+#: Tokens that a model may go on with after a text.
+LONGEST = 96
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -109,7 +112,7 @@ def _in_documents(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     drawn = list(islice(sentences("test", config.seed), config.sentences))
     said = {code: [say(one, code) for one in drawn] for code in config.languages}
     texts = [(code, at) for code in config.languages for at in range(len(drawn))]
-    made = lm.generate([said[code][at] + "\n" for code, at in texts], GenerateConfig(96))
+    made = lm.generate([said[code][at] + "\n" for code, at in texts], GenerateConfig(LONGEST))
     outputs = [one.text.strip() for one in made]
     against = np.stack(
         [

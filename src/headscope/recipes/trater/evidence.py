@@ -78,8 +78,9 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
         "chrf_prompt": bootstrap_difference(condition, control, chrf_from_statistics)._asdict()
     }
     for name, key in (("chrf_document", "scores"), ("gain", "per_text")):
+        languages = len(pairs[0][0]["document"]["shares"])
         found[name] = _mean_difference(
-            [(one["document"][key], other["document"][key]) for one, other in pairs]
+            [(one["document"][key], other["document"][key]) for one, other in pairs], languages
         )
     figures = [(_figures(one), _figures(other)) for one, other in pairs]
     for name in FIGURES:
@@ -88,10 +89,20 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
     return found
 
 
-def _mean_difference(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> dict[str, Any]:
-    """The mean of paired differences; each text of one seed is drawn with that of the others."""
-    condition = [np.asarray(one)[:, None] for one, _ in pairs]
-    control = [np.asarray(other)[:, None] for _, other in pairs]
+def _mean_difference(
+    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], languages: int
+) -> dict[str, Any]:
+    """The mean of paired differences of texts, which lie language by language.
+
+    A sentence is drawn in all languages and for all seeds together: what it says is as hard for a
+    model in either, so its texts drawn apart would make the mean look surer than it is.
+    """
+
+    def groups(texts: Sequence[float]) -> list[Any]:
+        return list(np.asarray(texts).reshape(languages, -1, 1))
+
+    condition = [group for one, _ in pairs for group in groups(one)]
+    control = [group for _, other in pairs for group in groups(other)]
 
     def per_text(sums: Any) -> Any:
         return np.asarray(sums)[..., 0] / len(condition[0])

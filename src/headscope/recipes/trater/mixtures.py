@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from itertools import islice, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -114,8 +115,9 @@ def selected_share(text: str, true: float) -> float:
     if text == TRUE:
         return true
     try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
+        # In decimals, so that 1.3% is 0.013 and not the number beside it.
+        value = float(Decimal(text.removesuffix("%")) / (100 if text.endswith("%") else 1))
+    except (InvalidOperation, ValueError):
         value = 0.0
     if not 0 < value < 1:
         raise InputError(

@@ -135,13 +135,24 @@ class Export:
         }
 
     def _written(self) -> dict[str, Any]:
-        written: dict[str, Any] = self.run.read_part(WRITTEN)[self.config.form]
-        return written
+        known: dict[str, dict[str, Any]] = self.run.read_part(WRITTEN)
+        if self.config.form not in known:
+            raise InputError(
+                f"{self.place}: the note of what was written there is gone; delete {self.run.path} "
+                "and run the same command again"
+            )
+        return known[self.config.form]
 
     def _reference(self, lm: LanguageModel) -> Reference:
         from headscope.use.exporting.proof import Reference
 
-        return Reference.of(lm, self.adaptation.gate, self.adaptation.feed_forward)
+        plain = self.config.form == "checkpoint" and not self.quantised
+        return Reference.of(
+            lm,
+            self.adaptation.gate,
+            self.adaptation.feed_forward,
+            rounded=self._dtype() if plain else None,
+        )
 
     def _compare(self, reference: Reference, folder: Path) -> dict[str, Any]:
         import torch

@@ -80,6 +80,14 @@ def _summary(record: ExportRecord) -> Html:
                 class_="sure",
             )
         )
+        if one.allowed is not None and one.moved <= one.allowed:
+            lines.append(
+                tag(
+                    "p",
+                    "This proves nothing: rounding alone may make a difference of "
+                    f"{number(one.allowed)}.",
+                )
+            )
     else:
         lines.append(tag("p", f"It was not compared with the gated model: {record.note}."))
     if record.same_weights is False:

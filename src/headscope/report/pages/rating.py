@@ -84,15 +84,17 @@ def _summary(record: RatingRecord) -> Html:
     if len(rated) > 1:
         by_mean = sorted(rated, key=lambda one: -(one.mean or 0.0))
         first, last = by_mean[0], by_mean[-1]
+        high, low = fixed(first.mean, DIGITS), fixed(last.mean, DIGITS)
+        levels: list[Child] = ["The mean score is ", high, " in all languages. "]
+        if high != low:
+            levels = ["The mean score is highest in ", _named(first), f" ({high}) and lowest in "]
+            levels += [_named(last), f" ({low}). "]
         lines.append(
             tag(
                 "p",
-                "The mean score is highest in ",
-                _named(first),
-                f" ({fixed(first.mean, DIGITS)}) and lowest in ",
-                _named(last),
-                f" ({fixed(last.mean, DIGITS)}). Documents are to be picked within a language: "
-                "levels of different languages are no common scale.",
+                levels,
+                "Documents are to be picked within a language: levels of different languages are "
+                "no common scale.",
             )
         )
     workers, executor = record.result.get("workers"), record.result.get("executor")

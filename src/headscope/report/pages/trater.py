@@ -140,9 +140,10 @@ def _mixtures(result: Mapping[str, Any]) -> Html:
         tag("strong", "The mixtures and the models one by one. "),
         f"The corpus has {count(sum(documents.values()), 'document')}, of which "
         f"{documents.get('bilingual', 0)} carry their translation; the rater was not told which. "
-        "Every model read the same number of tokens once, and the same translation prompts "
-        "beside its mixture. The shares of languages differ from those of the baseline by at most "
-        "the percentage points given.",
+        "Every model read its mixture once, and the same translation prompts beside it; the "
+        "mixtures have one budget of tokens, which whole documents miss by a little. The shares of "
+        "languages differ from those of the baseline by at most the percentage points given. The "
+        "lower the loss, the better.",
     )
     head = (
         "mixture",

@@ -18,7 +18,10 @@ KIND = "an export"
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far the export's logits are from the gated model's, and the gate moves them at all."""
+    """How far the export's logits are from the gated model's, and the gate moves them at all.
+
+    `allowed` is what rounding may explain; None in runs that did not note it.
+    """
 
     difference: float
     moved: float
@@ -27,6 +30,7 @@ class Comparison:
     positions: int
     dtype: str
     rounded: str
+    allowed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def _comparison(told: Mapping[str, Any]) -> Comparison:
         positions=int(told["positions"]),
         dtype=str(told["dtype"]),
         rounded=str(told["rounded_to"]),
+        allowed=None if told.get("allowed") is None else float(told["allowed"]),
     )
 
 

@@ -148,6 +148,8 @@ def read_adaptation(folder: str | PathLike[str], geometry: Geometry | None = Non
     Raises `InputError` if there is no gate, the run is not finished or damaged, or the gate is for
     another geometry than `geometry`.
     """
+    if not str(folder).strip():
+        raise InputError("no gate is named; name a run that found one, or a saved gate")
     found = place_of(folder)
     if found is None or not found.is_dir():
         raise InputError(
@@ -164,7 +166,8 @@ def read_adaptation(folder: str | PathLike[str], geometry: Geometry | None = Non
     if geometry is not None:
         with naming(place):
             check_geometry(gate, geometry, "the gate")
-    on = _result(folder).get("on", "output")
+    # A gate by itself, as it lies on the Hub, says it too.
+    on = _result(folder).get("on", gate.origin.config.get("on", "output"))
     if on not in get_args(Place):
         raise InputError(f"{folder / 'result.json'}: is damaged; run the same command again")
     file = folder / "feed_forward.safetensors"

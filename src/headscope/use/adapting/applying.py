@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from typing import Any
 
@@ -57,6 +57,9 @@ class Attached:
         self.adaptation = adaptation
         with contextlib.ExitStack() as stack:
             stack.enter_context(adaptation.on(lm))
+            # The model holds on to this: an end of the context, as of one that nobody refers to
+            # any more, would take the gates off without a word.
+            stack.callback(self.model.register_forward_pre_hook(_holding(self)).remove)
             self._held = stack.pop_all()
 
     def remove(self) -> None:
@@ -71,6 +74,15 @@ class Attached:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
+
+
+def _holding(attached: Attached) -> Callable[..., None]:
+    """A hook that does nothing but keep something alive; a copy of the model shares it."""
+
+    def hook(*_: object, kept: Attached = attached) -> None:
+        pass
+
+    return hook
 
 
 def attach(
@@ -94,7 +106,7 @@ def attach(
             passes over a few tokens).
 
     Returns:
-        What takes the gates off again.
+        What takes the gates off again; they stay on also if it is not kept.
 
     Raises:
         InputError: if the model's heads cannot be found, or the gates are for another geometry,

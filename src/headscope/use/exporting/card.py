@@ -58,7 +58,7 @@ def export_card(told: Told) -> str:
     lines += [
         f"{what} of {_code(base.name)}"
         + (f" at commit {_code(base.revision)}" if base.revision else "")
-        + f", written by headscope {installed_version()}. {_done(adapter)}",
+        + f", written by headscope {installed_version()}. {_done(told)}",
         "",
         "## What was done",
         "",
@@ -80,15 +80,23 @@ def export_card(told: Told) -> str:
     return "\n".join([*lines, "", "## Licence", "", _licence(base), ""])
 
 
-def _done(adapter: bool) -> str:
-    if adapter:
+def _done(told: Told) -> str:
+    parts = told.feed_forward is not None and bool((told.feed_forward != 1).any())
+    if told.kind == "ia3":
+        also = ", and what feed-forward parts add" if parts else ""
         return (
             "Its vectors multiply what single attention heads hand to their layer's output "
-            "projection; the base model's weights are not changed."
+            f"projection{also}; the base model's weights are not changed."
         )
+    also = ", and so are the last projections of feed-forward parts" if parts else ""
+    as_base = (
+        "all other weights are those of the base model, dequantised"
+        if told.dequantised
+        else "all other weights are those of the base model, byte by byte"
+    )
     return (
         "The slices of the attention output projections that belong to single heads are multiplied "
-        "by numbers; all other weights are those of the base model, byte by byte."
+        f"by numbers{also}; {as_base}."
     )
 
 

@@ -76,7 +76,7 @@ def begin_folder(staged: Path, plan: str, out: Path) -> None:
     """Make the folder of an unfinished export, or go on in one of the same plan."""
     note = staged / PLAN
     if staged.exists():
-        known = json.loads(note.read_bytes()).get("plan") if note.is_file() else None
+        known = _plan_of(note)
         if known == plan:
             for left in staged.rglob(".tmp-*"):  # by a process killed while it wrote
                 left.unlink()
@@ -86,6 +86,14 @@ def begin_folder(staged: Path, plan: str, out: Path) -> None:
         shutil.rmtree(staged)  # an export of something else that was never finished
     staged.mkdir(parents=True)
     write_bytes(note, (json.dumps({"plan": plan}) + "\n").encode())
+
+
+def _plan_of(note: Path) -> str | None:
+    """What the note in an unfinished folder says; None if there is none or it is damaged."""
+    try:
+        return str(json.loads(note.read_bytes())["plan"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def check_room(folder: Path, size: int) -> None:

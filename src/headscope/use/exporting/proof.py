@@ -25,7 +25,9 @@ from headscope.heads import Gate
 from headscope.lm.batching import collate
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.zeroing import changeable_weights
 from headscope.use.exporting.hollow import loader_of
+from headscope.use.exporting.scaling import channel_factors
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -50,9 +52,12 @@ TEXTS = (
 )
 _MOST_TOKENS = 64
 # Largest difference allowed, as a share of the largest logit: rounding of the folded weights to
-# their dtype and of sums in another order, far below what a head folded in the wrong place does.
+# their dtype and of sums in another order.
 _LEAST_EXACT = 1e-1
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2e-2}
+# Between models with the very same numbers as weights: sums in another order alone.
+_SAME_WEIGHTS = {torch.float64: 1e-4, torch.float32: 1e-4}
+_SAME_WEIGHTS_HALF = 2e-2
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,10 @@ class Reference:
     """Logits of the model itself, float32 on the CPU, one (T, V) tensor a text.
 
     `gated` under the gate, `untouched` without; `tokens` the ids, which the export reads too;
-    `attention` the kernel, by the name that `transformers` gives it.
+    `attention` the kernel, by the name that `transformers` gives it. `folded` those with the gate
+    in the weights, rounded as in the checkpoint: what its logits have to be. Rounding half of the
+    bits away can change logits by more than a head does, so `gated` alone would let a wrong
+    checkpoint pass. None where weights are not folded, or not known before rounding.
     """
 
     tokens: tuple[tuple[int, ...], ...]
@@ -69,6 +77,7 @@ class Reference:
     dtype: torch.dtype
     device: torch.device
     attention: str | None = None
+    folded: tuple[torch.Tensor, ...] | None = None
 
     @classmethod
     def of(
@@ -77,8 +86,12 @@ class Reference:
         gate: Gate,
         feed_forward: NDArray[np.float32] | None = None,
         texts: Sequence[str] = TEXTS,
+        rounded: torch.dtype | None = None,
     ) -> Reference:
-        """Run a loaded model on the texts, each by itself, with and without the gate."""
+        """Run a loaded model on the texts, each by itself, with and without the gate.
+
+        `rounded` is the dtype of a checkpoint's folded weights; None for an adapter.
+        """
         tokens = tuple(tuple(lm.encode(text)[:_MOST_TOKENS]) for text in texts)
         tokens = tuple(ids for ids in tokens if ids)
         if not tokens:
@@ -90,9 +103,10 @@ class Reference:
                 values = torch.from_numpy(np.array(feed_forward, dtype=np.float32))
                 stack.enter_context(feed_forward_gated(lm, values))
             gated = _logits(lm.model, tokens)
+        folded = None if rounded is None else _folded(lm, gate, feed_forward, rounded, tokens)
         config = lm.model.config.get_text_config(decoder=True)
         kernel = getattr(config, "_attn_implementation", None)
-        return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel)
+        return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded)
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,8 @@ class Proof:
         same_choice: share of positions with the same most likely token as the gated model.
         positions: number of tokens compared.
         dtype: the dtype that both were computed in.
+        allowed: what rounding may explain, of the difference to the folded model where that is
+            known, else to the gated one. Where the gate does no more, nothing is proved.
     """
 
     largest_difference: float
@@ -114,6 +130,7 @@ class Proof:
     same_choice: float
     positions: int
     dtype: str
+    allowed: float
 
 
 def compare(reference: Reference, model: Any, rounded: torch.dtype) -> Proof:
@@ -123,6 +140,13 @@ def compare(reference: Reference, model: Any, rounded: torch.dtype) -> Proof:
     more than rounding explains.
     """
     found = _logits(model, reference.tokens)
+    largest = max(float(one.abs().max()) for one in reference.gated)
+    if reference.folded is not None:
+        share = _SAME_WEIGHTS.get(reference.dtype, _SAME_WEIGHTS_HALF)
+        off = _difference(found, reference.folded)
+    else:
+        share = max(_TOLERANCE.get(one, _LEAST_EXACT) for one in (reference.dtype, rounded))
+        off = _difference(found, reference.gated)
     positions = sum(map(len, reference.tokens))
     same = sum(
         int((mine.argmax(-1) == theirs.argmax(-1)).sum())
@@ -131,16 +155,16 @@ def compare(reference: Reference, model: Any, rounded: torch.dtype) -> Proof:
     proof = Proof(
         largest_difference=_difference(found, reference.gated),
         untouched_difference=_difference(found, reference.untouched),
-        largest_logit=max(float(one.abs().max()) for one in reference.gated),
+        largest_logit=largest,
         same_choice=same / positions,
         positions=positions,
         dtype=str(reference.dtype).removeprefix("torch."),
+        allowed=share * largest,
     )
-    share = max(_TOLERANCE.get(one, _LEAST_EXACT) for one in (reference.dtype, rounded))
     # Written so that NaN fails too.
-    if not proof.largest_difference <= share * proof.largest_logit:
+    if not off <= proof.allowed:
         raise InputError(
-            f"the exported model differs from the gated one by up to {proof.largest_difference:.3g}"
+            f"the exported model differs from the gated one by up to {off:.3g}"
             f" (logits reach {proof.largest_logit:.3g}), which is more than rounding, so it is not "
             "written; apply the gate with `headscope use adapt` instead"
         )
@@ -212,6 +236,45 @@ def _logits(model: Any, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, 
             inputs = forward_inputs(model, collate([list(ids)], 0))
             found.append(model(**inputs).logits[0].float().cpu())
     return tuple(found)
+
+
+def _folded(
+    lm: LanguageModel,
+    gate: Gate,
+    feed_forward: NDArray[np.float32] | None,
+    rounded: torch.dtype,
+    tokens: Sequence[Sequence[int]],
+) -> tuple[torch.Tensor, ...] | None:
+    """Logits with every W_O of the loaded model multiplied and rounded, which is then undone.
+
+    Projections are those that the gate finds, so names of tensors have no part in it. None if the
+    model does not hold the checkpoint's numbers, or those of a feed-forward gate would be rounded.
+    """
+    masked = feed_forward is None or bool(np.isin(feed_forward, (0, 1)).all())
+    wide = (torch.float32, torch.float64)
+    if lm.quantised is not None or not masked or lm.dtype not in (*wide, rounded):
+        return None
+    held = []
+    with contextlib.ExitStack() as stack:
+        weights = stack.enter_context(changeable_weights(lm.sites))
+        if feed_forward is not None:
+            values = torch.from_numpy(np.array(feed_forward, dtype=np.float32))
+            stack.enter_context(feed_forward_gated(lm, values))
+        try:
+            for site in lm.sites:
+                weight, factors = weights[site.layer], channel_factors(site, gate)
+                if bool((factors == 1).all()):
+                    continue
+                if not torch.equal(weight.to(rounded).to(weight.dtype), weight):
+                    return None  # this one is stored in a finer dtype
+                held.append((weight, weight.clone()))
+                exact = torch.promote_types(rounded, torch.float32)
+                product = weight.to(exact) * factors.to(weight.device, exact)
+                weight.copy_(product.to(rounded))
+            return _logits(lm.model, tokens)
+        finally:
+            for weight, before in held:
+                weight.copy_(before)
 
 
 def _difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> float:

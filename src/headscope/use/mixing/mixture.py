@@ -15,7 +15,7 @@ from headscope.use.mixing.choose import choose
 from headscope.use.mixing.index import Progress, build_index
 from headscope.use.mixing.manifest import FILE, Manifest
 from headscope.use.mixing.plan import MixPlan
-from headscope.use.mixing.reading import RatedFile, fields_of, rated_files
+from headscope.use.mixing.reading import RatedFile, check_whole, fields_of, rated_files
 from headscope.use.mixing.summary import documents_near, summary
 from headscope.use.mixing.writing import DOCUMENTS, write_mixture
 
@@ -70,10 +70,14 @@ def mix_in_run(
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         try:
-            manifest = make_mixture(run, files, plan, progress)
+            manifest = make_mixture(run, sources, files, plan, progress)
         except InputError:
             _withdraw(run, existed)
             raise
+        except OSError as error:  # a full disk tells no name
+            if error.errno is None or error.filename is not None:
+                raise
+            raise OSError(error.errno, error.strerror, str(run.path)) from error
         told = manifest.as_dict()
         result = {
             "signature": run.signature,
@@ -90,15 +94,20 @@ def mix_in_run(
 
 
 def make_mixture(
-    run: Run, files: Sequence[RatedFile], plan: MixPlan, progress: Progress | None = None
+    run: Run,
+    sources: Sequence[str | Path],
+    files: Sequence[RatedFile],
+    plan: MixPlan,
+    progress: Progress | None = None,
 ) -> Manifest:
-    """Make the mixture in an open run folder: all but the run's result."""
+    """Make the mixture of the sources' files in an open run folder: all but the run's result."""
     if (run.path / FILE).exists():  # killed when only the result was missing
         manifest = Manifest.read(run.path)
         if all(file_digest(run.path / one.file) == one.sha256 for one in manifest.files):
             return manifest
     work = run.path / WORK
     index = build_index(work / "index", files, fields_of(plan), progress)
+    check_whole(sources, files, index.rows)
     choice = choose(index, plan, work / "texts")
     near = documents_near(index, plan, choice)
     shown = [one.row for one in near]

@@ -19,10 +19,12 @@ from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
 
 __all__ = [
+    "DOCUMENTS",
     "LANGUAGE",
     "Fields",
     "RatedFile",
     "RatedRecord",
+    "check_whole",
     "fields_of",
     "rated_files",
     "rated_paths",
@@ -35,6 +37,7 @@ _PACKED = (".gz", ".bz2", ".xz", ".zst")
 _BLOCK = 1 << 20
 _ROWS = 1024
 LANGUAGE = "language"
+DOCUMENTS = "documents"
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,31 @@ def rated_paths(sources: Sequence[str | Path]) -> list[Path]:
     return paths
 
 
+def check_whole(
+    sources: Sequence[str | Path], files: Sequence[RatedFile], rows: Sequence[int]
+) -> None:
+    """Raises `InputError` if a run of `headscope use rate` has other documents than it says."""
+    for source in map(Path, sources):
+        told = source / "result.json"
+        if not (source / "run.json").is_file() or not told.is_file():
+            continue
+        try:
+            documents = json.loads(told.read_bytes())["documents"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError(f"{told} is damaged; rate the corpus again") from None
+        inside = source / DOCUMENTS
+        there = sum(
+            count
+            for file, count in zip(files, rows, strict=True)
+            if file.path.is_relative_to(inside)
+        )
+        if there != documents:
+            raise InputError(
+                f"{inside} holds {there} documents, of {documents} that were rated, so files there "
+                "were changed; rate the corpus again"
+            )
+
+
 def _files(source: Path) -> list[Path]:
     if not source.exists():
         raise InputError(f"{source} does not exist; name a run of headscope use rate, or files")
@@ -124,7 +152,7 @@ def _files(source: Path) -> list[Path]:
                 f"{source} is a rating that is not finished, so documents are missing; run the "
                 "same command again to finish it"
             )
-        source = source / "documents"
+        source = source / DOCUMENTS
     files = [
         path
         for path in sorted(source.rglob("*"))

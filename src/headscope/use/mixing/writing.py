@@ -26,11 +26,10 @@ from headscope.heads.store import write_bytes
 from headscope.use.mixing.index import Index, Progress
 from headscope.use.mixing.keys import mixed
 from headscope.use.mixing.plan import Compression, MixPlan
-from headscope.use.mixing.reading import RatedFile, read_lines
+from headscope.use.mixing.reading import DOCUMENTS, RatedFile, read_lines
 
 __all__ = ["DOCUMENTS", "WrittenFile", "write_mixture"]
 
-DOCUMENTS = "documents"
 _STATE = "drafts.json"
 _HEAD = struct.Struct("<QI")
 _SHOWN = -1
