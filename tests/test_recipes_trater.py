@@ -19,6 +19,7 @@ from headscope.recipes.trater.evaluation import Evaluation
 from headscope.recipes.trater.evidence import describe
 from headscope.recipes.trater.mixtures import Mixture, selected_share
 from headscope.recipes.trater.paper import MEASURES, TABLE_1
+from headscope.recipes.trater.training import Training, train_and_measure
 from headscope.report import write_report
 from headscope.verify import removal
 
@@ -181,3 +182,11 @@ def test_a_share_is_the_same_however_it_is_written() -> None:
 def test_settings_that_mean_nothing_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         TraterExperiment(**change)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"prompt": {}}'])
+def test_a_damaged_measurement_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "measured.json").write_text(text)
+    training = Training(tmp_path, "", 0, 0, 8)
+    with pytest.raises(InputError, match=r"measured\.json is damaged; delete it"):
+        train_and_measure(training, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -22,6 +23,8 @@ __all__ = ["COMMAND", "TraterExperiment", "trater_experiment"]
 COMMAND = "pocket trater"
 #: Seconds between looks at how far the trainings are.
 LOOK = 2.0
+#: How a process ends that was interrupted, as in a shell.
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,17 @@ def _train(
     return [train_and_measure(one, place) for one, place in zip(trainings, places, strict=True)]
 
 
+def _train_alone(training: Training, place: Path) -> None:
+    """A training in a process of its own; errors that can be told are a line, no traceback."""
+    try:
+        train_and_measure(training, place, threads=1)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # the process that began this one is told too, and says so
+        sys.exit(INTERRUPTED)
+
+
 def _in_processes(
     trainings: list[Training], places: list[Path], workers: int, progress: Progress | None
 ) -> None:
@@ -143,7 +157,7 @@ def _in_processes(
         while waiting or running:
             while waiting and len(running) < workers:
                 training, place = waiting.pop(0)
-                process = context.Process(target=train_and_measure, args=(training, place, 1))
+                process = context.Process(target=_train_alone, args=(training, place))
                 process.start()
                 running[process] = place
             for process in [one for one in running if one.exitcode is not None]:

@@ -60,8 +60,7 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
 
     done = out / MEASURED
     if done.exists():
-        found: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
-        return found
+        return _measured(done)
     if threads:
         torch.set_num_threads(threads)
     out.mkdir(parents=True, exist_ok=True)
@@ -99,6 +98,17 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
     return measured
 
 
+def _measured(path: Path) -> dict[str, Any]:
+    """What was measured of a training before; InputError if its file is damaged."""
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not {"prompt", "document", "plain"} <= found.keys():
+        raise InputError(f"{path} is damaged; delete it and run the same command again")
+    return found
+
+
 def progress_of(out: Path) -> float:
     """How much of a training in `out` is done, 0 to 1, from what it has logged."""
     if (out / MEASURED).exists():
@@ -107,7 +117,7 @@ def progress_of(out: Path) -> float:
         steps = json.loads((out / "training.json").read_text(encoding="utf-8"))["steps"]
         last = (out / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1]
         return min(0.99, float(json.loads(last)["step"]) / float(steps))
-    except (OSError, IndexError, ValueError, KeyError):
+    except (OSError, IndexError, ValueError, KeyError, TypeError):
         return 0.0  # it has not begun, or is being written at this moment
 
 
