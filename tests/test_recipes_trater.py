@@ -190,3 +190,11 @@ def test_a_damaged_measurement_is_named(text: str, tmp_path: Path) -> None:
     training = Training(tmp_path, "", 0, 0, 8)
     with pytest.raises(InputError, match=r"measured\.json is damaged; delete it"):
         train_and_measure(training, tmp_path)
+
+
+def test_a_measurement_of_another_mixture_is_not_taken_for_this_one(
+    finished: tuple[Path, dict[str, Any], int],
+) -> None:
+    place = finished[0] / "trainings" / "seed-4-baseline"
+    with pytest.raises(InputError, match="trained on another mixture"):
+        train_and_measure(Training(place, "another", 0, 4, 512), place)

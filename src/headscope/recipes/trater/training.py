@@ -60,7 +60,7 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
 
     done = out / MEASURED
     if done.exists():
-        return _measured(done)
+        return _measured(done, training)
     if threads:
         torch.set_num_threads(threads)
     out.mkdir(parents=True, exist_ok=True)
@@ -98,14 +98,20 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
     return measured
 
 
-def _measured(path: Path) -> dict[str, Any]:
-    """What was measured of a training before; InputError if its file is damaged."""
+def _measured(path: Path, training: Training) -> dict[str, Any]:
+    """What was measured before; InputError if its file is damaged, or of another mixture."""
     try:
         found = json.loads(path.read_bytes())
     except ValueError:
         found = None
-    if not isinstance(found, dict) or not {"prompt", "document", "plain"} <= found.keys():
+    needed = {"prompt", "document", "plain", "training"}
+    if not isinstance(found, dict) or not needed <= found.keys():
         raise InputError(f"{path} is damaged; delete it and run the same command again")
+    if found["training"]["corpus"] != training.digest:
+        raise InputError(
+            f"{path} is of a model that was trained on another mixture; name another --out, or "
+            "delete its folder to train again"
+        )
     return found
 
 
