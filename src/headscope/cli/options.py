@@ -334,3 +334,15 @@ Example = Annotated[
     str | None,
     Option("--example", metavar="ID", help="The id of one held-out example to show."),
 ]
+Scale = Annotated[
+    float | None,
+    Option("--scale", metavar="X", help="Multiply --heads by this; without it 0, removal."),
+]
+Outside = Annotated[
+    float | None,
+    Option(
+        "--outside",
+        metavar="ALPHA",
+        help="Put this in place of a mask's 0; with --heads, multiply all others by it.",
+    ),
+]

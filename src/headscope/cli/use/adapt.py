@@ -60,18 +60,8 @@ def adapt(
             "find lahis, at least one.",
         ),
     ] = None,
-    scale: Annotated[
-        float | None,
-        Option("--scale", metavar="X", help="Multiply --heads by this; without it 0, removal."),
-    ] = None,
-    outside: Annotated[
-        float | None,
-        Option(
-            "--outside",
-            metavar="ALPHA",
-            help="Put this in place of a mask's 0; with --heads, multiply all others by it.",
-        ),
-    ] = None,
+    scale: options.Scale = None,
+    outside: options.Outside = None,
     prompt: Annotated[
         list[str] | None,
         Option("--prompt", metavar="TEXT", help="A text to go on from; repeatable."),

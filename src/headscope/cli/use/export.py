@@ -48,18 +48,8 @@ def export(
             "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
         ),
     ] = None,
-    scale: Annotated[
-        float | None,
-        Option("--scale", metavar="X", help="Multiply --heads by this; without it 0, removal."),
-    ] = None,
-    outside: Annotated[
-        float | None,
-        Option(
-            "--outside",
-            metavar="ALPHA",
-            help="Put this in place of a mask's 0; with --heads, multiply all others by it.",
-        ),
-    ] = None,
+    scale: options.Scale = None,
+    outside: options.Outside = None,
     form: Annotated[
         FormName,
         Option(
