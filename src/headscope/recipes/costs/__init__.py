@@ -1,0 +1,1 @@
+"""What experiments cost: work in tokens, models as shapes, machines as rates."""

@@ -1,0 +1,1 @@
+"""Heads Up!, learned head masks (ICML 2025)."""

@@ -1,0 +1,1 @@
+"""LAHIS, language attention heads (Liu et al. 2025)."""

@@ -1,0 +1,181 @@
+"""What a paper is here: experiments, the runs that they need, and how runs become its tables.
+
+An experiment stands for tables and figures of the paper. It needs steps, each a run of a recipe in
+a folder of its own, which several experiments may share; and it tells what they show.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headscope.heads import Geometry
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import POCKET, ModelChoice, Progress
+from headscope.recipes.papers.told import Told
+
+__all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Step"]
+
+#: Below this many heads the papers' numbers do not suit a model, and shares are taken instead.
+SMALL = 256
+
+
+@dataclass(frozen=True)
+class PaperData:
+    """Local files for the experiments; without them the pocket model takes its own data.
+
+    Attributes:
+        pairs: sentence pairs, as `en-zh=FILE` (or a FLORES folder) for each direction.
+        documents: documents, as `de=FILE` for each language.
+        tasks: task files of (input, output), or folders of such files.
+        benchmarks: names or folders of multiple-choice tasks of lm-evaluation-harness.
+        questions: questions with contexts and answers (XQuAD), as `de=FILE`.
+        summaries: texts with summaries, as `de=FILE`.
+        statements: contradicting statements in two languages, as `en-de=FILE`.
+        checkpoints: revisions of the model during its training, in order.
+        others: other models that the paper puts beside this one (the base of an instructed one,
+            the other sizes of a family).
+    """
+
+    pairs: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    documents: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    tasks: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    benchmarks: tuple[str, ...] = ()
+    questions: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    summaries: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    statements: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    checkpoints: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every step and experiment is given.
+
+    Attributes:
+        model: the model, to be loaded by the recipes.
+        geometry: its layers and heads.
+        digest: digest of its weights.
+        data: local files, where they were named.
+        folder: the folder of the paper's run; steps run below it.
+        seed: of everything that is drawn.
+        full: whether the steps that are left out by default are run as well.
+        retrain: whether trainings are repeated whose results come with the package.
+        batch_tokens: upper bound of the tokens of a batch.
+    """
+
+    model: ModelChoice
+    geometry: Geometry
+    digest: str
+    data: PaperData
+    folder: Path
+    seed: int = 0
+    full: bool = False
+    retrain: bool = False
+    batch_tokens: int = 8192
+
+    @property
+    def pocket(self) -> bool:
+        """Whether it is the bundled model, which brings data for everything."""
+        return self.model.model == POCKET
+
+    @property
+    def small(self) -> bool:
+        """Whether shares of the heads are taken where the papers have numbers of heads."""
+        return sum(self.geometry.counts) < SMALL
+
+    def at(self, step: str) -> Path:
+        """The run folder of a step."""
+        return self.folder / "runs" / step
+
+    def done(self, step: str) -> bool:
+        """Whether the step's run is finished."""
+        return (self.at(step) / "DONE.json").is_file()
+
+    def result(self, step: str) -> dict[str, Any] | None:
+        """The result of a finished step, or None."""
+        if not self.done(step):
+            return None
+        found: dict[str, Any] = json.loads((self.at(step) / "result.json").read_bytes())
+        return found
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a recipe.
+
+    Attributes:
+        name: its folder below `runs/`, such as `mask-en-de`.
+        title: in words, such as `mask for en-de`.
+        run: the recipe, given the setting, the folder and where to tell progress.
+        work: what it asks of the model, for the estimate of time.
+        after: steps whose folders it reads.
+        extended: whether it is left to `--full`.
+        stored: name of a result that comes with the package and stands for the run, unless
+            trainings shall be repeated.
+    """
+
+    name: str
+    title: str
+    run: Callable[[Setting, Path, Progress | None], Mapping[str, Any]]
+    work: Work
+    after: tuple[str, ...] = ()
+    extended: bool = False
+    stored: str | None = None
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why an experiment cannot be run here, and what to give so that it can.
+
+    `give` is empty where nothing would help, such as a model that somebody else trained.
+    """
+
+    why: str
+    give: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One or more tables and figures of a paper that the same runs answer.
+
+    Attributes:
+        name: as `--only` takes it, such as `table-1`.
+        elements: the paper's tables and figures that it stands for, such as `Table 1`.
+        title: what it is about, in our words.
+        steps: the runs it needs, in an order in which they can be run, or why it cannot be run.
+        tell: what the finished steps show; the others are told as not run.
+    """
+
+    name: str
+    elements: tuple[str, ...]
+    title: str
+    steps: Callable[[Setting], tuple[Step, ...] | Missing]
+    tell: Callable[[Setting], Told]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its name on the command line, what it asks, and its experiments.
+
+    Attributes:
+        name: as the command takes it.
+        title: of the paper.
+        source: authors, venue and year.
+        question: what the paper asks.
+        method: its method, in three sentences.
+        experiments: in the paper's order.
+        answer: the paper's question answered for this model from what was told, and how sure,
+            given what the experiments told by their names.
+    """
+
+    name: str
+    title: str
+    source: str
+    question: str
+    method: tuple[str, str, str]
+    experiments: tuple[Experiment, ...]
+    answer: Callable[[Setting, Mapping[str, Told]], tuple[str, str]]

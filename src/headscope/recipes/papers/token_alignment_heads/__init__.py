@@ -1,0 +1,1 @@
+"""Token Alignment Heads (ICLR 2026)."""
