@@ -95,6 +95,12 @@ FLAGS = {
     "align": COMMON | PAIRS | {"--out", "--aligner", "--llm-model", "--base-url", "--extra"},
     "report": COMMON | {"--out"},
     "check": COMMON | MODEL,
+    "costs": COMMON | {"--machine"},
+    "reproduce": COMMON
+    | MODEL
+    | {"--model", "--list", "--only", "--full", "--retrain", "--pairs", "--documents", "--tasks"}
+    | {"--benchmarks", "--questions", "--summaries", "--statements", "--checkpoints", "--others"}
+    | {"--seed", "--batch-tokens", "--out"},
     "architectures": COMMON | {"--out"},
     "use export": COMMON
     | MODEL
@@ -282,6 +288,8 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     # An experiment says how large its corpus is, how much of it is bilingual or a prompt, and how
     # many models it trains.
     own |= {"--documents", "--bilingual", "--prompts", "--seeds"}
+    # A paper's experiments ask questions in several languages, a survey in one.
+    own |= {"--questions"}
     shared = {id(value) for value in vars(options).values()}
     assert shared
     helps: dict[str, set[str]] = {}

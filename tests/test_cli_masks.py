@@ -241,7 +241,7 @@ def test_a_mask_of_another_model_is_refused(
     done = command("verify", "mask", "--heads", masks["plural-en"], "--model", model,
                    "--task", write_task(tmp_path), "--out", tmp_path / "run")  # fmt: skip
     assert done.code == 2
-    assert "the mask" in done.err
+    assert "the gate was made for a model of" in done.err
     assert not (tmp_path / "run").exists()
 
 

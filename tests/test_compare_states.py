@@ -46,7 +46,7 @@ def test_states_that_are_no_numbers_name_the_sample() -> None:
     lm = wrapped("llama", layers=2)
     with torch.no_grad():
         lm.model.get_input_embeddings().weight[9] = float("nan")
-    mask = Mask("own", HeadSet.parse("0.0", lm.geometry).removed())
+    mask = Mask(HeadSet.parse("0.0", lm.geometry).removed(), name="own")
     samples = [
         Sample((5, 8), (5, 8, 33), 7, "t, first"),
         Sample((5, 9), (5, 9, 33), 7, "t, second"),
@@ -59,7 +59,7 @@ def test_states_that_are_no_numbers_name_the_sample() -> None:
 def test_cosines_are_those_of_the_models_own_hidden_states(name: str) -> None:
     lm = wrapped(name, layers=3)
     kept = HeadSet.parse("0.0,0.3,1.1,1.2,2.0,2.3", lm.geometry)
-    mask = Mask("own", kept.complement().removed())
+    mask = Mask(kept.complement().removed(), name="own")
     drawn = shuffled(mask, 2)
     found = observe(lm, SAMPLES, mask, {"shuffled": drawn}, top=3)
     assert found["cosines"].shape == (6, 2, 2, 3)
@@ -96,7 +96,7 @@ def test_cosines_are_those_of_the_models_own_hidden_states(name: str) -> None:
 
 def test_a_mask_that_keeps_everything_is_the_model_as_it_is() -> None:
     lm = wrapped("llama")
-    nothing = Mask("all", HeadSet(lm.geometry, ()).removed())
+    nothing = Mask(HeadSet(lm.geometry, ()).removed(), name="all")
     found = observe(lm, SAMPLES, nothing, {}, top=1)
     place = {pair: number for number, pair in enumerate(PAIRS)}
     np.testing.assert_allclose(found["cosines"][place["as is", "masked"]], 1, atol=1e-6)

@@ -41,7 +41,7 @@ UNEVEN = Geometry((3, 0, 4, 2))
 
 
 def mask_without(geometry: Geometry, *heads: tuple[int, int], name: str = "m") -> Mask:
-    return Mask(name, HeadSet(geometry, tuple(Head(*one) for one in heads)).removed())
+    return Mask(HeadSet(geometry, tuple(Head(*one) for one in heads)).removed(), name=name)
 
 
 def task(translation: bool = False, at_start: bool = False, **changes: object) -> Task:
@@ -138,7 +138,7 @@ def naive_losses(lm: LanguageModel, pairs: list[tuple[str, str]]) -> list[tuple[
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2"])
 def test_losses_under_a_mask_are_those_of_a_model_without_these_heads(name: str) -> None:
     lm = lm_helpers.wrapped(name)
-    gone = Mask("m", HeadSet(lm.geometry, (Head(0, 1), Head(1, 0))).removed())
+    gone = Mask(HeadSet(lm.geometry, (Head(0, 1), Head(1, 0))).removed(), name="m")
     question = asked(task())
     plain = ask(lm, question, Condition("as-is", "as is"), Asking())
     told = ask(lm, question, Condition("instructed", "i", None, True), Asking(), write=False)
@@ -221,16 +221,16 @@ def test_values_and_differences_equal_plain_means() -> None:
 
 def test_scaling_a_mask_ends_in_the_mask_and_in_no_mask() -> None:
     mask = mask_without(UNEVEN, (0, 1), (3, 0))
-    assert mask.scaled(0).gate == mask.gate
-    assert mask.scaled(1).gate == Gate.identity(UNEVEN)
-    half = mask.scaled(0.5).gate
+    assert mask.outside(0).gate == mask.gate
+    assert mask.outside(1).gate == Gate.identity(UNEVEN)
+    half = mask.outside(0.5).gate
     assert [half[head] for head in UNEVEN.heads() if head not in mask.removed] == [1] * 7
     assert half[Head(0, 1)] == half[Head(3, 0)] == 0.5
 
 
 @given(st.sets(st.sampled_from(list(UNEVEN.heads())), min_size=1, max_size=8), st.integers(0, 3))
 def test_shuffled_masks_keep_as_many_heads(gone: set[Head], seed: int) -> None:
-    mask = Mask("m", HeadSet(UNEVEN, tuple(gone)).removed())
+    mask = Mask(HeadSet(UNEVEN, tuple(gone)).removed(), name="m")
     for one in shuffled(mask, 3, seed):
         assert len(one.removed) == len(gone)
     for one in shuffled(mask, 3, seed, layer_matched=True):
@@ -244,7 +244,7 @@ def test_shuffled_masks_keep_as_many_heads(gone: set[Head], seed: int) -> None:
 def test_a_mask_of_all_heads_cannot_be_shuffled() -> None:
     assert shuffled(mask_without(UNEVEN), 0) == []
     with pytest.raises(InputError, match="keeps all 9 heads"):
-        shuffled(Mask("m", Gate.identity(UNEVEN)), 1)
+        shuffled(Mask(Gate.identity(UNEVEN), name="m"), 1)
 
 
 def test_masks_that_cannot_be_used_are_refused(tmp_path: Path) -> None:

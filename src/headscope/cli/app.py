@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from headscope.cli import align, architectures, atlas, check, methods, output, report, survey
+from headscope.cli import (
+    align,
+    architectures,
+    atlas,
+    check,
+    costs,
+    methods,
+    output,
+    report,
+    reproduce,
+    survey,
+)
 from headscope.cli.compare import classes as compare_classes
 from headscope.cli.compare import formation as compare_formation
 from headscope.cli.compare import masks as compare_masks
@@ -112,9 +123,11 @@ use.command("export")(use_export.export)
 use.command("rate")(use_rate.rate)
 use.command("mix")(use_mix.mix)
 app.command("survey")(survey.survey)
+app.command("reproduce")(reproduce.reproduce)
 app.command("methods")(methods.methods)
 app.command("report")(report.report)
 app.command("check")(check.check)
+app.command("costs")(costs.costs)
 app.command("architectures")(architectures.architectures)
 app.add_typer(pocket, name="pocket")
 pocket.command("sample")(pocket_sample.sample)

@@ -334,15 +334,13 @@ Example = Annotated[
     str | None,
     Option("--example", metavar="ID", help="The id of one held-out example to show."),
 ]
-Scale = Annotated[
-    float | None,
-    Option("--scale", metavar="X", help="Multiply --heads by this; without it 0, removal."),
+
+# Data of many experiments at once
+PairFiles = Annotated[
+    list[str] | None,
+    Option("--pairs", metavar="PAIR=FILE", help="Sentence pairs of en-de, say; repeatable."),
 ]
-Outside = Annotated[
-    float | None,
-    Option(
-        "--outside",
-        metavar="ALPHA",
-        help="Put this in place of a mask's 0; with --heads, multiply all others by it.",
-    ),
+DocumentFiles = Annotated[
+    list[str] | None,
+    Option("--documents", metavar="LANG=FILE", help="Documents of a language; repeatable."),
 ]

@@ -31,14 +31,8 @@ def survey(
             "data allows.",
         ),
     ] = None,
-    pairs: Annotated[
-        list[str] | None,
-        Option("--pairs", metavar="PAIR=FILE", help="Sentence pairs of en-de, say; repeatable."),
-    ] = None,
-    documents: Annotated[
-        list[str] | None,
-        Option("--documents", metavar="LANG=FILE", help="Documents of a language; repeatable."),
-    ] = None,
+    pairs: options.PairFiles = None,
+    documents: options.DocumentFiles = None,
     task: options.Tasks = None,
     questions: Annotated[
         str | None, _file("--questions", "Questions with contexts and answers.")

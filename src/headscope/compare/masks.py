@@ -23,11 +23,11 @@ from headscope.compare.overlap import PairOverlap, overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
 
-__all__ = ["Dropped", "Mask", "against", "dropped_groups", "kept_in_groups", "read_masks"]
+__all__ = ["Dropped", "LearnedMask", "against", "dropped_groups", "kept_in_groups", "read_masks"]
 
 
 @dataclass(frozen=True, eq=False)
-class Mask:
+class LearnedMask:
     """A learned mask as a run of `find mask` left it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Mask:
         return np.asarray(1 / (1 + np.exp(-self.weights.values)), dtype=np.float64)
 
 
-def read_masks(specs: Sequence[str]) -> list[Mask]:
+def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
     """The masks of finished runs of `find mask`, under names of their own.
 
     A mask is called by its task where no other has the same one, else by its folder.
@@ -80,7 +80,7 @@ def read_masks(specs: Sequence[str]) -> list[Mask]:
     return read
 
 
-def _read(one: Artifact) -> Mask:
+def _read(one: Artifact) -> LearnedMask:
     result = _result(Path(one.place))
     if one.scores is None or one.heads is None or "selected" not in result:
         raise InputError(
@@ -92,7 +92,7 @@ def _read(one: Artifact) -> Mask:
     model = told if isinstance(told, Mapping) else {"name": told}
     groups = model.get("key_value_heads")
     known = isinstance(groups, list) and all(isinstance(one, int) for one in groups)
-    return Mask(
+    return LearnedMask(
         one.name,
         one.place,
         _text(result.get("task")),
@@ -123,7 +123,9 @@ def _result(path: Path) -> Mapping[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def against(masks: Sequence[Mask], bases: Sequence[Mask]) -> list[tuple[Mask, Mask, PairOverlap]]:
+def against(
+    masks: Sequence[LearnedMask], bases: Sequence[LearnedMask]
+) -> list[tuple[LearnedMask, LearnedMask, PairOverlap]]:
     """Each mask beside the base model's mask of the same task (Heads Up!, table 37).
 
     One single base is the reference of every mask, whatever its task.

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,9 +24,10 @@ from headscope.lm.lens import lens, token_ranks
 from headscope.lm.states import States, states
 
 if TYPE_CHECKING:
+    from headscope.heads.adaptation import Adaptation
     from headscope.lm import LanguageModel
 
-__all__ = ["CONDITIONS", "CONTROLS", "PAIRS", "PAPER", "PLACES", "Masking", "Sample", "observe"]
+__all__ = ["CONDITIONS", "CONTROLS", "PAIRS", "PAPER", "PLACES", "Sample", "observe"]
 
 CONDITIONS = ("as is", "instructed", "masked", "masked, instructed")
 """The bare and the instructed prompt, each by the whole model and by the masked one."""
@@ -65,18 +65,11 @@ class Sample:
     name: str = "a sample"
 
 
-class Masking(Protocol):
-    """Something that masks a model inside a context."""
-
-    def on(self, lm: LanguageModel) -> AbstractContextManager[None]:
-        """The context in which `lm` is masked."""
-
-
 def observe(
     lm: LanguageModel,
     samples: Sequence[Sample],
-    mask: Masking,
-    controls: Mapping[str, Sequence[Masking]],
+    mask: Adaptation,
+    controls: Mapping[str, Sequence[Adaptation]],
     top: int = 5,
     batch_tokens: int = 8192,
 ) -> Tensors:
@@ -106,8 +99,8 @@ def observe(
     bare = [sample.bare for sample in samples]
     told = [sample.instructed for sample in samples]
 
-    def under(masking: Masking | None, rows: Sequence[Sequence[int]]) -> States:
-        with contextlib.nullcontext() if masking is None else masking.on(lm):
+    def under(masking: Adaptation | None, rows: Sequence[Sequence[int]]) -> States:
+        with contextlib.nullcontext() if masking is None else lm.adapted(masking):
             found = states(lm, rows, batch_tokens=batch_tokens)
         _check_finite(found, samples)
         return found

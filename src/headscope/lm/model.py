@@ -23,6 +23,7 @@ from headscope.lm.placement import input_device
 from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 
 if TYPE_CHECKING:
+    from headscope.heads.adaptation import Adaptation
     from headscope.lm.attention.peaks import PeakRequest, Peaks
     from headscope.lm.attention.weights import WeightRequest, Weights
     from headscope.lm.generation import GenerateConfig, Generation, Observer
@@ -198,6 +199,12 @@ class LanguageModel:
     ) -> AbstractContextManager[None]:
         """Apply a gate inside a ``with`` block; see `headscope.lm.gates.gated`."""
         return gates.gated(self.geometry, self.sites, gate, ablate, means)
+
+    def adapted(self, adaptation: Adaptation) -> AbstractContextManager[None]:
+        """Apply gates of heads and feed-forward parts; see `headscope.lm.adapting.adapted`."""
+        from headscope.lm import adapting
+
+        return adapting.adapted(self, adaptation)
 
     def attention_peaks(self, request: PeakRequest | None = None) -> AbstractContextManager[Peaks]:
         """Record where heads look inside a ``with`` block; see `headscope.lm.attention.peaks`."""

@@ -6,7 +6,9 @@ import dataclasses
 import difflib
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 POCKET = "pocket"
 Progress = Callable[[str, int, int], None]
+#: The model that `kept_model` keeps, under its choice; None outside.
+_KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,16 @@ class ModelChoice:
     quantise: str | None = field(default=None, metadata={"signature": "given"})
 
     def load(self) -> LanguageModel:
-        """The model, self-checked."""
+        """The model, self-checked; inside `kept_model` the one loaded last, if it is the same."""
         from headscope.lm import load
         from headscope.lm.placement import memory_limits
 
-        return load(
+        kept = _KEPT.get()
+        if kept is not None and self in kept:
+            return kept[self]
+        if kept is not None:
+            kept.clear()  # before the next one is loaded: there may be no room for both
+        lm = load(
             self.model,
             self.revision,
             self.device,
@@ -51,6 +60,23 @@ class ModelChoice:
             offload_folder=self.offload_folder,
             quantise=self.quantise,
         )
+        if kept is not None:
+            kept[self] = lm
+        return lm
+
+
+@contextmanager
+def kept_model() -> Iterator[None]:
+    """Keep the model that was loaded last, so that commands in a row load it only once.
+
+    Gates and recordings are contexts that put everything back, so a model is the same for each of
+    them as if it had been loaded anew.
+    """
+    before = _KEPT.set({} if _KEPT.get() is None else _KEPT.get())
+    try:
+        yield
+    finally:
+        _KEPT.reset(before)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class MaskedTask:
             mask = read_mask(place, geometry)
         else:
             kept = resolve_heads(self.heads, None, geometry)
-            mask = Mask(self.heads, kept.complement().removed())
+            mask = Mask(kept.complement().removed(), name=self.heads)
         if not 0 < len(mask.removed) < geometry.total:
             raise InputError(
                 f"{self.heads}: keeps {len(mask.kept)} of {geometry.total} heads, so there is "

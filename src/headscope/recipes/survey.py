@@ -24,9 +24,10 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
 )
+from headscope.recipes.places import place_digests
 from headscope.recipes.survey_plans import PLANS, SurveyData
 from headscope.report import write_report
-from headscope.runs import file_digest, open_run
+from headscope.runs import open_run
 
 __all__ = ["COMMAND", "Survey", "survey"]
 
@@ -71,7 +72,7 @@ def survey(
         "methods": [one.name for one in wanted],
         "computed_in": model["dtype"],
     }
-    inputs = model_inputs(lm, {}) | _digests(config.data)
+    inputs = model_inputs(lm, {}) | place_digests(config.data.places())
     del lm  # every method loads it by itself
     with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
         if not run.finished:
@@ -155,12 +156,3 @@ def _from_elsewhere(one: Method) -> Callable[..., dict[str, Any]]:
             "it as package.module:function"
         ) from error
     return function
-
-
-def _digests(data: SurveyData) -> dict[str, str]:
-    """Content hashes of the files given; a Hub dataset goes by its name."""
-    found = {}
-    for place in data.places():
-        path = Path(place.partition("=")[2] or place)
-        found[f"data {place}"] = file_digest(path) if path.is_file() else place
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
@@ -10,11 +11,13 @@ from typer import Option
 from headscope.cli import options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, one_line, progress
+from headscope.cli.use.gates import gate_choice
 from headscope.cli.verify.writing import effects_table
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
+    from headscope.recipes.use.adapt import GateChoice
 
 __all__ = ["adapt", "adapt_text", "steering_text"]
 
@@ -29,39 +32,11 @@ WORDS = {
 }
 
 
-@taking(model=model_choice)
+@taking(model=model_choice, choice=gate_choice)
 def adapt(
     model: ModelChoice,
     *,
-    gate: Annotated[
-        str | None,
-        Option(
-            "--gate",
-            metavar="RUN",
-            help="A run that found a mask or soft gates, or a saved gate; with --steer what is on "
-            "the model in every condition.",
-        ),
-    ] = None,
-    heads: Annotated[
-        str | None,
-        Option(
-            "--heads",
-            help="Heads to multiply by --scale, or to --steer with: a run folder, a saved set, a "
-            "CSV or JSON of layer and head, or a list: 5.3,7.11.",
-        ),
-    ] = None,
-    k: Annotated[
-        str | None,
-        Option(
-            "--k",
-            metavar="K",
-            help="Number of heads, or a share such as 0.02 or 2%. Without it a set is used whole, "
-            "of scores 20 heads (15% in a model of fewer than 256), and to --steer 1% of a run of "
-            "find lahis, at least one.",
-        ),
-    ] = None,
-    scale: options.Scale = None,
-    outside: options.Outside = None,
+    choice: GateChoice,
     prompt: Annotated[
         list[str] | None,
         Option("--prompt", metavar="TEXT", help="A text to go on from; repeatable."),
@@ -137,11 +112,12 @@ def adapt(
 ) -> None:
     """Write with a mask, soft gates or scaled heads on the model, beside the model as it is.
 
-    With --steer: turn the heads of a language up where the model answers in the wrong one, beside
-    as many random heads. Without prompts the pocket model is given its own translation prompts.
+    With --steer: turn the --heads of a language up where the model answers in the wrong one, beside
+    as many random heads; a --gate is then on the model in every condition, and --k is 1% of a run
+    of find lahis if not given. Without prompts the pocket model is given its own translations.
     """
     from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.use.adapt import GateChoice, PromptsChoice, UseAdapt, use_adapt
+    from headscope.recipes.use.adapt import PromptsChoice, UseAdapt, use_adapt
     from headscope.recipes.use.steering import FACTORS, Steer
     from headscope.recipes.use.steering import steer as lead
 
@@ -154,7 +130,7 @@ def adapt(
         if len(data or ()) > 1:
             raise InputError("--data names one file of prompts; put them into one")
         config = UseAdapt(
-            GateChoice(gate, heads, k, scale, outside),
+            choice,
             PromptsChoice(
                 tuple(prompt or ()),
                 data[0] if data else None,
@@ -173,20 +149,20 @@ def adapt(
             result = use_adapt(config, out, update)
         emit(result, as_json, adapt_text(result))
         return
-    if heads is None:
+    if choice.heads is None:
         raise InputError(
             "--steer needs the languages' heads; name a run of find lahis with --heads"
         )
-    if scale is not None or not compare:
+    if choice.scale is not None or not compare:
         raise InputError("--steer takes --factor instead of --scale, and always compares")
     steering = Steer(
         tuple(steer),
-        heads,
-        k,
+        choice.heads,
+        choice.k,
         ranking,
         tuple(factor or FACTORS),
         away,
-        None if gate is None else GateChoice(gate, outside=outside),
+        None if choice.gate is None else replace(choice, heads=None, k=None),
         PromptsChoice(tuple(prompt or ()), None, text_column, reference_column, limit, chat),
         tuple(data or ()),
         model,

@@ -10,46 +10,22 @@ from typer import Option
 from headscope.cli import options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
+from headscope.cli.use.gates import gate_choice
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
+    from headscope.recipes.use.adapt import GateChoice
 
 __all__ = ["export", "export_text"]
 
 FormName = Literal["checkpoint", "ia3"]
 
 
-@taking(model=model_choice)
+@taking(model=model_choice, choice=gate_choice)
 def export(
     model: ModelChoice,
     *,
-    gate: Annotated[
-        str | None,
-        Option(
-            "--gate",
-            metavar="RUN",
-            help="What is written: a run that found a mask or soft gates, or a saved gate.",
-        ),
-    ] = None,
-    heads: Annotated[
-        str | None,
-        Option(
-            "--heads",
-            help="Instead of --gate, heads to multiply by --scale: a run folder, a saved set, a "
-            "CSV or JSON of layer and head, or a list: 5.3,7.11.",
-        ),
-    ] = None,
-    k: Annotated[
-        str | None,
-        Option(
-            "--k",
-            metavar="K",
-            help="Number of --heads, or a share such as 0.02 or 2%. Without it a set is used "
-            "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
-        ),
-    ] = None,
-    scale: options.Scale = None,
-    outside: options.Outside = None,
+    choice: GateChoice,
     form: Annotated[
         FormName,
         Option(
@@ -85,11 +61,9 @@ def export(
     settings and licence go along, and the model card says what was done.
     """
     from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.use.adapt import GateChoice
     from headscope.recipes.use.export import UseExport, use_export
 
     hide_loading_bars()
-    choice = GateChoice(gate, heads, k, scale, outside)
     config = UseExport(choice, model, form, max_shard_size, dequantise, check)
     with progress() as update:
         result = use_export(config, out, update)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.compare.masks import Mask, against, dropped_groups, kept_in_groups, read_masks
+from headscope.compare.masks import LearnedMask, against, dropped_groups, kept_in_groups, read_masks
 from headscope.compare.overlap import PairOverlap, group_overlaps, overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry
@@ -94,7 +94,7 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> dict[str, An
         return result
 
 
-def _read(config: CompareMasks) -> tuple[list[Mask], list[Mask]]:
+def _read(config: CompareMasks) -> tuple[list[LearnedMask], list[LearnedMask]]:
     """The masks and the base model's, of one geometry, all under names of their own."""
     masks = read_masks(config.masks)
     bases = read_masks(config.base) if config.base else []
@@ -115,7 +115,7 @@ def _read(config: CompareMasks) -> tuple[list[Mask], list[Mask]]:
 
 
 def _key_heads(
-    config: CompareMasks, masks: Sequence[Mask], geometry: Geometry
+    config: CompareMasks, masks: Sequence[LearnedMask], geometry: Geometry
 ) -> tuple[int, ...] | None:
     """Heads of keys and values by layer: of the model named, else as the runs tell, if they do."""
     if config.model is not None:
@@ -137,13 +137,13 @@ def _key_heads(
     return told.pop() if told else None
 
 
-def _pairs(masks: Sequence[Mask]) -> list[PairOverlap]:
+def _pairs(masks: Sequence[LearnedMask]) -> list[PairOverlap]:
     sets = {mask.name: mask.heads for mask in masks}
     scores = {mask.name: mask.weights for mask in masks}
     return overlaps(sets, scores, {mask.name: mask.task for mask in masks})
 
 
-def _about(mask: Mask, base: bool, key_heads: Sequence[int] | None) -> dict[str, Any]:
+def _about(mask: LearnedMask, base: bool, key_heads: Sequence[int] | None) -> dict[str, Any]:
     kept = mask.heads.mask().sum(axis=1).tolist()
     return {
         "name": mask.name,
@@ -167,7 +167,7 @@ def _about(mask: Mask, base: bool, key_heads: Sequence[int] | None) -> dict[str,
     }
 
 
-def _base(masks: Sequence[Mask], bases: Sequence[Mask]) -> dict[str, Any] | None:
+def _base(masks: Sequence[LearnedMask], bases: Sequence[LearnedMask]) -> dict[str, Any] | None:
     """Each mask beside its base model's, and the means over tasks with intervals."""
     if not bases:
         return None
@@ -190,7 +190,7 @@ def _mean(values: Sequence[float]) -> dict[str, float]:
     return {"mean": fmean(values), "low": float(low), "high": float(high)}
 
 
-def _kept_by(masks: Sequence[Mask], geometry: Geometry) -> list[dict[str, Any]]:
+def _kept_by(masks: Sequence[LearnedMask], geometry: Geometry) -> list[dict[str, Any]]:
     """For every head how many masks keep it, most first, ties by layer, then head."""
     counts = np.sum([mask.heads.mask() for mask in masks], axis=0)
     ranked = sorted(geometry.heads(), key=lambda head: -int(counts[head.layer, head.head]))
@@ -201,7 +201,7 @@ def _kept_by(masks: Sequence[Mask], geometry: Geometry) -> list[dict[str, Any]]:
 
 
 def _always_dropped(
-    masks: Sequence[Mask], key_heads: Sequence[int] | None
+    masks: Sequence[LearnedMask], key_heads: Sequence[int] | None
 ) -> list[dict[str, int]] | None:
     """Groups of which no mask keeps a head: what a task on unused keys would look like."""
     if key_heads is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
@@ -50,6 +51,11 @@ class PaperData:
     checkpoints: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
+    def places(self) -> tuple[str, ...]:
+        """The files and folders that were named."""
+        several = (self.pairs, self.documents, self.tasks, self.questions, self.summaries)
+        return tuple(one for places in (*several, self.statements) for one in places)
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -85,7 +91,7 @@ class Setting:
     @property
     def small(self) -> bool:
         """Whether shares of the heads are taken where the papers have numbers of heads."""
-        return sum(self.geometry.counts) < SMALL
+        return self.geometry.total < SMALL
 
     def at(self, step: str) -> Path:
         """The run folder of a step."""
@@ -95,11 +101,21 @@ class Setting:
         """Whether the step's run is finished."""
         return (self.at(step) / "DONE.json").is_file()
 
+    def kept(self, step: str) -> Path:
+        """Where the result lies that came with the package and stands for the step's run."""
+        return self.folder / "stored" / f"{step}.json"
+
     def result(self, step: str) -> dict[str, Any] | None:
-        """The result of a finished step, or None."""
-        if not self.done(step):
+        """The result of a finished step, else the one that stands for it, else None."""
+        file = self.at(step) / "result.json" if self.done(step) else self.kept(step)
+        if not file.is_file():
             return None
-        found: dict[str, Any] = json.loads((self.at(step) / "result.json").read_bytes())
+        try:
+            found: dict[str, Any] = json.loads(file.read_bytes())
+        except ValueError as error:
+            raise InputError(
+                f"{file}: is damaged; delete {file.parent} and run the same command again"
+            ) from error
         return found
 
 
@@ -120,7 +136,7 @@ class Step:
 
     name: str
     title: str
-    run: Callable[[Setting, Path, Progress | None], Mapping[str, Any]]
+    run: Callable[[Setting, Path, Progress | None], Mapping[str, Any]] = field(compare=False)
     work: Work
     after: tuple[str, ...] = ()
     extended: bool = False

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
 from headscope.heads import Amount, Gate, Geometry, resolve_heads
+from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.verify.writing_run import run_of
-from headscope.use.adapting import Adaptation, heads_scaled, read_adaptation
 from headscope.use.adapting.prompts import (
     Prompt,
     Rendered,
@@ -156,7 +156,7 @@ def use_adapt(
     settings = {"settings": config, "applied": adaptation.as_dict(), "new_tokens": limit}
 
     def make(run: Run) -> dict[str, Any]:
-        with adaptation.on(lm):
+        with lm.adapted(adaptation):
             texts = written(lm, rows, "adapted", how, limit, run, progress)
         plain = written(lm, rows, "as is", how, limit, run, progress) if config.compare else None
         found = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
 from headscope.heads import Gate, resolve_heads
+from headscope.heads.adaptation import Adaptation, read_adaptation
 from headscope.recipes.inputs import (
     Progress,
     about_model,
@@ -18,7 +19,6 @@ from headscope.recipes.inputs import (
 from headscope.recipes.use.adapt import GateChoice, about
 from headscope.recipes.use.export_run import PLACES, Export, UseExport, same_weights
 from headscope.runs import open_run
-from headscope.use.adapting import Adaptation, read_adaptation
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.errors import InputError
+from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.use.adapt import GateChoice
 from headscope.runs import Run
-from headscope.use.adapting import Adaptation
 
 if TYPE_CHECKING:
     import torch

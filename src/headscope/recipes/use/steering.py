@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headscope.data.languages import language_name
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Amount, HeadSet, read_scores
+from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.use.adapt import COMMAND, GateChoice, PromptsChoice, about, written
@@ -34,7 +35,6 @@ from headscope.recipes.verify.writing_run import (
     statistics,
     write_prompts,
 )
-from headscope.use.adapting import Adaptation
 from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
@@ -262,7 +262,7 @@ def _made(
     limit = groups[0].prompts[0].limit
     newline = config.one_line or not (config.data or config.prompts.prompt)
     how = GenerateConfig(limit, config.batch_tokens, newline)
-    with contextlib.nullcontext() if base is None else base.on(lm):
+    with contextlib.nullcontext() if base is None else lm.adapted(base):
         texts = write(lm, groups, how, run, "writing", progress, special=every[0].special)
     write_prompts(
         run,

@@ -66,7 +66,7 @@ class _Condition:
 
     @contextlib.contextmanager
     def on(self, lm: LanguageModel) -> Iterator[None]:
-        with contextlib.nullcontext() if self.mask is None else self.mask.on(lm):
+        with contextlib.nullcontext() if self.mask is None else lm.adapted(self.mask):
             yield
 
 

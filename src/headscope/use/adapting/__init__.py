@@ -5,7 +5,7 @@ to a model of `transformers`, for a block or until it is removed; `prompts` read
 given.
 """
 
-from headscope.use.adapting.adaptation import Adaptation, heads_scaled, read_adaptation
+from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
 from headscope.use.adapting.applying import Attached, adapted, attach
 
 __all__ = ["Adaptation", "Attached", "adapted", "attach", "heads_scaled", "read_adaptation"]

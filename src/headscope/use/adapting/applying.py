@@ -31,9 +31,9 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, HeadSet
+from headscope.heads.adaptation import Adaptation, read_adaptation
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.model import LanguageModel
-from headscope.use.adapting.adaptation import Adaptation, read_adaptation
 
 __all__ = ["Attached", "adapted", "attach"]
 
@@ -56,7 +56,7 @@ class Attached:
         self.model = lm.model
         self.adaptation = adaptation
         with contextlib.ExitStack() as stack:
-            stack.enter_context(adaptation.on(lm))
+            stack.enter_context(lm.adapted(adaptation))
             # The model holds on to this: an end of the context, as of one that nobody refers to
             # any more, would take the gates off without a word.
             stack.callback(self.model.register_forward_pre_hook(_holding(self)).remove)

@@ -174,7 +174,7 @@ def _kept(
 
 
 def _on(lm: LanguageModel, condition: Condition) -> Any:
-    return contextlib.nullcontext() if condition.mask is None else condition.mask.on(lm)
+    return contextlib.nullcontext() if condition.mask is None else lm.adapted(condition.mask)
 
 
 def rows_of(lm: LanguageModel, question: Asked, instructed: bool) -> list[Answered]:

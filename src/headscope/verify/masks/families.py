@@ -113,14 +113,14 @@ def conditions(found: Sequence[Family], draws: int, seed: int = 0) -> list[Condi
         total = family.heads.geometry.total
         if not 0 < len(family.heads) < total:
             continue
-        gone = Mask(family.name, family.heads.removed())
+        gone = Mask(family.heads.removed(), name=family.name)
         harmful = family.name != UNUSED
         planned.append(Condition("removed", family.name, gone, True, harmful=harmful))
         for matched in (False, True):
             kind: Kind = "random-layer-matched" if matched else "random"
             if 2 * len(family.heads) <= total:
                 drawn = draw_heads(family.heads, draws, seed, layer_matched=matched)
-                others = [Mask(kind, one.heads.removed()) for one in drawn]
+                others = [Mask(one.heads.removed(), name=kind) for one in drawn]
             else:
                 others = shuffled(gone, draws, seed, layer_matched=matched)
             planned += [

@@ -92,7 +92,7 @@ def grid_conditions(
             Condition(
                 "shuffled",
                 f"shuffled {number} at {alpha:g}",
-                one.scaled(alpha),
+                one.outside(alpha),
                 instructed=True,
                 draw=number,
                 of=_name(alpha),
@@ -113,7 +113,7 @@ def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> lis
     planned = [
         Condition("instructed", "instructed", instructed=True),
         Condition("masked", "masked and instructed", mask, instructed=True),
-        Condition("scaled", "scaled and instructed", mask.scaled(alpha), instructed=True),
+        Condition("scaled", "scaled and instructed", mask.outside(alpha), instructed=True),
     ]
     if alpha == 1:  # every mask at full strength is no mask
         return planned
@@ -122,7 +122,7 @@ def check_conditions(mask: Mask, alpha: float, draws: int, seed: int = 0) -> lis
             Condition(
                 "shuffled",
                 f"shuffled {number}",
-                one.scaled(alpha),
+                one.outside(alpha),
                 instructed=True,
                 draw=number,
                 of="scaled and instructed",
@@ -171,7 +171,7 @@ def alpha_rows(
 def _scaled(mask: Mask, alpha: float) -> Condition:
     if alpha == 1:
         return Condition("instructed", _name(alpha), instructed=True)
-    return Condition("scaled", _name(alpha), mask.scaled(alpha), instructed=True)
+    return Condition("scaled", _name(alpha), mask.outside(alpha), instructed=True)
 
 
 def _name(alpha: float) -> str:

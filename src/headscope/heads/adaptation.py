@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError, naming
-from headscope.heads import Gate, Geometry, HeadSet, check_geometry
+from headscope.heads.geometry import Geometry, check_geometry
 from headscope.heads.resolve import check_finished, place_of
+from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import kind_of
 
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
-
-__all__ = ["Adaptation", "Place", "heads_scaled", "read_adaptation"]
+__all__ = ["Adaptation", "Place", "heads_scaled", "read_adaptation", "read_object"]
 
 #: What the gates multiply: what heads write, or their queries.
 Place = Literal["output", "query"]
@@ -69,7 +65,7 @@ class Adaptation:
         own = bool(np.isin(self.gate.values, (0, 1)).all())
         return own and (parts is None or bool(np.isin(parts, (0, 1)).all()))
 
-    def outside(self, alpha: float) -> Adaptation:
+    def outside(self, alpha: float) -> Self:
         """A mask with `alpha` in place of 0: heads outside it keep a part of their strength.
 
         1 is the model as it is, 0 the mask itself (Heads Up!, section 5); feed-forward gates
@@ -88,29 +84,15 @@ class Adaptation:
             parts = np.where(parts == 1, 1, alpha).astype(np.float32)
         return replace(self, gate=gate, feed_forward=parts)
 
-    @contextlib.contextmanager
-    def on(self, lm: LanguageModel) -> Iterator[None]:
-        """Apply it to a model inside the context; contexts nest, and their numbers multiply.
+    @property
+    def removed(self) -> HeadSet:
+        """The heads whose gate is not 1, by layer, then head; of a mask those outside it."""
+        return HeadSet.from_mask(self.gate.geometry, self.gate.values != 1)
 
-        Raises `InputError` if it is of another geometry, or the model's feed-forward parts or
-        queries cannot be gated.
-        """
-        import torch
-
-        from headscope.lm.feed_forward import feed_forward_gated
-        from headscope.lm.queries import query_gated
-
-        with naming(self.name):
-            check_geometry(self.gate, lm.geometry, "the gate")
-        with contextlib.ExitStack() as stack:
-            if self.place == "query":
-                stack.enter_context(query_gated(lm, torch.from_numpy(self.gate.values.copy())))
-            else:
-                stack.enter_context(lm.gated(self.gate))
-            if self.feed_forward is not None:
-                parts = torch.from_numpy(self.feed_forward.copy())
-                stack.enter_context(feed_forward_gated(lm, parts))
-            yield
+    @property
+    def kept(self) -> HeadSet:
+        """The heads whose gate is 1, by layer, then head; of a mask those inside it."""
+        return self.removed.complement()
 
     def as_dict(self) -> dict[str, Any]:
         """All its numbers but 1, as a JSON object: what decides its effect."""
@@ -167,7 +149,7 @@ def read_adaptation(folder: str | PathLike[str], geometry: Geometry | None = Non
         with naming(place):
             check_geometry(gate, geometry, "the gate")
     # A gate by itself, as it lies on the Hub, says it too.
-    on = _result(folder).get("on", gate.origin.config.get("on", "output"))
+    on = read_object(folder / "result.json").get("on", gate.origin.config.get("on", "output"))
     if on not in get_args(Place):
         raise InputError(f"{folder / 'result.json'}: is damaged; run the same command again")
     file = folder / "feed_forward.safetensors"
@@ -192,9 +174,8 @@ def _feed_forward(file: Path) -> NDArray[np.float32] | None:
         raise InputError(f"{file}: is damaged; find the mask again") from error
 
 
-def _result(folder: Path) -> dict[str, Any]:
-    """The result of the run in a folder; empty where there is none."""
-    file = folder / "result.json"
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file of a run; empty if there is no such file, InputError if damaged."""
     if not file.exists():
         return {}
     try:

@@ -1,0 +1,165 @@
+"""`headscope reproduce`: the experiments of a paper on a model, beside what was published."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from headscope.cli import options
+from headscope.cli.groups import model_choice, taking
+from headscope.cli.output import emit, progress
+from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    from headscope.recipes.inputs import ModelChoice
+    from headscope.recipes.papers.plan import Plan
+    from headscope.recipes.papers.reproduce import Reproduce
+
+Names = list[str] | None
+
+
+def _several(flag: str, metavar: str, words: str) -> Any:
+    return Option(flag, metavar=metavar, help=f"{words}; repeatable.")
+
+
+@taking(model=model_choice)
+def reproduce(
+    paper: Annotated[
+        str,
+        Argument(
+            metavar="PAPER", help="token-alignment-heads, lahis, heads-up, or all three: all."
+        ),
+    ],
+    model: ModelChoice,
+    show: Annotated[
+        bool, Option("--list", help="List the experiments, what they need and how they stand.")
+    ] = False,
+    only: Annotated[
+        Names, _several("--only", "NAME", "An experiment, or a table or figure, such as table-1")
+    ] = None,
+    full: Annotated[
+        bool, Option("--full", help="Also make the runs that are left out for their time.")
+    ] = False,
+    retrain: Annotated[
+        bool, Option("--retrain", help="Repeat trainings whose results come with the package.")
+    ] = False,
+    pairs: options.PairFiles = None,
+    documents: options.DocumentFiles = None,
+    tasks: Annotated[
+        Names, _several("--tasks", "FILE", "A task of inputs and outputs, or a folder of such")
+    ] = None,
+    benchmarks: Annotated[
+        Names, _several("--benchmarks", "NAME", "A task of lm-evaluation-harness, or its file")
+    ] = None,
+    questions: Annotated[
+        Names, _several("--questions", "LANG=FILE", "Questions with contexts and answers")
+    ] = None,
+    summaries: Annotated[
+        Names, _several("--summaries", "LANG=FILE", "Texts with summaries")
+    ] = None,
+    statements: Annotated[
+        Names, _several("--statements", "PAIR=FILE", "Contradicting statements of two languages")
+    ] = None,
+    checkpoints: Annotated[
+        Names, _several("--checkpoints", "REVISION", "A revision of the model in its training")
+    ] = None,
+    others: Annotated[
+        Names, _several("--others", "MODEL", "Another model to put beside, such as its base")
+    ] = None,
+    seed: options.Seed = 0,
+    batch_tokens: options.BatchTokens = 8192,
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Run a paper's experiments on a model and put them beside what the paper published.
+
+    Every table and figure is a named experiment. What was stopped goes on with the same command;
+    what needs data that is not there says which. Writes report.html into the run folder.
+    """
+    from headscope.cli.models import hide_loading_bars
+    from headscope.recipes.papers import registry
+    from headscope.recipes.papers.paper import PaperData
+    from headscope.recipes.papers.reproduce import Reproduce
+    from headscope.recipes.papers.reproduce import reproduce as run_one
+    from headscope.recipes.papers.reproduce import reproduce_all as run_all
+
+    given = (pairs, documents, tasks, benchmarks, questions, summaries, statements)
+    data = PaperData(*(tuple(one or ()) for one in (*given, checkpoints, others)))
+    config = Reproduce(paper, model, data, seed, tuple(only or ()), full, retrain, batch_tokens)
+    if paper == registry.ALL and only:
+        raise InputError("--only names experiments of one paper; name the paper instead of all")
+    if show:
+        _list(config, out, as_json)
+        return
+    hide_loading_bars()
+    run = run_all if paper == registry.ALL else run_one
+    if paper != registry.ALL:
+        registry.experiments_named(registry.paper_named(paper), config.only)
+    with progress() as update:
+        result = run(config, out, update, _announce)
+    emit(result, as_json, _summary(result))
+    if result["failed"]:
+        failed = result["failed"]
+        first, why = next(iter(failed.items()))
+        raise InputError(f"{len(failed)} of the runs could not be made ({first}: {why})")
+
+
+def _announce(paper: str, plan: Plan) -> None:
+    """How long it will take, before it begins."""
+    due = plan.due
+    ready = sum(one.state in ("done", "stored") for one in plan.steps)
+    words = [f"{paper}: {len(plan.steps)} runs, {ready} finished or stored"]
+    words.append(f"{len(due)} to be made{_about(plan.seconds())}")
+    left = [one for one in plan.steps if one.state in ("left out", "blocked")]
+    if left:
+        time = _about(plan.seconds(("left out", "blocked")))
+        words.append(f"{len(left)} left to --full{time}")
+    print("; ".join(words), file=sys.stderr, flush=True)
+
+
+def _about(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f", about {seconds:.0f} s"
+    if seconds < 5400:
+        return f", about {seconds / 60:.0f} min"
+    return f", about {seconds / 3600:.1f} h"
+
+
+def _list(config: Reproduce, out: Path | None, as_json: bool) -> None:
+    from headscope.recipes.papers.listing import listing
+
+    rows = listing(config, out)
+    lines = []
+    for row in rows:
+        lines.append(f"{row['paper']}  {row['name']:<14} {row['state']:<9} {row['title']}")
+        lines.append(f"    {', '.join(row['elements'])}")
+        told = [f"{row['runs']} runs"] if row["runs"] else []
+        told += [row["why"]] if row["why"] else []
+        told += [row["give"]] if row["give"] else []
+        if told:
+            lines.append(f"    {'; '.join(told)}")
+    emit({"experiments": rows}, as_json, "\n".join(lines))
+
+
+def _summary(result: dict[str, Any]) -> str:
+    lines = []
+    if "papers" in result:
+        for one in result["papers"]:
+            lines += [f"{one['name']}: {one['answer']['found']}", ""]
+    else:
+        for one in result["experiments"]:
+            lines.append(f"{one['name']:<16} {one['state']:<8} {one['found'] or one['why'] or ''}")
+        lines += ["", result["answer"]["found"]]
+    totals = result["totals"]
+    lines.append(
+        f"{totals['run']} runs made in {totals['seconds']:.0f} s, {totals['stored']} stored, "
+        f"{totals['not_run']} not made"
+    )
+    lines.append(f"signature: {result['signature']}")
+    lines.append(f"report: {result['report']}")
+    return "\n".join(lines)

@@ -1,0 +1,72 @@
+"""Machines as rates: what a pass costs beside its operations, and how fast those are done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["ATTAINED", "H200", "Machine", "Rate", "h200"]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast one kind of pass runs.
+
+    Attributes:
+        operations: multiplications and additions a second that are attained.
+        layer: seconds that each layer of each pass takes beside its operations.
+        call: seconds that each pass takes beside its layers.
+    """
+
+    operations: float
+    layer: float = 0.0
+    call: float = 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine that models run on.
+
+    Attributes:
+        name: how it is called.
+        forward: passes without gradients.
+        backward: passes with gradients, of which operations are those both ways.
+        generation: steps of generation.
+        bandwidth: bytes a second at which weights and cached keys are read.
+        memory: bytes.
+        measured: what rates were measured with, or None where they are assumed.
+        overlaps: whether operations run while further ones are being launched, as on a GPU; the
+            longer of the two then counts, else their sum.
+    """
+
+    name: str
+    forward: Rate
+    backward: Rate
+    generation: Rate
+    bandwidth: float
+    memory: float
+    measured: str | None = None
+    overlaps: bool = False
+
+
+#: NVIDIA's figures for one H200 SXM: dense bfloat16 products, memory bandwidth, memory.
+H200 = {"operations": 989e12, "bandwidth": 4.8e12, "memory": 141e9}
+#: Share of the peak that passes attain: assumed, as lowest, middle and highest.
+ATTAINED = (0.3, 0.4, 0.5)
+#: Assumed: share of the bandwidth that steps of generation attain, and seconds that a layer's
+#: kernels take to be launched from Python, once forwards.
+_READING, _LAUNCHING = 0.6, 0.6e-3
+
+
+def h200(attained: float = ATTAINED[1]) -> Machine:
+    """One H200 that attains this share of its peak in passes; nothing of it is measured."""
+    rate = attained * H200["operations"]
+    forward = Rate(rate, _LAUNCHING)
+    return Machine(
+        "h200",
+        forward,
+        replace(forward, layer=2.5 * _LAUNCHING),
+        forward,
+        _READING * H200["bandwidth"],
+        H200["memory"],
+        overlaps=True,
+    )

@@ -1,0 +1,131 @@
+"""This machine as rates: a few passes and steps of a model at two sizes, and what they took."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from headscope.find.gate_gradients import batch_gradients, ones_gate
+from headscope.lm.batching import collate
+from headscope.lm.generation.greedy import generate_batch
+from headscope.lm.losses import token_losses
+from headscope.recipes.costs.machines import Machine, Rate
+from headscope.recipes.costs.reading import shape_of
+from headscope.recipes.costs.shapes import Shape
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["measure_machine"]
+
+Clock = Callable[[], float]
+#: Rows and length of the passes, and rows of the steps of generation, small and large.
+_PASSES = ((2, 24), (16, 40))
+_ROWS = (2, 24)
+_PROMPT, _STEPS = 16, 4
+_ROUNDS = 2
+
+
+def measure_machine(
+    lm: LanguageModel, name: str = "here", clock: Clock = time.perf_counter
+) -> Machine:
+    """The machine that a model is on, measured with that model in a second or two.
+
+    Passes, passes with gradients for gates, and steps of generation are timed at a small and a
+    large size; a line through the fastest of a few rounds gives what a pass costs by itself and
+    what its operations take. With another model the rates are a first guess.
+
+    Args:
+        lm: the model.
+        name: how the machine is called.
+        clock: seconds, of the wall or of the process.
+    """
+    shape = shape_of(lm)
+    draw = random.Random(0)
+    size = shape.vocabulary
+
+    def rows(count: int, length: int) -> list[list[int]]:
+        return [[draw.randrange(size // 8, size) for _ in range(length)] for _ in range(count)]
+
+    def passes(count: int, length: int) -> tuple[float, float]:
+        some = rows(count, length)
+        seconds, _ = _timed(lm, clock, lambda: token_losses(lm, some, batch_tokens=1 << 20))
+        return count * length * shape.forward(length), seconds
+
+    def gradients(count: int, length: int) -> tuple[float, float]:
+        some, gate = rows(count, length), ones_gate(lm, count)
+        seconds, _ = _timed(lm, clock, lambda: batch_gradients(lm, some, gate, False))
+        return count * length * shape.backward(length, batch=count * length), seconds
+
+    def steps(count: int) -> tuple[float, float]:
+        batch = collate(rows(count, _PROMPT), lm.pad_token_id)
+
+        def write(limit: int) -> int:
+            made = generate_batch(lm, batch, [limit] * count, stop_at_newline=False)
+            return max(len(one.output_ids) for one in made)
+
+        first, _ = _timed(lm, clock, lambda: write(1))
+        seconds, written = _timed(lm, clock, lambda: write(1 + _STEPS))
+        done = max(1, written - 1)
+        # A step takes no less than half of the mean over prompt and steps, whatever noise says.
+        each = max((seconds - first) / done, seconds / (done + 1) / 2)
+        return count * shape.forward(_PROMPT + done / 2), each
+
+    bandwidth = _bandwidth(lm.device)
+    reading = (shape.read_by(_ROWS[0]) + _ROWS[0] * _PROMPT * shape.cache) / bandwidth
+    return Machine(
+        name,
+        _rate([passes(*one) for one in _PASSES], shape),
+        _rate([gradients(*one) for one in _PASSES], shape),
+        _rate([steps(one) for one in _ROWS], shape, reading),
+        bandwidth,
+        _memory(lm.device),
+        measured=f"{lm.name} on {lm.device}, {torch.get_num_threads()} threads",
+    )
+
+
+def _timed(lm: LanguageModel, clock: Clock, work: Callable[[], object]) -> tuple[float, int]:
+    """The least seconds of a few rounds after one that warms up, and what the last one made."""
+    work()
+    least, made = float("inf"), None
+    for _ in range(_ROUNDS):
+        began = clock()
+        made = work()
+        if lm.device.type == "cuda":
+            torch.cuda.synchronize(lm.device)
+        least = min(least, clock() - began)
+    return least, made if isinstance(made, int) else 0
+
+
+def _rate(points: Sequence[tuple[float, float]], shape: Shape, reading: float = 0.0) -> Rate:
+    """The line through (operations, seconds) of two sizes; nothing of it is below 0.
+
+    `reading` is what the small size takes at least, since weights have to be read.
+    """
+    (few, short), (many, long) = points
+    # Where the large size takes no longer, half of it is taken for the pass itself.
+    slope = (long - short) / (many - few) if long > short else long / many / 2
+    return Rate(1 / slope, max(0.0, short - max(slope * few, reading)) / shape.layers)
+
+
+def _bandwidth(device: torch.device) -> float:
+    """Bytes a second at which a large tensor is read."""
+    numbers = torch.ones(1 << 24, device=device)
+    least = float("inf")
+    for _ in range(4):
+        began = time.perf_counter()
+        float(numbers.sum())
+        least = min(least, time.perf_counter() - began)
+    return numbers.nbytes / least
+
+
+def _memory(device: torch.device) -> float:
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    import os
+
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -1,0 +1,30 @@
+"""How long a paper's runs will take on the machine at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headscope.errors import InputError
+from headscope.recipes.costs.estimate import estimate_seconds
+from headscope.recipes.costs.measuring import measure_machine
+from headscope.recipes.costs.reading import shape_of
+from headscope.recipes.costs.work import Work
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["seconds_here"]
+
+
+def seconds_here(lm: LanguageModel) -> Callable[[Work], float] | None:
+    """What tells the seconds of some work with this model here, by measuring a few passes.
+
+    None for a model whose costs its configuration does not tell: its runs have no estimate.
+    """
+    try:
+        shape = shape_of(lm)
+    except InputError:
+        return None
+    machine = measure_machine(lm)
+    return lambda work: estimate_seconds(work, shape, machine)

@@ -1,0 +1,119 @@
+"""What a reproduction will run before it does: steps in order, with their state and time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal
+
+from headscope.recipes.costs.work import Work
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+
+__all__ = ["Plan", "Planned", "PlannedStep", "State", "make_plan", "stored_result"]
+
+#: `done`: its run is finished; `stored`: a result of the package stands for it; `due`: it will be
+#: run; `left out`: only `--full` runs it; `blocked`: a step that it needs is left out.
+State = Literal["done", "stored", "due", "left out", "blocked"]
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step, what will be done about it, and the seconds it is thought to take, where known."""
+
+    step: Step
+    state: State
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment with its steps in order, or with why it cannot be run."""
+
+    experiment: Experiment
+    steps: tuple[PlannedStep, ...] = ()
+    missing: Missing | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All experiments that were asked for; steps that they share are run once."""
+
+    experiments: tuple[Planned, ...]
+
+    @property
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """Every step once, in an order in which they can be run."""
+        found = {one.step.name: one for each in self.experiments for one in each.steps}
+        return tuple(found.values())
+
+    @property
+    def due(self) -> tuple[PlannedStep, ...]:
+        """The steps that will be run."""
+        return tuple(one for one in self.steps if one.state == "due")
+
+    def seconds(self, states: Iterable[State] = ("due",)) -> float | None:
+        """The seconds that steps in these states take together; None where one is not known."""
+        known = [one.seconds for one in self.steps if one.state in tuple(states)]
+        return None if None in known else sum(one or 0.0 for one in known)
+
+
+def make_plan(
+    experiments: Iterable[Experiment],
+    setting: Setting,
+    seconds: Callable[[Work], float] | None = None,
+) -> Plan:
+    """The plan of these experiments.
+
+    `seconds` tells what work takes on this machine; without it nothing is estimated.
+
+    Raises:
+        ValueError: if a step needs one that does not come before it, or if two different steps
+            have one name; these are mistakes of a paper's own code.
+    """
+    known: dict[str, PlannedStep] = {}
+    planned = []
+    for experiment in experiments:
+        steps = experiment.steps(setting)
+        if isinstance(steps, Missing):
+            planned.append(Planned(experiment, missing=steps))
+            continue
+        for step in steps:
+            before = known.get(step.name)
+            if before is not None:
+                if before.step != step:
+                    raise ValueError(f"{experiment.name}: two different steps are {step.name!r}")
+                continue
+            states = {}
+            for name in step.after:
+                if name not in known:
+                    raise ValueError(f"{step.name} needs {name}, which no step before it makes")
+                states[name] = known[name].state
+            blocked = any(state in ("left out", "blocked") for state in states.values())
+            state = _state(step, setting, blocked)
+            time = None if seconds is None else seconds(step.work)
+            known[step.name] = PlannedStep(step, state, time)
+        planned.append(Planned(experiment, tuple(known[step.name] for step in steps)))
+    return Plan(tuple(planned))
+
+
+def stored_result(step: Step, setting: Setting) -> dict[str, Any] | None:
+    """The result that comes with the package for this step and exactly these weights, or None."""
+    if step.stored is None or setting.retrain:
+        return None
+    file = files("headscope.recipes.papers") / "data" / "stored" / f"{step.stored}.json"
+    if not file.is_file():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    return found if found.get("model", {}).get("digest") == setting.digest else None
+
+
+def _state(step: Step, setting: Setting, blocked: bool) -> State:
+    if setting.done(step.name):
+        return "done"
+    if stored_result(step, setting) is not None:
+        return "stored"
+    if step.extended and not setting.full:
+        return "left out"
+    return "blocked" if blocked else "due"

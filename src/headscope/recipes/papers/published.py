@@ -1,0 +1,252 @@
+"""What three papers published, as numbers with their places, to be put beside our own.
+
+The numbers lie in `data/<paper>.tsv`, one a line, as they are printed. What was left out because
+the printed text contradicts itself, and what was kept although it looks odd, lies in
+`data/notes.tsv` with the reason.
+
+Rows are conditions (`original`, `instructed`, `mask`, `mask of Llama-3.1-8B`), columns are
+directions (`en-zh`), tasks (`capitalize_first_letter`) or what a single figure is about. Figures
+that belong to no single model are filed under the model `any`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+from headscope.errors import InputError
+from headscope.recipes.papers.told import Reference
+
+__all__ = [
+    "ANY",
+    "NAMES",
+    "Note",
+    "Published",
+    "notes",
+    "paper_model",
+    "published",
+    "reference",
+    "source",
+    "value",
+]
+
+#: The model of figures that belong to none alone.
+ANY = "any"
+
+#: How the papers are cited beside their figures.
+NAMES = MappingProxyType(
+    {
+        "token-alignment-heads": "Token Alignment Heads (ICLR 2026)",
+        "lahis": "LAHIS (arXiv 2511.07498)",
+        "heads-up": "Heads Up! (ICML 2025)",
+    }
+)
+
+#: Models that a paper names, as short Hub names; after them other names of the same weights.
+_MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "token-alignment-heads": {
+            "Llama-3.1-8B": ("Meta-Llama-3.1-8B",),
+            "Mistral-7B-v0.3": (),
+            "Mistral-7B-Instruct-v0.3": (),
+            "Qwen2.5-7B": (),
+            "Qwen3-1.7B": (),
+            "Qwen3-30B-A3B": ("Qwen3-30B",),
+        },
+        "lahis": {"Aya-23-8B": (), "Llama-3.2-3B": (), "Mistral-7B-v0.1": ()},
+        "heads-up": {
+            "Llama-3.1-8B-Instruct": ("Meta-Llama-3.1-8B-Instruct",),
+            "Llama-3.1-8B": ("Meta-Llama-3.1-8B",),
+            "Qwen2.5-0.5B-Instruct": (),
+            "Qwen2.5-1.5B-Instruct": (),
+            "Qwen2.5-3B-Instruct": (),
+            "Qwen2.5-7B-Instruct": (),
+            "Qwen2.5-7B": (),
+            "Qwen2.5-14B-Instruct": (),
+            "Phi-3.5-mini-instruct": (),
+            "Mistral-7B-Instruct-v0.3": (),
+            "Phi-3.5-MoE-instruct": (),
+            "gemma-2-2b-it": (),
+        },
+    }
+)
+
+_COLUMNS = ("table", "model", "row", "column", "measure", "value")
+_NOTE_COLUMNS = ("paper", "table", "place", "kept", "why")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published figure and its place.
+
+    Attributes:
+        table: the table, figure or section, such as `Table 12`, `Figure 6`, `Section 3.1`.
+        model: short Hub name of the model, or `any`.
+        row: the condition, or what a single figure is of.
+        column: the direction or task, or which figure of the row it is.
+        measure: what was measured: `nll` (Heads Up! calls it PPL), `rouge_l`, `accuracy`, `heads`,
+            `jaccard`, `expected`, `recall`, `bleu`, `chrf`, `attention`, `share`, `count`, ...
+        value: the figure, in the paper's unit.
+    """
+
+    table: str
+    model: str
+    row: str
+    column: str
+    measure: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Note:
+    """A place where the printed text is doubtful.
+
+    Attributes:
+        table: the table, figure or section.
+        place: the part of it.
+        kept: whether the figures are given as printed; they are left out otherwise.
+        why: what is wrong with it.
+    """
+
+    table: str
+    place: str
+    kept: bool
+    why: str
+
+
+def published(paper: str) -> tuple[Published, ...]:
+    """Every published figure of a paper, in the order of its tables, figures and sections.
+
+    Raises:
+        InputError: no such paper.
+    """
+    return _figures(_known(paper))
+
+
+def value(
+    paper: str, table: str, *, model: str, row: str, column: str, measure: str
+) -> float | None:
+    """One published figure, or None if the paper has no such figure.
+
+    Raises:
+        InputError: no such paper.
+    """
+    return _index(_known(paper)).get((table, model, row, column, measure))
+
+
+def notes(paper: str) -> tuple[Note, ...]:
+    """Where the paper's printed figures are doubtful, and what was done about it.
+
+    Raises:
+        InputError: no such paper.
+    """
+    _known(paper)
+    return tuple(
+        Note(table, place, kept == "as printed", why)
+        for name, table, place, kept, why in _lines("notes.tsv", _NOTE_COLUMNS)
+        if name == paper
+    )
+
+
+def paper_model(paper: str, model: str) -> str | None:
+    """The paper's own name of a model, or None if the paper does not have it.
+
+    Args:
+        model: a Hub id, or a folder that carries the model's name, the Hub cache's included.
+            Capitals do not matter; any suffix makes another model of it.
+
+    Raises:
+        InputError: no such paper.
+    """
+    parts = [part for part in model.replace("\\", "/").split("/") if part not in ("", ".")]
+    cached = [part.rpartition("--")[2] for part in parts if part.startswith("models--")]
+    asked = (cached or parts or [""])[-1].casefold()
+    for name, others in _MODELS[_known(paper)].items():
+        if asked in (one.casefold() for one in (name, *others)):
+            return name
+    return None
+
+
+def source(paper: str, table: str) -> str:
+    """How a figure's place is cited: `Heads Up! (ICML 2025), Table 12`.
+
+    Raises:
+        InputError: no such paper.
+    """
+    return f"{NAMES[_known(paper)]}, {table}"
+
+
+def reference(
+    paper: str,
+    table: str,
+    model: str,
+    *,
+    default: str,
+    same_data: bool = True,
+    data_why: str = "",
+) -> Reference:
+    """Which published values stand beside a table of ours, and whether they may be compared.
+
+    Args:
+        model: the model that was run.
+        default: the paper's model whose values are shown where the table has none of this one.
+        same_data: whether ours were measured on the same kind of data.
+        data_why: how the data differ, where they do.
+
+    Raises:
+        InputError: no such paper.
+        ValueError: the paper has no model called `default`.
+    """
+    if default not in _shown(paper):
+        raise ValueError(f"{NAMES[paper]} has no model {default!r}")
+    own = paper_model(paper, model)
+    here = {one.model for one in published(paper) if one.table == table}
+    cited = source(paper, table)
+    if own is None or (own not in here and own != default):
+        return Reference(cited, default, False, "not comparable: other model")
+    if not same_data:
+        return Reference(cited, own, False, f"not comparable: {data_why or 'other data'}")
+    return Reference(cited, own, True)
+
+
+def _shown(paper: str) -> set[str]:
+    return {ANY, *_MODELS[_known(paper)], *(one.model for one in published(paper))}
+
+
+def _known(paper: str) -> str:
+    if paper in NAMES:
+        return paper
+    close = difflib.get_close_matches(paper.lower().replace("_", "-"), NAMES, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(NAMES)}"
+    raise InputError(f"there is no paper {paper!r}; {hint}")
+
+
+@cache
+def _figures(paper: str) -> tuple[Published, ...]:
+    return tuple(
+        Published(table, model, row, column, measure, float(number))
+        for table, model, row, column, measure, number in _lines(f"{paper}.tsv", _COLUMNS)
+    )
+
+
+@cache
+def _index(paper: str) -> Mapping[tuple[str, str, str, str, str], float]:
+    return MappingProxyType(
+        {
+            (one.table, one.model, one.row, one.column, one.measure): one.value
+            for one in _figures(paper)
+        }
+    )
+
+
+def _lines(name: str, columns: tuple[str, ...]) -> list[list[str]]:
+    """The lines of a data file below its heading, split into as many fields as it has columns."""
+    text = resources.files(__package__).joinpath("data", name).read_text(encoding="utf-8")
+    head, *rest = [line.split("\t") for line in text.splitlines()]
+    if head != list(columns) or any(len(line) != len(columns) for line in rest):
+        raise ValueError(f"{name}: every line must have the fields {', '.join(columns)}")
+    return rest

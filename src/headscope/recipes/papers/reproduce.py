@@ -1,0 +1,237 @@
+"""A paper on one model: its experiments are run, told, and put beside what was published."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headscope.errors import InputError
+from headscope.recipes.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    kept_model,
+    model_inputs,
+    model_provenance,
+)
+from headscope.recipes.papers.estimate import seconds_here
+from headscope.recipes.papers.paper import Paper, PaperData, Setting
+from headscope.recipes.papers.plan import Plan, PlannedStep, make_plan, stored_result
+from headscope.recipes.papers.registry import PAPERS, experiments_named, paper_named
+from headscope.recipes.papers.results import describe
+from headscope.recipes.places import place_digests
+from headscope.report import write_report
+from headscope.runs import open_run, reopen_run
+
+__all__ = ["Reproduce", "reproduce", "reproduce_all"]
+
+COMMAND = "reproduce"
+Announce = Callable[[str, Plan], None]
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """What of a paper is run, and on what.
+
+    `paper` is its name. `only` names experiments, or tables and figures; without it all are run.
+    `full` runs the steps that are left out by default, `retrain` repeats trainings whose results
+    come with the package. None of these three changes what a single number is, so all of them
+    share one run folder, which fills up.
+    """
+
+    paper: str
+    model: ModelChoice = field(default_factory=ModelChoice)
+    data: PaperData = field(default_factory=PaperData)
+    seed: int = 0
+    only: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    full: bool = field(default=False, metadata={"signature": False})
+    retrain: bool = field(default=False, metadata={"signature": False})
+    batch_tokens: int = field(default=8192, metadata={"signature": False})
+
+
+def reproduce(
+    config: Reproduce,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    announce: Announce | None = None,
+) -> dict[str, Any]:
+    """Run the experiments that are asked for, and write result and report; the command's result.
+
+    Every step has a run folder of its own below `out`, so what was stopped goes on where it was,
+    and experiments that share a step share its run. A step whose data cannot be used is told with
+    its reason in `failed`, and the others go on. `announce` hears the paper's name and the plan
+    before anything is run.
+
+    Raises:
+        InputError: for an unknown paper or experiment.
+    """
+    paper = paper_named(config.paper)
+    asked = {one.name for one in experiments_named(paper, config.only)}
+    with kept_model():
+        lm = config.model.load()
+        model, provenance = about_model(lm), model_provenance(lm)
+        inputs = model_inputs(lm, {}) | place_digests(config.data.places())
+        command = f"{COMMAND} {paper.name}"
+        settings = {"settings": config}
+        opened = open_run(out, command, settings, inputs, provenance=provenance)
+        if opened.finished:
+            opened.close()
+            opened = reopen_run(opened.path)
+        with opened as run:
+            setting = _setting(config, lm.geometry, lm.digest, run.path)
+            plan = make_plan(paper.experiments, setting, seconds_here(lm))
+            wanted = Plan(tuple(one for one in plan.experiments if one.experiment.name in asked))
+            if announce is not None:
+                announce(paper.name, wanted)
+            del lm
+            failed = _run_all(paper, wanted, setting, progress)
+            _keep_stored(wanted, setting)
+            after = make_plan(paper.experiments, setting)
+            result = {
+                "signature": run.signature,
+                "command": _command(config),
+                "model": model,
+                "seed": config.seed,
+                **describe(paper, after, setting, asked, failed),
+                "failed": failed,
+                "run": str(run.path),
+            }
+            run.finish(result)
+        report = write_report(opened.path)
+    return {**result, "report": str(report.resolve())}
+
+
+def reproduce_all(
+    config: Reproduce,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    announce: Announce | None = None,
+) -> dict[str, Any]:
+    """Run every paper, each below `out` in a folder of its name, and write an index of them."""
+    began = time.monotonic()
+    with kept_model():
+        lm = config.model.load()
+        model, provenance = about_model(lm), model_provenance(lm)
+        inputs = model_inputs(lm, {}) | place_digests(config.data.places())
+        del lm
+        command = f"{COMMAND} {config.paper}"
+        opened = open_run(out, command, {"settings": config}, inputs, provenance=provenance)
+        if opened.finished:
+            opened.close()
+            opened = reopen_run(opened.path)
+        with opened as run:
+            papers = []
+            for name in PAPERS:
+                one = dataclasses.replace(config, paper=name)
+                found = reproduce(one, run.path / name, progress, announce)
+                papers.append(
+                    {
+                        **{key: found["paper"][key] for key in ("name", "title", "question")},
+                        **{key: found[key] for key in ("answer", "totals", "signature", "failed")},
+                        "run": name,
+                        "report": f"{name}/report.html",
+                    }
+                )
+            counts = ("runs", "run", "stored", "not_run", "seconds")
+            result = {
+                "signature": run.signature,
+                "command": _command(config),
+                "model": model,
+                "papers": papers,
+                "totals": {key: sum(one["totals"][key] for one in papers) for key in counts},
+                "failed": {
+                    f"{one['name']}: {step}": why
+                    for one in papers
+                    for step, why in one["failed"].items()
+                },
+                "run": str(run.path),
+                "seconds": time.monotonic() - began,
+            }
+            run.finish(result)
+        report = write_report(opened.path)
+    return {**result, "report": str(report.resolve())}
+
+
+def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tuple[Paper, Plan]:
+    """What would be run, without a model: for lists."""
+    paper = paper_named(config.paper)
+    setting = _setting(config, geometry, digest, folder)
+    return paper, make_plan(experiments_named(paper, config.only), setting)
+
+
+def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Setting:
+    return Setting(
+        model=config.model,
+        geometry=geometry,
+        digest=digest,
+        data=config.data,
+        folder=folder,
+        seed=config.seed,
+        full=config.full,
+        retrain=config.retrain,
+        batch_tokens=config.batch_tokens,
+    )
+
+
+def _run_all(
+    paper: Paper, plan: Plan, setting: Setting, progress: Progress | None
+) -> dict[str, str]:
+    """Run the steps that are due; those that could not be, with why."""
+    failed: dict[str, str] = {}
+    due = plan.due
+    for at, one in enumerate(due):
+        if progress is not None:
+            progress(f"{paper.name}, runs", at, len(due))
+        broken = [name for name in one.step.after if name in failed]
+        if broken:
+            failed[one.step.name] = f"it needs {broken[0]}, which failed"
+            continue
+        try:
+            one.step.run(setting, setting.at(one.step.name), _titled(one, progress))
+        except InputError as error:
+            failed[one.step.name] = str(error)
+    if progress is not None and due:
+        progress(f"{paper.name}, runs", len(due), len(due))
+    return failed
+
+
+def _titled(one: PlannedStep, progress: Progress | None) -> Progress | None:
+    if progress is None:
+        return None
+    told = progress
+
+    def update(title: str, done: int, total: int) -> None:
+        told(f"{one.step.title}: {title}", done, total)
+
+    return update
+
+
+def _keep_stored(plan: Plan, setting: Setting) -> None:
+    """Put results of the package beside the runs, so that the folder holds all that is told."""
+    from headscope.heads.store import write_bytes
+    from headscope.runs import dump_json
+
+    for one in plan.steps:
+        found = stored_result(one.step, setting) if one.state == "stored" else None
+        if found is not None:
+            file = setting.kept(one.step.name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(file, f"{dump_json(found, indent=2)}\n".encode())
+
+
+def _command(config: Reproduce) -> str:
+    """The command, as one would type it again for everything that the folder holds."""
+    words = ["headscope", COMMAND, config.paper, "--model", config.model.model]
+    flags: Mapping[str, tuple[str, ...]] = {
+        f"--{name}": value for name, value in asdict(config.data).items()
+    }
+    for flag, values in flags.items():
+        for value in values:
+            words += [flag, value]
+    for flag, given in (("--full", config.full), ("--retrain", config.retrain)):
+        words += [flag] if given else []
+    return " ".join(words)

@@ -1,0 +1,128 @@
+"""What a reproduction tells: the finished steps of every experiment, as plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import asdict
+from typing import Any
+
+from headscope.recipes.papers.paper import Paper, Setting
+from headscope.recipes.papers.plan import Plan, Planned, PlannedStep
+from headscope.recipes.papers.told import Cell, Table, Told
+
+__all__ = ["describe"]
+
+
+def describe(
+    paper: Paper, plan: Plan, setting: Setting, asked: Set[str], failed: Mapping[str, str]
+) -> dict[str, Any]:
+    """The paper, its experiments and the answer, from the steps that are finished.
+
+    `plan` is of all the paper's experiments, after the run; `asked` are those that were to be run;
+    `failed` says why steps could not be.
+    """
+    told: dict[str, Told] = {}
+    rows: list[dict[str, Any]] = []
+    for one in plan.experiments:
+        state, why, give = _state(one, one.experiment.name in asked, failed)
+        if state in ("run", "part", "stored"):
+            told[one.experiment.name] = one.experiment.tell(setting)
+        shown = told.get(one.experiment.name, Told())
+        rows.append(
+            {
+                "name": one.experiment.name,
+                "elements": list(one.experiment.elements),
+                "title": one.experiment.title,
+                "state": state,
+                "why": why,
+                "give": give,
+                "runs": [_run(step, setting) for step in one.steps],
+                "tables": [_table(table) for table in shown.tables],
+                "figures": [asdict(figure) for figure in shown.figures],
+                "found": shown.found,
+                "sure": shown.sure,
+                "more": dict(shown.more),
+            }
+        )
+    found, sure = paper.answer(setting, told)
+    runs = [_run(step, setting) for step in plan.steps]
+    seconds = sum(run["seconds"] or 0.0 for run in runs if run["state"] == "run")
+    return {
+        "paper": {
+            "name": paper.name,
+            "title": paper.title,
+            "source": paper.source,
+            "question": paper.question,
+            "method": list(paper.method),
+        },
+        "answer": {"found": found, "sure": sure},
+        "experiments": rows,
+        "totals": {
+            "experiments": len(rows),
+            "elements": sum(len(row["elements"]) for row in rows),
+            "runs": len(runs),
+            "run": sum(run["state"] == "run" for run in runs),
+            "stored": sum(run["state"] == "stored" for run in runs),
+            "not_run": sum(run["state"] == "not run" for run in runs),
+            "seconds": seconds,
+        },
+        "seconds": seconds,
+    }
+
+
+def _state(
+    one: Planned, asked: bool, failed: Mapping[str, str]
+) -> tuple[str, str | None, str | None]:
+    """State of an experiment, why it is so where that is not plain, and what to give."""
+    if one.missing is not None:
+        return "missing", one.missing.why, one.missing.give or None
+    states = [step.state for step in one.steps]
+    there = [state for state in states if state in ("done", "stored")]
+    why = next((failed[step.step.name] for step in one.steps if step.step.name in failed), None)
+    if len(there) < len(states) and why is None:
+        why = _left(one) if asked or there else "it was not asked for"
+    if not there and states:
+        return "not run", why, None
+    if len(there) < len(states):
+        return "part", why, None
+    return ("stored" if states and set(states) == {"stored"} else "run"), None, None
+
+
+def _left(one: Planned) -> str:
+    names = [step.step.title for step in one.steps if step.state in ("left out", "blocked")]
+    if not names:
+        return "its runs are not finished"
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"left to --full: {shown}"
+
+
+def _run(one: PlannedStep, setting: Setting) -> dict[str, Any]:
+    found = setting.result(one.step.name) or {}
+    state = {"done": "run", "stored": "stored"}.get(one.state, "not run")
+    if state == "not run":
+        found = {}
+    return {
+        "step": one.step.name,
+        "title": one.step.title,
+        "run": f"runs/{one.step.name}" if state == "run" else None,
+        "signature": found.get("signature"),
+        "seconds": found.get("seconds"),
+        "state": state,
+        "note": found.get("note") if state == "stored" else None,
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    comparable = table.reference is not None and table.reference.comparable
+    shown = asdict(table)
+    for row, cells in zip(shown["rows"], (row.cells for row in table.rows), strict=True):
+        for kept, cell in zip(row["cells"], cells, strict=True):
+            kept["difference"] = _difference(cell) if comparable else None
+    return shown
+
+
+def _difference(cell: Cell) -> float | None:
+    ours, theirs = cell.value, cell.published
+    if isinstance(ours, str) or isinstance(theirs, str) or ours is None or theirs is None:
+        return None
+    return ours - theirs

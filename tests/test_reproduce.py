@@ -1,0 +1,261 @@
+"""A paper's experiments are planned, run once, told, resumed, and put beside what was published."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextvars import Context
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+import process_helpers
+import reproduce_script
+import small_paper
+from headscope.cli.app import main
+from headscope.errors import InputError
+from headscope.heads import Geometry
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import ModelChoice, kept_model
+from headscope.recipes.papers import listing as listings
+from headscope.recipes.papers import plan as plans
+from headscope.recipes.papers import registry
+from headscope.recipes.papers import reproduce as running
+from headscope.recipes.papers.listing import listing
+from headscope.recipes.papers.paper import Experiment, PaperData, Setting, Step
+from headscope.recipes.papers.plan import make_plan
+from headscope.recipes.papers.reproduce import Reproduce, reproduce, reproduce_all
+from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.report import write
+
+GEOMETRY = Geometry.uniform(2, 4)
+
+
+@pytest.fixture(autouse=True)
+def papers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The small paper is the only one there is, and costs a second for each thousand tokens."""
+    small_paper.CALLS.clear()
+    monkeypatch.setitem(write.PAGES, "reproduce small", write.PAGES["reproduce heads-up"])
+    known = MappingProxyType({"small": "small_paper"})
+    for module in (registry, listings, running):
+        monkeypatch.setattr(module, "PAPERS", known)
+    monkeypatch.setattr(running, "seconds_here", lambda lm: lambda work: work.forward / 1000)
+    with kept_model():  # loaded once for each test
+        yield
+
+
+def setting(folder: Path, **changes: Any) -> Setting:
+    return Setting(ModelChoice(), GEOMETRY, "digest", PaperData(), folder, **changes)
+
+
+def by_name(result: dict[str, Any]) -> dict[str, Any]:
+    return {row["name"]: row for row in result["experiments"]}
+
+
+def test_steps_are_run_once_and_in_order_and_those_left_out_are_told(tmp_path: Path) -> None:
+    result = reproduce(Reproduce("small"), tmp_path / "r")
+    assert small_paper.CALLS == ["first", "second", "trained"]
+    rows = by_name(result)
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "table-1": "run",
+        "table-2": "part",
+        "table-3": "run",
+        "table-4": "part",
+        "table-5": "missing",
+    }
+    cells = rows["table-1"]["tables"][0]["rows"][0]["cells"]
+    assert [cell["value"] for cell in cells] == [3.0, 6.0]
+    assert [cell["difference"] for cell in cells] == [None, None]  # another model than the paper's
+    assert rows["table-2"]["why"] == "left to --full: a long one, after the long one"
+    assert [cell["why"] for cell in rows["table-2"]["tables"][0]["rows"][0]["cells"]] == [
+        None,
+        "not run",
+        "not run",
+    ]
+    assert rows["table-4"]["why"] == "numbers.tsv, line 3: is no number; write one"
+    assert result["failed"]["behind"] == "it needs broken, which failed"
+    assert rows["table-5"]["give"] == "--documents de=FILE"
+    totals = result["totals"]
+    assert (totals["runs"], totals["run"], totals["not_run"]) == (7, 3, 4)
+    assert totals["seconds"] == pytest.approx(0.75) and totals["elements"] == 7
+    assert result["answer"]["found"] == "4 experiments tell something"
+    stored = json.loads((tmp_path / "r" / "result.json").read_bytes())
+    assert stored["experiments"] == json.loads(json.dumps(result["experiments"]))
+    assert "A small paper" in (tmp_path / "r" / "report.html").read_text("utf-8")
+
+
+def test_one_folder_fills_up_and_nothing_is_run_twice(tmp_path: Path) -> None:
+    first = reproduce(Reproduce("small", only=("figure 2",)), tmp_path / "r")
+    assert small_paper.CALLS == ["first", "second"]
+    rows = by_name(first)
+    assert (
+        rows["table-3"]["state"] == "not run" and rows["table-3"]["why"] == "it was not asked for"
+    )
+    # a step that another experiment has made is told, whether it was asked for or not
+    assert rows["table-2"]["state"] == "part"
+    result = reproduce(Reproduce("small", full=True, only=("table-2",)), tmp_path / "r")
+    assert small_paper.CALLS == ["first", "second", "long", "after"]
+    assert by_name(result)["table-2"]["state"] == "run"
+    assert by_name(result)["table-1"]["state"] == "run"
+    assert result["signature"] == first["signature"]
+    with pytest.raises(InputError, match="another configuration"):
+        reproduce(Reproduce("small", seed=1), tmp_path / "r")
+
+
+def test_a_killed_process_is_gone_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    process_helpers.killed(reproduce_script, out, "second")
+    done = {path.parent.name for path in out.glob("runs/*/DONE.json")}
+    assert done == {"first"} and not (out / "DONE.json").exists()
+    before = (out / "runs" / "first" / "result.json").stat().st_mtime_ns
+    result = reproduce(Reproduce("small", only=("table-1",)), out)
+    assert small_paper.CALLS == ["second"]
+    assert (out / "runs" / "first" / "result.json").stat().st_mtime_ns == before
+    fresh = reproduce(Reproduce("small", only=("table-1",)), tmp_path / "fresh")
+    assert [row["tables"] for row in result["experiments"]] == [
+        row["tables"] for row in fresh["experiments"]
+    ]
+
+
+def test_results_of_the_package_stand_for_trainings_of_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = ModelChoice().load().digest
+    kept = {"signature": "headscope-0|x|y", "model": {"digest": digest}, "value": 12.0, "note": "n"}
+    package = tmp_path / "package"
+    (package / "data" / "stored").mkdir(parents=True)
+    file = package / "data" / "stored" / "small-trained.json"
+    file.write_text(json.dumps(kept))
+    monkeypatch.setattr(plans, "files", lambda name: package)
+    result = reproduce(Reproduce("small", only=("table-3",)), tmp_path / "r")
+    row = by_name(result)["table-3"]
+    assert small_paper.CALLS == [] and row["state"] == "stored"
+    assert row["tables"][0]["rows"][0]["cells"][0]["value"] == 12.0
+    assert (row["runs"][0]["signature"], row["runs"][0]["note"]) == ("headscope-0|x|y", "n")
+    # asked to, the training is repeated, and then it is what is told
+    again = reproduce(Reproduce("small", only=("table-3",), retrain=True), tmp_path / "r")
+    row = by_name(again)["table-3"]
+    assert small_paper.CALLS == ["trained"] and row["state"] == "run"
+    assert row["tables"][0]["rows"][0]["cells"][0]["value"] == 11.0
+    # of other weights it says nothing
+    file.write_text(json.dumps(kept | {"model": {"digest": "of other weights"}}))
+    other = reproduce(Reproduce("small", only=("table-3",)), tmp_path / "other")
+    assert by_name(other)["table-3"]["state"] == "run"
+
+
+def test_the_plan_adds_up_work_once_for_each_step(tmp_path: Path) -> None:
+    experiments = small_paper.PAPER.experiments
+    plan = make_plan(experiments, setting(tmp_path), lambda work: work.forward)
+    states = {one.step.name: one.state for one in plan.steps}
+    assert states == {
+        "first": "due",
+        "second": "due",
+        "long": "left out",
+        "after": "blocked",
+        "trained": "due",
+        "broken": "due",
+        "behind": "due",
+    }
+    assert plan.seconds() == 1000 + 2000 + 3 * 1000
+    assert plan.seconds(("left out", "blocked")) == 9000 + 1000
+    assert make_plan(experiments, setting(tmp_path)).seconds() is None
+    full = make_plan(experiments, setting(tmp_path, full=True))
+    assert {one.state for one in full.steps} == {"due"}
+
+
+def test_mistakes_of_a_paper_are_no_input_errors(tmp_path: Path) -> None:
+    def experiment(*steps: Step) -> Experiment:
+        return small_paper.experiment("e", ("Table 1",), *steps)
+
+    with pytest.raises(ValueError, match="needs first, which no step before it makes"):
+        make_plan([experiment(small_paper.SECOND)], setting(tmp_path))
+    other = Step("first", "another", small_paper.fails, Work())
+    with pytest.raises(ValueError, match="two different steps are 'first'"):
+        make_plan([experiment(small_paper.FIRST), experiment(other)], setting(tmp_path))
+    with pytest.raises(ValueError, match="has 1 cells, and there are 2 columns"):
+        Table("t", ("a", "b"), (Row("r", (Cell(1.0),)),))
+    assert Told().found == ""
+
+
+@pytest.mark.parametrize("name", ["table-1", "Table 1", "figure_2", "Fig. 2", "fig-2", "FIGURE 2"])
+def test_tables_and_figures_name_their_experiment(name: str) -> None:
+    found = registry.experiments_named(small_paper.PAPER, [name])
+    assert [one.name for one in found] == ["table-1"]
+
+
+def test_unknown_names_are_told_with_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "smal"]) == 2
+    assert "'smal' is no paper, did you mean small?" in capsys.readouterr().err
+    assert main(["reproduce", "small", "--only", "table-11"]) == 2
+    assert "no experiment 'table-11', did you mean table-1?" in capsys.readouterr().err
+    assert main(["reproduce", "all", "--only", "table-1"]) == 2
+    assert "name the paper instead of all" in capsys.readouterr().err
+
+
+def test_the_command_says_how_long_runs_the_rest_and_ends_with_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "r")
+    assert main(["reproduce", "small", "--out", out, "--json"]) == 2
+    said = capsys.readouterr()
+    result = json.loads(said.out)
+    assert result["run"] == out and result["totals"]["run"] == 3
+    lines = said.err.splitlines()
+    assert lines[0].startswith("small: 7 runs, 0 finished or stored; 5 to be made, about 6 s")
+    assert lines[0].endswith("; 2 left to --full, about 10 s")
+    assert lines[-1].startswith("error: 2 of the runs could not be made (broken: numbers.tsv, line")
+    assert main(["reproduce", "small", "--out", out, "--only", "table-1"]) == 0
+    assert "table-1          run      2 numbers" in capsys.readouterr().out
+
+
+def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "small", "--list", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["experiments"]}
+    assert small_paper.CALLS == []
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "table-1": "to run",
+        "table-2": "to run",
+        "table-3": "to run",
+        "table-4": "to run",
+        "table-5": "missing",
+    }
+    assert rows["table-1"]["elements"] == ["Table 1", "Figure 2"]
+    reproduce(Reproduce("small", only=("table-1",)), tmp_path / "r")
+    states = {row["name"]: row["state"] for row in listing(Reproduce("small"), tmp_path / "r")}
+    assert (states["table-1"], states["table-2"]) == ("finished", "part")
+    assert main(["reproduce", "all", "--list"]) == 0
+    assert "Table 5, Figure 28" in capsys.readouterr().out
+
+
+def test_all_papers_have_an_index(tmp_path: Path) -> None:
+    result = reproduce_all(Reproduce("all"), tmp_path / "all")
+    assert [one["name"] for one in result["papers"]] == ["small"]
+    assert (tmp_path / "all" / result["papers"][0]["report"]).is_file()
+    assert result["totals"]["run"] == 3
+    assert "small: broken" in result["failed"]
+
+
+def test_a_kept_model_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+
+    def load(name: str, *_: object, **__: object) -> object:
+        loads.append(name)
+        return object()
+
+    monkeypatch.setattr(sys.modules["headscope.lm"], "load", load)
+
+    def in_a_row() -> None:
+        with kept_model():
+            one = ModelChoice("a").load()
+            assert ModelChoice("a").load() is one
+            with kept_model():
+                assert ModelChoice("a").load() is one
+            ModelChoice("b").load()  # which lets go of the first
+            ModelChoice("a").load()
+        ModelChoice("a").load()  # nothing is kept any more
+
+    Context().run(in_a_row)
+    assert loads == ["a", "b", "a", "a"]
