@@ -22,7 +22,7 @@ from headscope.find.hits import Sentence, identical_links
 from headscope.find.tokens import Encoded, encode, encode_output, membership, within
 
 if TYPE_CHECKING:
-    from headscope.find.translation import TranslationScore
+    from headscope.find.translation_config import TranslationScore
     from headscope.lm import LanguageModel
 
 
