@@ -160,9 +160,9 @@ def look_over(source: Path, written: Path) -> dict[str, Any]:
 
 def _export(model: str, out: str, shard: str) -> None:
     from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.use.adapt import GateChoice
     from headscope.recipes.use.export import use_export
     from headscope.recipes.use.export_run import UseExport
+    from headscope.recipes.use.gates import GateChoice
 
     layers = json.loads((Path(model) / "config.json").read_text())["num_hidden_layers"]
     heads = ",".join(f"{layer}.0" for layer in range(layers))

@@ -26,7 +26,7 @@ from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.pocket.sample import sample_documents, sample_pairs
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.lahis import FindLahis, find_lahis
-from headscope.recipes.use.adapt import GateChoice
+from headscope.recipes.use.gates import GateChoice
 from headscope.recipes.use.steering import FACTORS, Steer, steer
 
 SOURCE, TARGETS = "en", ("de", "es", "ru", "tr")

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.use.adapt import GateChoice
 from headscope.recipes.use.export import use_export
 from headscope.recipes.use.export_run import UseExport
+from headscope.recipes.use.gates import GateChoice
 
 
 def config(model: str) -> UseExport:

@@ -16,9 +16,8 @@ from headscope.errors import InputError
 from headscope.lm import LanguageModel
 from headscope.recipes.trater import TraterExperiment, experiment, trater_experiment
 from headscope.recipes.trater.evaluation import Evaluation
-from headscope.recipes.trater.evidence import describe
+from headscope.recipes.trater.evidence import describe, paper_table
 from headscope.recipes.trater.mixtures import Mixture, selected_share
-from headscope.recipes.trater.paper import MEASURES, TABLE_1
 from headscope.recipes.trater.training import Training, train_and_measure
 from headscope.report import write_report
 from headscope.verify import removal
@@ -159,8 +158,11 @@ def test_its_page_says_what_was_measured_and_what_the_paper_had(
 
 
 def test_the_papers_table_is_whole() -> None:
-    assert set(TABLE_1) == {"baseline", "remove", "enhance"}
-    assert all(len(row) == len(MEASURES) == 10 for row in TABLE_1.values())
+    table = paper_table()
+    assert list(table) == ["source", "measures", "baseline", "remove", "enhance"]
+    assert len(table["measures"]) == 10 and table["measures"][0] == "flores_chrF++"
+    assert [table[kind][0] for kind in ("baseline", "remove", "enhance")] == [43.87, 41.33, 46.68]
+    assert [table[kind][-1] for kind in ("baseline", "remove", "enhance")] == [30.71, 30.84, 30.88]
 
 
 def test_a_share_is_the_same_however_it_is_written() -> None:

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.use.adapt import GateChoice, PromptsChoice, UseAdapt, use_adapt
+from headscope.recipes.use.adapt import PromptsChoice, UseAdapt, use_adapt
+from headscope.recipes.use.gates import GateChoice
 
 
 def config(model: str, data: str) -> UseAdapt:

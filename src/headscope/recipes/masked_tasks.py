@@ -79,7 +79,7 @@ class MaskedTask:
             "task": task.name,
             "prompts": {"bare": task.bare, "instructed": task.instruction},
             "data": self.data(),
-            "mask": {**mask.as_dict(), "place": self.heads},
+            "mask": {**mask.about(), "place": self.heads},
             "leakage": self.leakage,
         }
 

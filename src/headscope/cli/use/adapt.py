@@ -17,7 +17,7 @@ from headscope.errors import InputError
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.use.adapt import GateChoice
+    from headscope.recipes.use.gates import GateChoice
 
 __all__ = ["adapt", "adapt_text", "steering_text"]
 

@@ -14,7 +14,7 @@ from headscope.cli.use.gates import gate_choice
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.use.adapt import GateChoice
+    from headscope.recipes.use.gates import GateChoice
 
 __all__ = ["export", "export_text"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 if TYPE_CHECKING:
-    from headscope.recipes.use.adapt import GateChoice
+    from headscope.recipes.use.gates import GateChoice
 
 __all__ = ["gate_choice"]
 
@@ -52,6 +52,6 @@ def gate_choice(
     ] = None,
 ) -> GateChoice:
     """A gate, or heads with a number."""
-    from headscope.recipes.use.adapt import GateChoice
+    from headscope.recipes.use.gates import GateChoice
 
     return GateChoice(gate, heads, k, scale, outside)

@@ -193,7 +193,8 @@ def reference(
 
     Args:
         model: the model that was run.
-        default: the paper's model whose values are shown where the table has none of this one.
+        default: the paper's model whose values are shown where the table has none of this one;
+            `any` for what the paper tells of all its models, each of which is then comparable.
         same_data: whether ours were measured on the same kind of data.
         data_why: how the data differ, where they do.
 
@@ -206,11 +207,12 @@ def reference(
     own = paper_model(paper, model)
     here = {one.model for one in published(paper) if one.table == table}
     cited = source(paper, table)
-    if own is None or (own not in here and own != default):
+    shown = own if own in here else default
+    if own is None or shown not in (own, ANY):
         return Reference(cited, default, False, "not comparable: other model")
     if not same_data:
-        return Reference(cited, own, False, f"not comparable: {data_why or 'other data'}")
-    return Reference(cited, own, True)
+        return Reference(cited, shown, False, f"not comparable: {data_why or 'other data'}")
+    return Reference(cited, shown, True)
 
 
 def _shown(paper: str) -> set[str]:

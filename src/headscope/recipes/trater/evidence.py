@@ -14,10 +14,12 @@ import numpy as np
 
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.metrics import chrf_from_statistics
+from headscope.recipes.papers.published import published
 from headscope.recipes.trater.mixtures import Mixture
-from headscope.recipes.trater.paper import MEASURES, SOURCE, TABLE_1
 
-__all__ = ["describe"]
+__all__ = ["describe", "paper_table"]
+
+SOURCE = "Token Alignment Heads (ICLR 2026), Table 1: a model of 1.5 billion parameters, 1T tokens"
 
 #: What is told of every model: its name, and how it is read from what was measured.
 FIGURES = ("chrf_prompt", "chrf_document", "gain", "nll", "plain_nll")
@@ -51,8 +53,21 @@ def describe(mixtures: Sequence[Mixture], measured: Sequence[Mapping[str, Any]])
             pairs = [(measured[at], measured[base[seed]]) for seed, at in seeds.items()]
             row["differences"] = _differences(pairs)
         conditions.append(row)
-    paper = {"source": SOURCE, "measures": MEASURES, **TABLE_1}
-    return {"models": rows, "conditions": conditions, "paper": paper}
+    return {"models": rows, "conditions": conditions, "paper": paper_table()}
+
+
+def paper_table() -> dict[str, Any]:
+    """What the paper measured: `source`, `measures`, and their figures by kind of mixture.
+
+    chrF++ on FLORES first, then accuracies in per cent.
+    """
+    table = [one for one in published("token-alignment-heads") if one.table == "Table 1"]
+    measures = tuple(dict.fromkeys(one.column for one in table))
+    rows = {
+        kind: tuple(one.value for one in table if one.row == kind)
+        for kind in dict.fromkeys(one.row for one in table)
+    }
+    return {"source": SOURCE, "measures": measures, **rows}
 
 
 def _figures(found: Mapping[str, Any]) -> dict[str, float]:

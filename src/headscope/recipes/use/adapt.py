@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
-from headscope.heads import Amount, Gate, Geometry, resolve_heads
-from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
+from headscope.heads import Gate
 from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.verify.writing_run import run_of
 from headscope.use.adapting.prompts import (
     Prompt,
@@ -26,58 +26,13 @@ if TYPE_CHECKING:
     from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
-__all__ = ["COMMAND", "GateChoice", "PromptsChoice", "UseAdapt", "about", "use_adapt", "written"]
+__all__ = ["COMMAND", "PromptsChoice", "UseAdapt", "use_adapt", "written"]
 
 COMMAND = "use adapt"
 #: New tokens of an output where nobody says.
 NEW_TOKENS = 128
 #: Rows that the result itself holds; all are in `outputs.jsonl`.
 SHOWN = 10
-
-
-@dataclass(frozen=True)
-class GateChoice:
-    """What is applied.
-
-    Attributes:
-        gate: a run that found a mask or soft gates, or a saved gate.
-        heads: instead of it, heads that `resolve_heads` reads.
-        k: the first so many of them.
-        scale: number by which these heads are multiplied; None: 0, or 1 where `outside` is given.
-        outside: of a mask, what takes the place of 0; of heads, the number by which all others
-            are multiplied.
-    """
-
-    gate: str | None = field(default=None, metadata={"signature": False})
-    heads: str | None = field(default=None, metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
-    scale: float | None = None
-    outside: float | None = None
-
-    def check(self) -> None:
-        """Raises `InputError` unless it says one thing to apply."""
-        if (self.gate is None) == (self.heads is None):
-            raise InputError(
-                "what is to be applied is not clear; give either --gate RUN, or --heads, with "
-                "--scale or --outside"
-            )
-        if self.gate is not None and (self.scale is not None or self.k is not None):
-            raise InputError(
-                "--scale and --k go with --heads; a gate says by itself which heads it multiplies "
-                "by what, and --outside puts another number in place of a mask's 0"
-            )
-
-    def read(self, geometry: Geometry) -> Adaptation:
-        """The numbers for a model of this geometry; `InputError` as its parts are read."""
-        self.check()
-        if self.gate is not None:
-            found = read_adaptation(self.gate, geometry)
-            return found if self.outside is None else found.outside(self.outside)
-        heads = resolve_heads(str(self.heads), self.k, geometry)
-        scale, outside = self.scale, self.outside
-        if scale is None:
-            scale = 0.0 if outside is None else 1.0
-        return heads_scaled(heads, scale, 1.0 if outside is None else outside)
 
 
 @dataclass(frozen=True)
@@ -221,18 +176,3 @@ def written(
         )[key]
         made.update({places[at]: text for at, text in found.items()})
     return [made[at] for at in range(len(rows))]
-
-
-def about(adaptation: Adaptation) -> dict[str, Any]:
-    """What a result says about what was applied."""
-    gate, parts = adaptation.gate, adaptation.feed_forward
-    return {
-        "name": adaptation.name,
-        "on": adaptation.place,
-        "mask": adaptation.is_mask,
-        "heads": len(gate.changed_heads()),
-        "removed": len(gate.removed_heads()),
-        "of": gate.geometry.total,
-        "feed_forward": 0 if parts is None else int((parts != 1).sum()),
-        "applied": adaptation.as_dict(),
-    }

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
-from headscope.heads import Gate, resolve_heads
-from headscope.heads.adaptation import Adaptation, read_adaptation
+from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import (
     Progress,
     about_model,
     model_inputs,
     model_provenance,
 )
-from headscope.recipes.use.adapt import GateChoice, about
 from headscope.recipes.use.export_run import PLACES, Export, UseExport, same_weights
+from headscope.recipes.use.gates import GateChoice, about
 from headscope.runs import open_run
 
 if TYPE_CHECKING:
@@ -136,8 +135,4 @@ def read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
             f"{found.name}: multiplies everything by 1, so the export would be the model itself; "
             "name heads, or a gate that changes some"
         )
-    if choice.gate is not None:
-        origin = read_adaptation(choice.gate, lm.geometry).gate.origin
-    else:
-        origin = resolve_heads(str(choice.heads), choice.k, lm.geometry).origin
-    return dataclasses.replace(found, gate=Gate(lm.geometry, found.gate.values, origin))
+    return found

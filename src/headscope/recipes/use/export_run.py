@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headscope.errors import InputError
 from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import ModelChoice, Progress
-from headscope.recipes.use.adapt import GateChoice
+from headscope.recipes.use.gates import GateChoice
 from headscope.runs import Run
 
 if TYPE_CHECKING:

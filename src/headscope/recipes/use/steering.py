@@ -20,7 +20,8 @@ from headscope.heads import Amount, HeadSet, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.recipes.inputs import ModelChoice, Progress
-from headscope.recipes.use.adapt import COMMAND, GateChoice, PromptsChoice, about, written
+from headscope.recipes.use.adapt import COMMAND, PromptsChoice, written
+from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.use.steering_measures import (
     MEASURES,
     add_tests,

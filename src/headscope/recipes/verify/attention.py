@@ -106,7 +106,7 @@ def verify_attention(
                 "path": sides.test.path,
                 "digest": sides.test.digest,
                 "leakage": leaks[name],
-                "mask": masks[name].as_dict(),
+                "mask": masks[name].about(),
                 **_task(lm, run, name, masks[name], prompts[name], config, progress),
             }
         result = {

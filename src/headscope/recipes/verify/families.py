@@ -108,7 +108,7 @@ def verify_families(
         result = {
             "signature": run.signature,
             "families": [_describe(family) for family in found],
-            "masks": {name: mask.as_dict() for name, mask in masks.items()},
+            "masks": {name: mask.about() for name, mask in masks.items()},
             "tasks": shown,
             "conditions": together([one["conditions"] for one in shown.values()]),
             "draws": config.draws,

@@ -230,7 +230,7 @@ def _task(
     rows = describe(planned, numbers, config.seed)
     for condition, row in zip(planned, rows, strict=True):
         if condition.kind in ("foreign", "hybrid") and condition.mask is not None:
-            row["mask"] = condition.mask.as_dict()
+            row["mask"] = condition.mask.about()
             row["unseen"] = task.name not in condition.mask.tasks if condition.mask.tasks else None
     return {
         "examples": len(task.examples),
@@ -246,7 +246,7 @@ def _task(
         ),
         "instruction": task.instruction,
         "bare": task.bare,
-        "mask": mask.as_dict(),
+        "mask": mask.about(),
         "unseen": task.name not in mask.tasks if mask.tasks else None,
         "leakage": dict(leak),
         "conditions": rows,

@@ -157,7 +157,7 @@ class _Work:
             "language": check.language,
             "translation": check.is_translation,
             "instruction": check.instruction,
-            "mask": self.mask.as_dict(),
+            "mask": self.mask.about(),
             "alphas": by_alpha,
             "best": best,
             "chosen_again": [

@@ -29,7 +29,7 @@ class Mask(Adaptation):
     tasks: tuple[str, ...] = ()
     model: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
         """What a result says about the mask."""
         total = self.gate.geometry.total
         return {
