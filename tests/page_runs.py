@@ -14,6 +14,7 @@ from headscope.recipes.trater.mixtures import Mixture
 from headscope.runs import open_run
 from language_helpers import write_documents
 from lm_helpers import saved
+from paper_run_helpers import write_paper, write_papers
 
 
 def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
@@ -99,6 +100,8 @@ def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
     yield made("verify one-by-one", "--heads", mask[1], *task, "--examples", 2, "--steps", 4,
                "--random-orders", 1, *short)  # fmt: skip
     yield "pocket trater", _trater(folder / "trater")
+    yield "reproduce heads-up", write_paper(folder / "paper")
+    yield "reproduce all", write_papers(folder / "papers")
     found = (lahis[1], plain[1], induction[1], mask[1])
     yield made("compare methods", *found, "--k", 2, model_too=False)
 

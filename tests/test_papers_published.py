@@ -292,7 +292,7 @@ def test_the_switch_comes_later_the_more_was_kept() -> None:
     row = "removal in order of weight"
     order = (
         "target token rises",
-        "last before the switch",
+        "transition begins",
         "behaviour switches",
         "language is lost",
     )

@@ -80,9 +80,12 @@ def test_the_pages_are_those_of_the_commands_that_exist() -> None:
     from typer.main import get_command
 
     from headscope.cli.app import app
+    from headscope.recipes.papers.registry import ALL, PAPERS
 
     root = get_command(app)
-    for name in PAGES:
+    papers = {f"reproduce {paper}" for paper in (*PAPERS, ALL)}
+    assert papers <= set(PAGES)
+    for name in {*PAGES, "reproduce"} - papers:  # there the paper is an argument
         command = root
         for part in name.split():
             assert part in command.commands, name

@@ -48,13 +48,14 @@ class Series:
 
 @dataclass(frozen=True)
 class BarRow:
-    """One bar: its words, its value (None: not computed), single points and an interval."""
+    """One bar: its words, its value (None: `why` not), single points and an interval."""
 
     words: Child
     value: float | None
     mark: str
     points: Sequence[float] = ()
     interval: tuple[float, float] | None = None
+    why: str = "not computed"
 
 
 def line_chart(
@@ -126,32 +127,35 @@ def line_chart(
     return join(chart, _key(series, looks) if len(series) > 1 else None)
 
 
-def bar_rows(rows: Iterable[BarRow], end: float, digits: int = 1) -> Html:
-    """Bars from 0 to `end` with their value; single points as rings, an interval as a whisker.
+def bar_rows(rows: Iterable[BarRow], end: float, digits: int = 1, start: float = 0.0) -> Html:
+    """Bars from 0 to their value; single points as rings, an interval as a whisker.
 
-    Single points say their value by pointer and, once the bars have the focus, by arrow keys.
+    The axis goes to `end` from `start`, which is below 0 where values are: bars then go to both
+    sides of a line at 0. Single points say their value by pointer and, once the bars have the
+    focus, by arrow keys.
     """
     listed = list(rows)
-    bars = [_bar(place, row, end, digits) for place, row in enumerate(listed)]
+    axis = Scale(min(start, 0.0), end)
+    bars = [_bar(place, row, axis, digits) for place, row in enumerate(listed)]
     pointed = any(row.points and row.value is not None for row in listed)
     return tag("dl", bars, class_="bars", tabindex=0 if pointed else None)
 
 
-def _bar(place: int, row: BarRow, end: float, digits: int) -> Html:
+def _bar(place: int, row: BarRow, axis: Scale, digits: int) -> Html:
     if row.value is None:
         empty = tag("span", tag("span", class_="none"), class_="bar", aria_hidden="true")
-        shown = tag("dd", empty, tag("span", "not computed", class_="words"))
+        shown = tag("dd", empty, tag("span", row.why, class_="words"))
         return tag("div", tag("dt", row.words), shown)
     # Points at one place are drawn once, with the words of all of them.
     spots: dict[str, list[float]] = {}
     for one in row.points:
-        spots.setdefault(var_style(v=one / end), []).append(one)
+        spots.setdefault(var_style(v=axis.share(one)), []).append(one)
     points = [
         tag(
             "u",
             class_="point",
             data_words=", ".join(dict.fromkeys(fixed(one, digits) for one in same)),
-            data_column=f"{same[0] / end:.5f}",
+            data_column=f"{axis.share(same[0]):.5f}",
             data_row=place,
             style=style,
         )
@@ -160,20 +164,23 @@ def _bar(place: int, row: BarRow, end: float, digits: int) -> Html:
     whisker, words = None, ""
     if row.interval is not None:
         low, high = row.interval
-        whisker = tag("s", style=var_style(lo=low / end, hi=high / end))
+        whisker = tag("s", style=var_style(lo=axis.share(low), hi=axis.share(high)))
         words = f" interval {between(low, high, digits)}"
     if len(row.points) > SAID:
         least, most = fixed(min(row.points), digits), fixed(max(row.points), digits)
         words += f" {len(row.points)} single values from {least} to {most}"
     elif row.points:
         words += " single values " + enumeration([fixed(point, digits) for point in row.points])
+    zero, at = axis.share(0.0), axis.share(row.value)
+    sided = axis.low < 0
     bar = tag(
         "span",
         tag("b", class_=row.mark),
+        tag("em", style=var_style(z=zero)) if sided else None,
         whisker,
         points,
         class_="bar" if len(row.points) <= SAID else "bar many",
-        style=var_style(v=row.value / end),
+        style=var_style(v=abs(at - zero), f=min(at, zero) if sided else None),
     )
     unseen = tag("span", words, class_="unseen") if words else None
     return tag(

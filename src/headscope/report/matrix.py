@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headscope.report.html import Html, tag
-from headscope.report.parts import RAMP
+from headscope.report.parts import RAMP, diverging_class
 
 __all__ = ["Axis", "Cell", "matrix", "ramp_bar", "small_matrix"]
 
 CHARACTER = 6.6
 """Width in pixels of a character of a tick label, generously."""
+
+EMPTY = "none"
+"""The colour of cells that there is nothing to say of; they need the style sheet `paper.css`."""
 
 SMALLEST = 0.72
 """How far a matrix may shrink on a narrow screen."""
@@ -57,11 +60,15 @@ def matrix(
     pitch: int,
     description: str,
     row_pitch: int | None = None,
+    merged: bool = False,
     **data: object,
 ) -> Html:
     """An SVG of cells `pitch` pixels apart, with labels to the left and on top.
 
-    Rows are `row_pitch` apart, if that is given: room for labels where columns are many.
+    Rows are `row_pitch` apart, if that is given: room for labels where columns are many. `merged`
+    draws cells without their words, one path a colour, which is a tenth as long to write; a colour
+    is then the name of a custom property of the style sheet. Cells of the colour `none` are
+    hatched.
 
     It shrinks to the width it is given, as long as labels stay legible; then its box scrolls.
     """
@@ -86,7 +93,17 @@ def matrix(
     size = pitch - (2 if pitch > 12 else 1)
     high = tall - (2 if tall > 12 else 1)
     shapes = []
+    colours: dict[str, list[str]] = {}
+    signs: dict[str, list[Html]] = {}
     for cell in cells:
+        at = {"x": f"{x(cell.column) + size / 2:g}", "y": f"{y(cell.row) + high / 2:g}"}
+        if merged or cell.colour == EMPTY:
+            line = f"M{x(cell.column)} {at['y']}h{size}"
+            colours.setdefault(cell.colour, []).append(line)
+        if merged:
+            if cell.sign:
+                signs.setdefault(cell.colour, []).append(tag("text", cell.sign, **at))
+            continue
         shapes.append(
             tag(
                 "rect",
@@ -105,10 +122,15 @@ def matrix(
             hidden = "dot" if cell.marked else "dot off"
             shapes.append(tag("circle", **centre, r=max(1.5, pitch / 9), class_=hidden))
         if cell.sign:
-            at = {"x": x(cell.column) + size / 2, "y": y(cell.row) + high / 2}
             shapes.append(
                 tag("text", cell.sign, **at, dy="0.35em", text_anchor="middle", class_="sign")
             )
+    # A line as wide as a cell is half as long to write as its outline.
+    shapes += [
+        tag("path", d="".join(lines), class_=f"line is-{name}", style=f"stroke:var(--{name})")
+        for name, lines in colours.items()
+    ]
+    shapes += [tag("g", words, class_=f"signs on-{name}") for name, words in signs.items()]
     middle = size / 2
     labels = [
         tag("text", label, x=left - 6, y=y(row) + high / 2, dy="0.35em", text_anchor="end")
@@ -129,7 +151,7 @@ def matrix(
     return tag(
         "svg",
         tag("g", labels, class_="ticks", aria_hidden="true"),
-        tag("g", shapes),
+        tag("g", shapes, stroke_width=high if colours else None),
         viewBox=f"0 0 {width} {height}",
         class_="matrix",
         style=f"max-width:{width}px;min-width:{round(width * SMALLEST)}px",
@@ -170,9 +192,18 @@ def small_matrix(
     )
 
 
-def ramp_bar(low: str, high: str, mark: float | None = None, words: str = "") -> Html:
-    """The key of the colour ramp; `mark` (a share of the ramp) is pointed out with `words`."""
-    steps = [tag("i", class_=f"s{step}") for step in range(RAMP + 1)]
+def ramp_bar(
+    low: str, high: str, mark: float | None = None, words: str = "", diverging: bool = False
+) -> Html:
+    """The key of the colour ramp; `mark` (a share of the ramp) is pointed out with `words`.
+
+    `diverging` is the ramp with two ends and 0 in its middle.
+    """
+    half = RAMP // 2
+    colours = [
+        diverging_class(step - half, half) if diverging else f"s{step}" for step in range(RAMP + 1)
+    ]
+    steps = [tag("i", class_=colour) for colour in colours]
     pointer = None
     if mark is not None:
         pointer = tag("span", words, class_="pointer", style=f"--v:{mark:.4f}")

@@ -6,7 +6,17 @@ from collections.abc import Collection, Iterable, Sequence
 
 from headscope.report.html import Child, Html, tag
 
-__all__ = ["RAMP", "figure", "legend", "ramp_class", "scroll", "section", "table", "var_style"]
+__all__ = [
+    "RAMP",
+    "diverging_class",
+    "figure",
+    "legend",
+    "ramp_class",
+    "scroll",
+    "section",
+    "table",
+    "var_style",
+]
 
 RAMP = 16
 """The colour ramp has the steps 0 to RAMP, the classes `s0` to `s16` of the style sheet."""
@@ -76,6 +86,18 @@ def ramp_class(value: float | None, scale: float) -> str:
     if value is None:
         return "na"
     return f"s{min(RAMP, max(0, round(value / scale * RAMP)))}"
+
+
+def diverging_class(value: float | None, scale: float) -> str:
+    """The class of the colour of `value` on a ramp from -`scale` over 0 to `scale`.
+
+    Its two sides, `n1` to `n8` and `q1` to `q8`, are of the style sheet `paper.css`.
+    """
+    if value is None:
+        return "na"
+    half = RAMP // 2
+    step = min(half, max(-half, round(value / scale * half)))
+    return f"q{step}" if step > 0 else f"n{-step}" if step < 0 else "m0"
 
 
 def var_style(**variables: float | None) -> str:

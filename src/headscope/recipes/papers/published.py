@@ -208,7 +208,7 @@ def reference(
     here = {one.model for one in published(paper) if one.table == table}
     cited = source(paper, table)
     shown = own if own in here else default
-    if own is None or shown not in (own, ANY):
+    if own is None or shown not in (own, ANY) or shown not in here:
         return Reference(cited, default, False, "not comparable: other model")
     if not same_data:
         return Reference(cited, shown, False, f"not comparable: {data_why or 'other data'}")

@@ -1,0 +1,159 @@
+"""Tables of a paper's experiments: ours with its interval, the published value, the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from headscope.report.html import Child, Html, join, tag
+from headscope.report.parts import figure, scroll, table
+from headscope.report.records.told import Shown, Table, Value
+from headscope.report.sections.effects import signed
+from headscope.report.words import between, fixed
+
+__all__ = ["table_figure"]
+
+Cells: TypeAlias = Sequence[Shown]
+Write: TypeAlias = Callable[[Shown], Child]
+
+FLAT = 2
+"""Up to so many columns, interval, published value and difference stand in columns of their own."""
+
+LONGEST, OPEN = 14, 10
+"""Of tables with more rows than the first, the second stand open and the others are folded."""
+
+
+def table_figure(identifier: str, one: Table) -> Html:
+    """A table with the words that say what stands in it and what it is compared with."""
+    caption = join(
+        tag("strong", one.title.rstrip("."), ". "),
+        f"{one.note} " if one.note else None,
+        _reading(one),
+        _source(one),
+    )
+    stacked = len(one.columns) > FLAT
+    columns: list[Child] = [tag("bdi", column) for column in one.columns]
+    said = _worded(one)
+    header, write = (columns, _stacked) if stacked else _flat(one)
+    if not stacked:  # a column is spread over several, and only the first of them holds words
+        said = {1 + sum(len(_spread(one, before)) for before in range(at - 1)) for at in said}
+    rows = [(tag("bdi", name), *write(row)) for name, row in one.rows]
+    look = "numbers told stacked" if stacked else "numbers told"
+
+    def drawn(title: str, some: Sequence[Sequence[Child]]) -> Html:
+        return scroll(title, table(title, ["", *header], some, said, class_=look))
+
+    if len(rows) <= LONGEST:
+        return figure(identifier, caption, drawn(one.title, rows))
+    more = tag("summary", f"The other {len(rows) - OPEN} rows")
+    rest = tag("details", more, drawn(f"{one.title}, further rows", rows[OPEN:]))
+    return figure(identifier, caption, drawn(one.title, rows[:OPEN]), rest)
+
+
+def _words(value: Value, digits: int) -> Child:
+    """A number with its digits, a whole one without, or a word."""
+    if isinstance(value, str):
+        return tag("bdi", value)
+    return fixed(value, 0 if isinstance(value, int) else digits)
+
+
+def _ours(cell: Shown) -> Child:
+    if cell.value is None:
+        return tag("i", cell.why, class_="none") if cell.why else "\u2013"
+    return _words(cell.value, cell.digits)
+
+
+def _stacked(row: Cells) -> list[Child]:
+    """Cells of one column each: ours, its interval below, then theirs with the difference."""
+    made: list[Child] = []
+    for cell in row:
+        parts: list[Child] = [_ours(cell)]
+        if interval := _interval(cell):
+            parts.append(tag("small", interval))
+        if cell.published is not None:
+            gap = f" ({_difference(cell)})" if cell.difference is not None else None
+            parts.append(tag("small", "theirs ", _theirs(cell), gap, class_="theirs"))
+        made.append(parts)
+    return made
+
+
+def _spread(one: Table, at: int) -> list[tuple[str, Write]]:
+    """What a column of a flat table is spread over: words, and how to write it of a cell."""
+    cells = [row[at] for _, row in one.rows]
+    parts: list[tuple[str, Write]] = [("", _ours)]
+    if any(cell.low is not None for cell in cells):
+        parts.append(("95\u00a0% interval", _interval))
+    if any(cell.published is not None for cell in cells):
+        parts.append(("theirs", _theirs))
+    if any(cell.difference is not None for cell in cells):
+        parts.append(("difference", _difference))
+    return parts
+
+
+def _flat(one: Table) -> tuple[list[Child], Callable[[Cells], list[Child]]]:
+    """The header of a flat table, and how to write a row."""
+    spread = [_spread(one, at) for at in range(len(one.columns))]
+    header: list[Child] = []
+    for column, parts in zip(one.columns, spread, strict=True):
+        theirs = any(words == "theirs" for words, _ in parts)
+        for words, _ in parts:
+            header.append(words or join(tag("bdi", column), ", ours" if theirs else None))
+    return header, lambda row: [
+        write(cell) for cell, parts in zip(row, spread, strict=True) for _, write in parts
+    ]
+
+
+def _interval(cell: Shown) -> Child:
+    if cell.low is None or cell.high is None:
+        return ""
+    return between(cell.low, cell.high, cell.digits)
+
+
+def _theirs(cell: Shown) -> Child:
+    return "" if cell.published is None else _words(cell.published, cell.digits)
+
+
+def _difference(cell: Shown) -> Child:
+    return "" if cell.difference is None else signed(cell.difference, cell.digits)
+
+
+def _worded(one: Table) -> set[int]:
+    """The columns, counted from that of the names, that hold words alone."""
+    return {
+        at
+        for at in range(1, len(one.columns) + 1)
+        if any(isinstance(row[at - 1].value, str) for _, row in one.rows)
+        and not any(isinstance(row[at - 1].value, (int, float)) for _, row in one.rows)
+    }
+
+
+def _numbers(one: Table) -> list[Shown]:
+    return [cell for _, row in one.rows for cell in row if isinstance(cell.value, (int, float))]
+
+
+def _reading(one: Table) -> str | None:
+    """How a cell is to be read, and whether there are intervals."""
+    cells = [cell for _, row in one.rows for cell in row]
+    intervals = any(cell.low is not None for cell in cells)
+    published = any(cell.published is not None for cell in cells)
+    none = "" if intervals or not _numbers(one) else "Ours have no interval. "
+    if len(one.columns) <= FLAT or not (intervals or published):
+        return none
+    lines = ["ours", *(["its 95\u00a0% interval"] if intervals else [])]
+    if published:
+        compared = any(cell.difference is not None for cell in cells)
+        lines.append("theirs (ours minus theirs)" if compared else "theirs")
+    return f"{none}Each cell, from above: {', '.join(lines)}. "
+
+
+def _source(one: Table) -> list[Child]:
+    """Where published values come from, and whether ours are compared with them."""
+    if not one.source and not one.against:
+        return []
+    where = ", ".join(part for part in (one.source, one.model) if part)
+    beside = any(cell.published is not None for _, row in one.rows for cell in row)
+    words: list[Child] = ["Theirs: " if beside else "The paper has no figures for these cells: "]
+    words.append(tag("bdi", where))
+    if one.against:
+        words += ["; ", tag("b", one.against, class_="against")]
+    return [*words, "."]
