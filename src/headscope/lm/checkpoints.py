@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,13 @@ _CONVERT = (
 _PATTERNS = ("*.json", "model*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 
 
-def resolve(name: str, revision: str | None) -> tuple[Path, str | None]:
-    """The folder that holds the model's files, and its commit if it came from the Hub."""
+def resolve(
+    name: str, revision: str | None, patterns: Sequence[str] = _PATTERNS
+) -> tuple[Path, str | None]:
+    """The folder that holds the model's files, and its commit if it came from the Hub.
+
+    Of a Hub model only files that match `patterns` are brought into the cache.
+    """
     if name == "pocket":
         if revision is not None:
             raise InputError("The bundled model 'pocket' has no revisions; leave revision out.")
@@ -42,7 +48,7 @@ def resolve(name: str, revision: str | None) -> tuple[Path, str | None]:
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise InputError(f"There is no folder {name}; give a model's folder or its Hub id.")
     # "*/*" leaves out what lies in subfolders: exports to other formats, training states.
-    folder = download(name, revision, "model", _PATTERNS, ignore=["*/*"])
+    folder = download(name, revision, "model", patterns, ignore=["*/*"])
     return folder, folder.name
 
 

@@ -61,13 +61,21 @@ def steps_of(work: Work) -> tuple[float, float]:
 def estimate_seconds(work: Work, shape: Shape, machine: Machine, logits: float = 1.0) -> float:
     """Seconds of the work: what each pass costs by itself, and what its operations take.
 
+    Beside these a run's start, and what each text that is read takes, where that was measured; no
+    tokens take no time.
+
     A step of generation takes its operations or reading the weights and the cached keys and
     values, whichever is longer.
     """
+    if not work.tokens:
+        return 0.0
     whole = work.forward + work.backward + work.training
     passes, steps = steps_of(work)
     length, batch = work.length, work.rows * work.length
-    seconds = 0.0
+    slower = 1 / machine.mixtures if shape.experts else 1.0
+    seconds = machine.start
+    if length:
+        seconds += machine.text * work.forward / length
     for tokens, each, rate in (
         (work.forward, shape.forward(length, logits), machine.forward),
         (work.backward, shape.backward(length, logits, batch), machine.backward),
@@ -75,11 +83,12 @@ def estimate_seconds(work: Work, shape: Shape, machine: Machine, logits: float =
     ):
         if tokens:
             times = passes * tokens / whole
-            seconds += _together(machine, rate, times, shape, tokens * each / rate.operations)
+            done = slower * tokens * each / rate.operations
+            seconds += _together(machine, rate, times, shape, done)
     if steps:
         rate = machine.generation
         read = steps * (shape.read_by(work.rows) + work.rows * length * shape.cache)
-        done = work.generated * shape.forward(length) / rate.operations
+        done = slower * work.generated * shape.forward(length) / rate.operations
         seconds += _together(machine, rate, steps, shape, max(done, read / machine.bandwidth))
     return seconds
 

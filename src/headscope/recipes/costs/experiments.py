@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.recipes.costs.estimate import estimate_seconds, operations, peak_memory
-from headscope.recipes.costs.machines import ATTAINED, Machine, h200
+from headscope.recipes.costs.machines import ATTAINED, H200, Machine, h200
 from headscope.recipes.costs.shapes import Shape
 from headscope.recipes.costs.work import Work
 
@@ -104,7 +104,7 @@ def _written(outputs: float, prompt: float, mean: float) -> tuple[Work, Work]:
     return read, write
 
 
-#: The issue of a real run: what each verb takes at the papers' size.
+#: What each verb takes at the papers' size.
 EXPERIMENTS = (
     RealSize(
         "translation scores",
@@ -179,16 +179,22 @@ def costs_of(shape: Shape, machine: Machine) -> tuple[Costed, ...]:
 
 
 def both_in_an_hour(costs: tuple[Costed, ...]) -> dict[str, Any]:
-    """Translation scores and LAHIS together, in machine-hours, against the aim of one hour."""
+    """Translation scores and LAHIS together, in machine-hours, against the aim of one hour.
+
+    `share_needed` is the share of an H200's peak at which one of them takes an hour for both,
+    launches apart.
+    """
     some = [one.cost for one in costs if one.experiment.name in ("translation scores", "LAHIS")]
 
     def hours(name: str) -> float:
         total: float = sum(getattr(one, name) * one.devices for one in some)
         return total / 3600
 
+    needed = sum(one.operations * one.devices for one in some) / 3600 / H200["operations"]
     return {
         "hours": hours("seconds"),
         "fastest": hours("fastest"),
         "slowest": hours("slowest"),
         "within_an_hour": hours("slowest") <= 1,
+        "share_needed": needed,
     }

@@ -36,6 +36,9 @@ class Machine:
         measured: what rates were measured with, or None where they are assumed.
         overlaps: whether operations run while further ones are being launched, as on a GPU; the
             longer of the two then counts, else their sum.
+        mixtures: share of the attained operations that mixtures of experts reach.
+        start: seconds that a run takes before and after its passes.
+        text: seconds that each text takes beside its passes: drawn, encoded, counted.
     """
 
     name: str
@@ -46,6 +49,9 @@ class Machine:
     memory: float
     measured: str | None = None
     overlaps: bool = False
+    mixtures: float = 1.0
+    start: float = 0.0
+    text: float = 0.0
 
 
 #: NVIDIA's figures for one H200 SXM: dense bfloat16 products, memory bandwidth, memory.
@@ -55,10 +61,15 @@ ATTAINED = (0.3, 0.4, 0.5)
 #: Assumed: share of the bandwidth that steps of generation attain, and seconds that a layer's
 #: kernels take to be launched from Python, once forwards.
 _READING, _LAUNCHING = 0.6, 0.6e-3
+#: Assumed: how much of that a mixture of experts attains, whose products are many and small.
+_MIXTURES = 0.5
 
 
 def h200(attained: float = ATTAINED[1]) -> Machine:
-    """One H200 that attains this share of its peak in passes; nothing of it is measured."""
+    """One H200 that attains this share of its peak in passes; nothing of it is measured.
+
+    Loading the model and what runs beside it on the processor are left out.
+    """
     rate = attained * H200["operations"]
     forward = Rate(rate, _LAUNCHING)
     return Machine(
@@ -69,4 +80,5 @@ def h200(attained: float = ATTAINED[1]) -> Machine:
         _READING * H200["bandwidth"],
         H200["memory"],
         overlaps=True,
+        mixtures=_MIXTURES,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,9 +26,13 @@ __all__ = ["measure_machine"]
 Clock = Callable[[], float]
 #: Rows and length of the passes, and rows of the steps of generation, small and large.
 _PASSES = ((2, 24), (16, 40))
-_ROWS = (2, 24)
-_PROMPT, _STEPS = 16, 4
-_ROUNDS = 2
+_ROWS = (2, 16)
+_PROMPT, _STEPS = 16, 10
+#: Rounds of anything, and of what takes so few seconds that more can be had for nothing.
+_ROUNDS, _MORE, _SHORT = 3, 7, 0.1
+#: What a run and a text take beside passes, in small passes: these, too, are mostly Python
+#: (measured with the bundled model's recipes, see `bench/costs.py`).
+_START, _TEXT = 35.0, 0.2
 
 
 def measure_machine(
@@ -36,7 +41,7 @@ def measure_machine(
     """The machine that a model is on, measured with that model in a second or two.
 
     Passes, passes with gradients for gates, and steps of generation are timed at a small and a
-    large size; a line through the fastest of a few rounds gives what a pass costs by itself and
+    large size; a line through the medians of a few rounds gives what a pass costs by itself and
     what its operations take. With another model the rates are a first guess.
 
     Args:
@@ -77,28 +82,31 @@ def measure_machine(
 
     bandwidth = _bandwidth(lm.device)
     reading = (shape.read_by(_ROWS[0]) + _ROWS[0] * _PROMPT * shape.cache) / bandwidth
+    whole = [passes(*one) for one in _PASSES]
     return Machine(
         name,
-        _rate([passes(*one) for one in _PASSES], shape),
+        _rate(whole, shape),
         _rate([gradients(*one) for one in _PASSES], shape),
         _rate([steps(one) for one in _ROWS], shape, reading),
         bandwidth,
         _memory(lm.device),
         measured=f"{lm.name} on {lm.device}, {torch.get_num_threads()} threads",
+        start=_START * whole[0][1],
+        text=_TEXT * whole[0][1],
     )
 
 
 def _timed(lm: LanguageModel, clock: Clock, work: Callable[[], object]) -> tuple[float, int]:
-    """The least seconds of a few rounds after one that warms up, and what the last one made."""
-    work()
-    least, made = float("inf"), None
-    for _ in range(_ROUNDS):
+    """The median seconds of a few rounds, the first of which warms up; and what the last made."""
+    seconds: list[float] = []
+    made: object = None
+    while len(seconds) < _ROUNDS or (len(seconds) < _MORE and sum(seconds) < _SHORT):
         began = clock()
         made = work()
         if lm.device.type == "cuda":
             torch.cuda.synchronize(lm.device)
-        least = min(least, clock() - began)
-    return least, made if isinstance(made, int) else 0
+        seconds.append(clock() - began)
+    return median(seconds), made if isinstance(made, int) else 0
 
 
 def _rate(points: Sequence[tuple[float, float]], shape: Shape, reading: float = 0.0) -> Rate:

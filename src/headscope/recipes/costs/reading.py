@@ -37,7 +37,7 @@ def read_shape(name: str) -> Shape:
             return replace(PUBLISHED[known], name=name)
     from headscope.lm.checkpoints import read_config, resolve
 
-    folder, _ = resolve(name, None)
+    folder, _ = resolve(name, None, patterns=("config.json",))
     return shape_of_config(read_config(folder, name), name)
 
 

@@ -1,0 +1,452 @@
+"""The cost model against models built from the same configurations, and PyTorch's own counters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
+
+from headscope.cli.app import main
+from headscope.errors import InputError
+from headscope.find.gate_gradients import batch_gradients, ones_gate
+from headscope.lm.model import LanguageModel
+from headscope.recipes.costs.estimate import (
+    estimate_seconds,
+    operations,
+    peak_memory,
+    steps_of,
+)
+from headscope.recipes.costs.experiments import EXPERIMENTS, both_in_an_hour, costs_of
+from headscope.recipes.costs.machines import H200, Machine, Rate, h200
+from headscope.recipes.costs.measuring import measure_machine
+from headscope.recipes.costs.reading import read_shape, shape_of, shape_of_config
+from headscope.recipes.costs.shapes import LOGITS_AT_ONCE, PUBLISHED, Shape
+from headscope.recipes.costs.work import Work
+from lm_helpers import wrapped
+
+#: The published configurations, as files of the Hub have them.
+CONFIGURATIONS: dict[str, Any] = {
+    "Llama-3.1-8B": lambda: LlamaConfig(
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        tie_word_embeddings=False,
+    ),
+    "Qwen3-30B-A3B": lambda: Qwen3MoeConfig(
+        vocab_size=151936,
+        hidden_size=2048,
+        intermediate_size=6144,
+        moe_intermediate_size=768,
+        num_hidden_layers=48,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        head_dim=128,
+        num_experts=128,
+        num_experts_per_tok=8,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+        tie_word_embeddings=False,
+    ),
+    "Llama-3.1-70B": lambda: LlamaConfig(
+        vocab_size=128256,
+        hidden_size=8192,
+        intermediate_size=28672,
+        num_hidden_layers=80,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        tie_word_embeddings=False,
+    ),
+}
+#: What their model cards say, in billions.
+CARDS = {"Llama-3.1-8B": 8.03, "Qwen3-30B-A3B": 30.5, "Llama-3.1-70B": 70.6}
+COMMON = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "max_position_embeddings": 128,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "tie_word_embeddings": False,
+}
+SMALL: dict[str, Any] = {
+    "dense": lambda: LlamaConfig(**COMMON, intermediate_size=160, num_attention_heads=4),
+    "grouped": lambda: Qwen3Config(
+        **COMMON,
+        intermediate_size=160,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=16,
+    ),
+    "mixture": lambda: Qwen3MoeConfig(
+        **COMMON,
+        intermediate_size=160,
+        moe_intermediate_size=48,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=16,
+        num_experts=8,
+        num_experts_per_tok=2,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+    ),
+}
+ROWS, LENGTH = 4, 32
+
+
+def model_of(kind: str) -> Any:
+    """A small model of a kind, with every product written out so that the counter sees it."""
+    torch.manual_seed(0)
+    config = SMALL[kind]()
+    config._attn_implementation = "sdpa"
+    if kind == "mixture":
+        config._experts_implementation = "eager"
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def rows_of_tokens() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(3, 512, (ROWS, LENGTH), generator=generator).tolist()
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_parameters_are_exactly_those_of_the_configuration(name: str) -> None:
+    config = CONFIGURATIONS[name]()
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    counted = sum(one.numel() for one in model.parameters())
+    shape = PUBLISHED[name]
+    assert shape.parameters == counted
+    assert counted / 1e9 == pytest.approx(CARDS[name], rel=0.005)
+    # What is read from the configuration is what was written down.
+    read = shape_of_config(config, name)
+    assert replace(read, dtype_bytes=2.0) == shape
+
+
+def test_the_bundled_model_is_read_exactly() -> None:
+    shape = read_shape("pocket")
+    assert (shape.layers, shape.query_heads, shape.other) == (6, 16, 0)
+    assert shape.parameters == 2_214_112 and shape.tied
+
+
+def test_other_decoders_are_read_with_what_is_left_of_their_parameters() -> None:
+    config = GPT2Config()  # the published one: 124,439,808 parameters, tied, two maps, biases
+    shape = shape_of_config(config, "gpt2")
+    assert shape.parameters == 124_439_808
+    assert shape.feed_forward_maps == 2
+    # 1024 learned positions, and biases.
+    assert 1024 * 768 < shape.other < 1024 * 768 + 12 * 13 * 768 + 1
+
+
+def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
+    from transformers import DeepseekV3Config
+
+    config = DeepseekV3Config(
+        **COMMON, num_attention_heads=4, intermediate_size=160, n_routed_experts=8, n_group=2
+    )
+    with pytest.raises(InputError, match="so its costs cannot be told"):
+        shape_of_config(config, "latent")
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"),
+        ("Qwen/Qwen3-30B-A3B", "Qwen3-30B-A3B"),
+        ("Llama-3.1-70B", "Llama-3.1-70B"),
+    ],
+)
+def test_published_models_are_known_by_their_names(name: str, known: str) -> None:
+    assert read_shape(name) == replace(PUBLISHED[known], name=name)
+
+
+def test_of_a_model_on_the_hub_the_configuration_alone_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SMALL["grouped"]().save_pretrained(tmp_path)
+    asked: list[tuple[str, list[str]]] = []
+
+    def download(name: str, revision: str | None, noun: str, patterns: Any, **_: Any) -> Path:
+        asked.append((name, list(patterns)))
+        return tmp_path
+
+    monkeypatch.setattr("headscope.lm.checkpoints.download", download)
+    shape = read_shape("somebody/small")
+    assert asked == [("somebody/small", ["config.json"])]
+    assert (shape.name, shape.kv_heads, shape.query_norm) == ("somebody/small", 2, True)
+
+
+@pytest.mark.parametrize("kind", sorted(SMALL))
+def test_operations_of_a_pass_are_those_that_the_counter_sees(kind: str) -> None:
+    model = model_of(kind)
+    shape = shape_of_config(model.config, kind)
+    ids = torch.tensor(rows_of_tokens())
+    # The counter knows no fused attention of a CPU, but the products it is made of.
+    with (
+        torch.no_grad(),
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        model(input_ids=ids)
+    assert ROWS * LENGTH * shape.forward(LENGTH) == pytest.approx(
+        counter.get_total_flops(), rel=0.01
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(SMALL))
+def test_operations_of_gradients_for_gates_are_those_that_the_counter_sees(kind: str) -> None:
+    lm = LanguageModel.wrap(model_of(kind), name=kind, check=False)
+    shape = shape_of(lm)
+    rows = rows_of_tokens()
+    gate = ones_gate(lm, ROWS)
+    with sdpa_kernel(SDPBackend.MATH):
+        batch_gradients(lm, rows, gate, False)  # the first call tries out how logits are made
+        with FlopCounterMode(display=False) as counter:
+            batch_gradients(lm, rows, gate, False)
+    tokens = ROWS * LENGTH
+    counted = counter.get_total_flops()
+    # Every token but the first of a row is predicted.
+    logits = (LENGTH - 1) / LENGTH
+    assert tokens * shape.backward(LENGTH, logits, tokens) == pytest.approx(counted, rel=0.01)
+    ratio = counted / (tokens * shape.forward(LENGTH, logits))
+    assert 1.8 < ratio < 2.1
+    assert counted < 0.75 * tokens * shape.training(LENGTH)
+
+
+def test_logits_that_do_not_fit_at_once_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = LanguageModel.wrap(model_of("dense"), name="dense", check=False)
+    rows, gate = rows_of_tokens(), ones_gate(lm, ROWS)
+    batch_gradients(lm, rows, gate, False)
+
+    def counted() -> int:
+        with FlopCounterMode(display=False) as counter:
+            batch_gradients(lm, rows, gate, False)
+        return counter.get_total_flops()
+
+    once = counted()
+    monkeypatch.setattr("headscope.lm.losses.CHUNK", 512 * 40)
+    more = counted() - once
+    shape = shape_of(lm)
+    large = LOGITS_AT_ONCE / shape.vocabulary + 1
+    told = shape.backward(LENGTH, 1.0, large) - shape.backward(LENGTH, 1.0, large - 2)
+    assert ROWS * (LENGTH - 1) * told == more
+
+
+def test_operations_of_training_are_those_that_the_counter_sees() -> None:
+    model = model_of("grouped").train()
+    shape = shape_of_config(model.config, "grouped")
+    ids = torch.tensor(rows_of_tokens())
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(input_ids=ids).logits.sum().backward()
+    assert ROWS * LENGTH * shape.training(LENGTH) == pytest.approx(
+        counter.get_total_flops(), rel=0.01
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(SMALL))
+def test_what_a_backward_pass_keeps_is_what_autograd_saves(kind: str) -> None:
+    lm = LanguageModel.wrap(model_of(kind).bfloat16(), name=kind, check=False)
+    shape = shape_of(lm)
+    weights = {one.untyped_storage().data_ptr() for one in lm.model.parameters()}
+    saved: dict[int, int] = {}
+    alive = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
+            alive.append(storage)  # an address is nobody else's as long as it is held
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        batch_gradients(lm, rows_of_tokens(), ones_gate(lm, ROWS), False)
+    tokens = ROWS * LENGTH
+    logits = tokens * shape.vocabulary * 4.0
+    assert tokens * shape.kept(LENGTH) + logits == pytest.approx(sum(saved.values()), rel=0.25)
+
+
+def test_the_cache_is_that_of_the_model() -> None:
+    model = model_of("grouped")
+    shape = shape_of_config(model.config, "grouped")
+    with torch.no_grad():
+        cache = model(input_ids=torch.tensor(rows_of_tokens()), use_cache=True).past_key_values
+    held = sum(one.keys.nbytes + one.values.nbytes for one in cache.layers)
+    assert ROWS * LENGTH * replace(shape, dtype_bytes=4.0).cache == held
+
+
+def test_a_step_reads_the_experts_that_its_rows_go_to() -> None:
+    shape = PUBLISHED["Qwen3-30B-A3B"]
+    dense = PUBLISHED["Llama-3.1-8B"]
+    assert dense.read_by(1) == dense.read_by(64) == 2 * dense.active
+    assert shape.read_by(1) == pytest.approx(2 * shape.active)
+    embedding, rest = shape.embedding, shape.layers * (2 * shape.hidden + 2 * 128) + shape.hidden
+    everything = 2 * (shape.parameters - embedding - rest)
+    assert shape.read_by(10_000) == pytest.approx(everything)
+    # By chance: of 128 experts two tokens with 8 each reach 15.5.
+    draw = torch.Generator().manual_seed(0)
+    reached = [
+        len({int(i) for _ in range(2) for i in torch.randperm(128, generator=draw)[:8]})
+        for _ in range(500)
+    ]
+    one = 2.0 * shape.layers * shape.one_feed_forward
+    told = (shape.read_by(2) - shape.read_by(1)) / one + 8
+    assert told == pytest.approx(sum(reached) / len(reached), abs=0.15)
+
+
+def machine(**changes: Any) -> Machine:
+    plain = Machine("m", Rate(1e9, 0.25, 0.5), Rate(5e8, 1.0), Rate(2e9, 0.125), 1e12, 1e9, "t")
+    return replace(plain, **changes)
+
+
+def test_seconds_are_passes_operations_and_what_is_read() -> None:
+    shape = Shape("s", 2, 8, 2, 1, 4, 16, 100)
+    work = Work(forward=1000, length=10, rows=5, calls=20)
+    each = shape.forward(10)
+    alone = 20 * (0.5 + 2 * 0.25)
+    assert estimate_seconds(work, shape, machine()) == pytest.approx(alone + 1000 * each / 1e9)
+    # On a device that works while it is given more, the longer of both counts.
+    assert estimate_seconds(work, shape, machine(overlaps=True)) == pytest.approx(alone)
+    # A run's start, and its 100 texts.
+    told = estimate_seconds(work, shape, machine(start=7.0, text=0.5))
+    assert told - estimate_seconds(work, shape, machine()) == pytest.approx(7 + 50)
+    assert estimate_seconds(Work(), shape, machine(start=7.0)) == 0
+    gradients = Work(backward=1000, length=10, rows=5, calls=20)
+    assert estimate_seconds(gradients, shape, machine()) == pytest.approx(
+        20 * 2 * 1.0 + 1000 * shape.backward(10) / 5e8
+    )
+    # 30 steps of 4 rows: reading takes longer than the operations where the memory is slow.
+    written = Work(generated=120, length=10, rows=4, calls=30)
+    slow = machine(bandwidth=1e3)
+    read = shape.read_by(4) + 40 * shape.cache
+    assert estimate_seconds(written, shape, slow) == pytest.approx(30 * 0.25 + 30 * read / 1e3)
+    fast = 30 * 0.25 + 120 * each / 2e9
+    assert estimate_seconds(written, shape, machine()) == pytest.approx(fast)
+
+
+def test_seconds_of_parts_add_up() -> None:
+    shape = PUBLISHED["Llama-3.1-8B"]
+    work = Work(forward=4e5, generated=2e5, length=100, rows=50, calls=80 + 4000)
+    assert steps_of(work) == (80, 4000)
+    parts = (
+        Work(forward=4e5, length=100, rows=50, calls=80),
+        Work(generated=2e5, length=100, rows=50, calls=4000),
+    )
+    here = machine()
+    apart = sum(estimate_seconds(one, shape, here) for one in parts)
+    assert estimate_seconds(work, shape, here) == pytest.approx(apart)
+    assert operations(work, shape) == pytest.approx(sum(operations(one, shape) for one in parts))
+    # Without calls they follow from rows and length.
+    assert steps_of(replace(work, calls=0)) == (80, 4000)
+    # Double the work takes twice as long.
+    assert estimate_seconds(work * 2, shape, here) == pytest.approx(2 * apart)
+
+
+def test_memory_of_gradients_is_held_for_every_row() -> None:
+    shape = PUBLISHED["Llama-3.1-8B"]
+    small, large = (peak_memory(Work(backward=1, length=2048, rows=rows), shape) for rows in (1, 3))
+    assert small.weights == large.weights == 2 * shape.parameters
+    assert large.activations - small.activations == pytest.approx(
+        2 * 2048 * (shape.kept(2048) + shape.held())
+    )
+    assert small.cache == 0
+    written = peak_memory(Work(generated=1, length=100, rows=10), shape)
+    assert written.cache == 10 * 100 * 2 * 32 * 8 * 128 * 2
+
+
+def test_what_a_70b_needs() -> None:
+    shape, memory = PUBLISHED["Llama-3.1-70B"], H200["memory"]
+    assert shape.all_weights > memory  # 141.1 GB of weights, 141 GB of memory
+    assert shape.devices(memory, shape.all_weights) == 2
+    assert shape.quantised(8).devices(memory, shape.quantised(8).all_weights) == 1
+    assert PUBLISHED["Qwen3-30B-A3B"].devices(memory, 75e9) == 1
+
+
+def test_the_aim_of_an_hour_rests_on_the_attained_share() -> None:
+    shape = PUBLISHED["Llama-3.1-8B"]
+    told = costs_of(shape, h200())
+    both = both_in_an_hour(told)
+    assert both["within_an_hour"] and both["fastest"] < both["hours"] < both["slowest"] < 1
+    # Of LAHIS alone, reckoned by hand: 20.48 million tokens at four operations a parameter.
+    lahis = next(one.cost for one in told if one.experiment.name == "LAHIS")
+    assert lahis.tokens == 10 * 1000 * 2048
+    by_hand = lahis.tokens * 4 * 7.5e9
+    assert by_hand < lahis.operations < 1.25 * by_hand
+    assert lahis.seconds == pytest.approx(lahis.operations / (0.4 * 989e12))
+    assert lahis.slowest == pytest.approx(lahis.operations / (0.3 * 989e12))
+    # Where it would fail: below a fifth of the peak, all of it in operations.
+    needed = both["share_needed"]
+    assert 0.18 < needed < 0.22
+    for share in (needed * 0.98, needed * 1.02):
+        hours = both_in_an_hour(costs_of(shape, replace(h200(share), measured="so")))["hours"]
+        assert (hours < 1) == (share > needed)
+
+
+def test_experiments_name_commands_that_there_are() -> None:
+    from headscope.cli import app
+
+    groups = {"find": app.find, "verify": app.verify, "use": app.use}
+    for one in EXPERIMENTS:
+        group, command = one.command.split()
+        assert command in {known.name for known in groups[group].registered_commands}
+        assert len(one.work) == len(one.logits)
+
+
+def test_a_machine_is_measured_by_any_clock_and_the_model_left_alone() -> None:
+    # A clock that ticks once a reading: every timed piece of work takes one tick.
+    ticks = iter(range(10_000))
+    lm = wrapped("llama")
+    before = {name: one.clone() for name, one in lm.model.state_dict().items()}
+    asked = [one.requires_grad for one in lm.model.parameters()]
+    found = measure_machine(lm, clock=lambda: float(next(ticks)))
+    shape = shape_of(lm)
+    few = 2 * 24 * shape.forward(24)
+    many = 16 * 40 * shape.forward(40)
+    assert found.forward.operations == pytest.approx(2 * many)
+    # Half of the large pass is the pass itself; the small one took no longer.
+    assert found.forward.layer * shape.layers == pytest.approx(1 - 0.5 * few / many)
+    assert found.start == 35 and found.text == 0.2
+    assert found.bandwidth > 0 and found.memory > 1e8
+    assert found.measured is not None and "llama" in found.measured
+    # The model is as it was.
+    assert all(torch.equal(before[name], one) for name, one in lm.model.state_dict().items())
+    assert [one.requires_grad for one in lm.model.parameters()] == asked
+    assert all(not module._forward_pre_hooks for module in lm.model.modules())
+
+
+def test_the_command_tells_models_and_their_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["costs", "Llama-3.1-8B", "Llama-3.1-70B", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["machine"]["measured"] is None and told["machine"]["attained"] == [0.3, 0.4, 0.5]
+    eight, seventy = told["models"]
+    assert eight["shape"]["parameters"] == 8_030_261_248
+    assert [one["devices"] for one in seventy["experiments"]] == [2] * len(EXPERIMENTS)
+    for one in eight["experiments"]:
+        assert one["fastest"] <= one["seconds"] <= one["slowest"]
+    assert main(["costs"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in PUBLISHED)
+    assert "assumed, not measured" in text
+    assert "2 of these machines hold it" in text
+
+
+def test_a_model_that_is_not_there_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["costs", str(tmp_path / "nowhere")]) == 2
+    assert "There is no folder" in capsys.readouterr().err
