@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=16, help="samples of a step")
     parser.add_argument("--tokens", type=int, default=64, help="of a row")
     parser.add_argument("--answer", type=int, default=32, help="learned tokens of a row")
-    parser.add_argument("--batch-tokens", type=int, default=MaskTraining().batch_tokens)
+    parser.add_argument("--batch-tokens", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, help="of torch; by default its own choice")
     parser.add_argument("--device", default="cpu")
@@ -191,7 +191,8 @@ def main() -> None:
     lm, weights = build(given.shape, given.device, given.dtype)
     # What a loaded model looks like before anybody freezes it.
     lm.model.requires_grad_(True)
-    work = Work.of(lm, given.rows, given.tokens, given.answer, given.batch_tokens)
+    at_once = MaskTraining(batch_tokens=given.batch_tokens).at_once(lm.device.type)
+    work = Work.of(lm, given.rows, given.tokens, given.answer, at_once)
     result: dict[str, Any] = {
         "bench": "mask",
         "started": moment(),
@@ -206,7 +207,7 @@ def main() -> None:
         "rows": given.rows,
         "tokens": given.tokens,
         "answer_tokens": given.answer,
-        "batch_tokens": given.batch_tokens,
+        "batch_tokens": at_once,
         "parts": len(work.parts),
         "aims": AIMS,
         **compare(lm, work, rounds, given.clock),

@@ -272,6 +272,14 @@ def test_computing_in_parts_or_twice_changes_nothing_but_rounding(changes: Any) 
     np.testing.assert_allclose(parts.weights, whole.weights, rtol=1e-3, atol=1e-3)
 
 
+def test_a_step_is_computed_in_small_parts_on_a_cpu_alone_unless_said() -> None:
+    assert [SHORT.at_once(one) for one in ("cpu", "cuda")] == [256, 8192]
+    said = dataclasses.replace(SHORT, batch_tokens=12)
+    assert [said.at_once(one) for one in ("cpu", "cuda")] == [12, 12]
+    with pytest.raises(InputError, match="batch_tokens is 0"):
+        dataclasses.replace(SHORT, batch_tokens=0)
+
+
 def test_layers_without_heads_and_places_without_a_head_do_not_count() -> None:
     """A hybrid model: what lies where there is no head neither moves nor costs a penalty."""
     lm, rows = wrapped("qwen3_next"), samples()

@@ -56,6 +56,9 @@ Quantise = Annotated[
     ),
 ]
 BatchTokens = Annotated[int, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")]
+BatchTokensByDevice = Annotated[
+    int | None, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")
+]
 
 # The run
 Seed = Annotated[int, Option("--seed", min=0, help="Seed of everything drawn at random.")]

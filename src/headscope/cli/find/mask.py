@@ -58,7 +58,7 @@ def mask(
     feed_forward: FeedForward = False,
     on: Place = "output",
     checkpointing: options.Checkpointing = False,
-    batch_tokens: options.BatchTokens = 256,
+    batch_tokens: options.BatchTokensByDevice = None,
     seed: options.Seed = 0,
     out: options.OutFolder = None,
     as_json: options.AsJson = False,

@@ -45,7 +45,7 @@ class MaskTraining:
         seed: of the start, the order of the samples and the noise.
         keep_every: steps between two states of the weights that are kept as history.
         batch_tokens: padded tokens that are computed at once; a step's batch is computed in parts
-            where it has more. Small parts need little memory and, on a CPU, less time.
+            where it has more. None: see `at_once`.
         checkpointing: compute layers again in the backward pass instead of keeping what they
             computed; slower, for long samples.
     """
@@ -65,7 +65,7 @@ class MaskTraining:
     on: Place = "output"
     seed: int = 0
     keep_every: int = 10
-    batch_tokens: int = field(default=256, metadata={"signature": False})
+    batch_tokens: int | None = field(default=None, metadata={"signature": False})
     checkpointing: bool = field(default=False, metadata={"signature": False})
 
     def __post_init__(self) -> None:
@@ -74,8 +74,9 @@ class MaskTraining:
         if self.on not in ("output", "query"):
             raise InputError(f"on is {self.on!r}; use output or query")
         for name in ("steps", "batch", "keep_every", "batch_tokens"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise InputError(f"{name} is {number}; it must be at least 1")
         for name in ("learning_rate", "temperature", "final_temperature"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
@@ -95,6 +96,16 @@ class MaskTraining:
                 f"moves a weight by no more than about that, so none can get from {self.mean:g} to "
                 f"0; train more steps or raise the learning rate (about {self.enough:g} is enough)"
             )
+
+    def at_once(self, device: str) -> int:
+        """Padded tokens that are computed at once on a device of this type, such as `cpu`.
+
+        If nothing is said, 256 on a CPU, where small parts take less time, and else 8,192, since a
+        small pass leaves a GPU waiting.
+        """
+        if self.batch_tokens is not None:
+            return self.batch_tokens
+        return 256 if device == "cpu" else 8192
 
     @property
     def mean(self) -> float:

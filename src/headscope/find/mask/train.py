@@ -213,7 +213,8 @@ class _Step:
 
         lengths = [len(self._answered[row].ids) for row in rows]
         loss, gradient = 0.0, torch.zeros_like(numbers)
-        for _, (part, found) in in_halves(length_buckets(lengths, config.batch_tokens), work):
+        most = config.at_once(self._lm.device.type)
+        for _, (part, found) in in_halves(length_buckets(lengths, most), work):
             loss += part
             gradient += found
         return loss, gradient
