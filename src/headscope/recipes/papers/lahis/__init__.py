@@ -1,1 +1,5 @@
-"""LAHIS, language attention heads (Liu et al. 2025)."""
+"""Focusing on Language: the heads of languages, and what they can be used for (LAHIS)."""
+
+from headscope.recipes.papers.lahis.paper import PAPER
+
+__all__ = ["PAPER"]

@@ -1,0 +1,257 @@
+"""What the scores show: importance of every head for each language, general and specific heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import mean
+from typing import Any
+
+from headscope.recipes.papers.lahis.scale import HEADS, said
+from headscope.recipes.papers.lahis.words import SAMPLE, UNPUBLISHED, span
+from headscope.recipes.papers.paper import Setting
+from headscope.recipes.papers.told import Bars, Cell, Heatmap, Row, Table, Told
+
+__all__ = ["tell_importance", "tell_sets"]
+
+
+def tell_importance(setting: Setting) -> Told:
+    """Heatmaps of importance, and how alike languages and halves of documents are."""
+    found = setting.result(HEADS)
+    if found is None:
+        return Told()
+    languages = found["languages"]
+    halves = {code: one["halves"] for code, one in languages.items() if one["halves"]}
+    rows = []
+    for code, one in languages.items():
+        agree = halves.get(code)
+        rows.append(
+            Row(
+                code,
+                (
+                    Cell(one["documents"], digits=0),
+                    Cell(one["tokens"], digits=0),
+                    Cell(one["loss"]),
+                    Cell(one["important"], digits=0),
+                    Cell(one["threshold"], digits=4),
+                    Cell(_best(one)),
+                    Cell(agree["jaccard"], digits=2) if agree else Cell(why="one document"),
+                    Cell(agree["expected"], digits=2) if agree else Cell(why="one document"),
+                ),
+            )
+        )
+    table = Table(
+        "Importance by language",
+        (
+            "documents",
+            "tokens",
+            "loss",
+            "important heads",
+            "threshold",
+            "most important head",
+            "halves, Jaccard",
+            "by chance",
+        ),
+        tuple(rows),
+        UNPUBLISHED,
+        said(setting),
+    )
+    figures = [_map(setting, code, one) for code, one in languages.items()]
+    pairs = [one["jaccard"] for one in found["overlap"]]
+    if pairs:
+        figures.append(_alike(found))
+    return Told(
+        (table,),
+        tuple(figures),
+        _importance_found(found, pairs),
+        _importance_sure(found, halves),
+        {
+            "languages": len(languages),
+            "jaccard": pairs,
+            "halves": [one["jaccard"] for one in halves.values()],
+        },
+    )
+
+
+def tell_sets(setting: Setting) -> Told:
+    """General and specific heads, and the layers they lie in."""
+    found = setting.result(HEADS)
+    if found is None:
+        return Told()
+    languages = found["languages"]
+    own = tuple(
+        Row(
+            code,
+            (
+                Cell(one["important"], digits=0),
+                Cell(one["important"] - len(one["specific"]), digits=0),
+                Cell(len(one["specific"]), digits=0),
+                Cell(_listed(one["specific"]) or None, why="no head is specific"),
+            ),
+        )
+        for code, one in languages.items()
+    )
+    tables = [
+        Table(
+            "Heads of each language",
+            ("important", "general among them", "specific", "specific heads, best first"),
+            own,
+            UNPUBLISHED,
+            said(setting),
+        )
+    ]
+    if found["general_in"] is not None:
+        shared = tuple(
+            Row(f"{one['layer']}.{one['head']}", (Cell(one["languages"], digits=0),))
+            for one in found["general"]
+        )
+        note = (
+            f"Important in at least {found['general_in']} of {len(languages)} languages; by chance "
+            f"{found['general_expected']:.2g} heads would be."
+        )
+        tables.append(Table("General heads", ("languages",), shared, UNPUBLISHED, note))
+    return Told(
+        tuple(tables),
+        (_profile(found),),
+        _sets_found(found),
+        _sets_sure(found),
+        {
+            "general": len(found["general"]),
+            "general_expected": found["general_expected"],
+            "specific": {code: len(one["specific"]) for code, one in languages.items()},
+        },
+    )
+
+
+def _best(one: Mapping[str, Any]) -> str:
+    top = max(one["heads"], key=lambda head: float(head["score"]))
+    return f"{top['layer']}.{top['head']}"
+
+
+def _listed(heads: list[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{one['layer']}.{one['head']}" for one in heads)
+
+
+def _map(setting: Setting, code: str, one: Mapping[str, Any]) -> Heatmap:
+    counts = setting.geometry.counts
+    values: list[list[float | None]] = [[None] * max(counts) for _ in counts]
+    for head in one["heads"]:
+        values[head["layer"]][head["head"]] = 1000 * float(head["score"])
+    return Heatmap(
+        f"Importance for {code}",
+        tuple(map(str, range(len(counts)))),
+        tuple(map(str, range(max(counts)))),
+        tuple(map(tuple, values)),
+        "importance, thousandths of a nat a token",
+        "layer",
+        "head",
+        low=0.0,
+    )
+
+
+def _alike(found: Mapping[str, Any]) -> Heatmap:
+    codes = list(found["languages"])
+    values: list[list[float | None]] = [[None] * len(codes) for _ in codes]
+    for one in found["overlap"]:
+        a, b = codes.index(one["a"]), codes.index(one["b"])
+        values[a][b] = values[b][a] = one["jaccard"]
+    expected = mean(one["expected"] for one in found["overlap"])
+    return Heatmap(
+        "Important heads that two languages share",
+        tuple(codes),
+        tuple(codes),
+        tuple(map(tuple, values)),
+        "Jaccard index",
+        low=0.0,
+        high=1.0,
+        note=f"by chance {expected:.2f}",
+    )
+
+
+def _profile(found: Mapping[str, Any]) -> Bars:
+    """By layer: specific and general heads, as shares of the layer's heads."""
+    languages = found["languages"]
+    layers = next(iter(languages.values()))["layers"]
+    values = []
+    for at, layer in enumerate(layers):
+        specific = {
+            one["head"]
+            for language in languages.values()
+            for one in language["specific"]
+            if one["layer"] == at
+        }
+        general = sum(one["layer"] == at for one in found["general"])
+        count = layer["heads"]
+        shares = (len(specific), general) if count else (None, None)
+        values.append(tuple(None if one is None else 100 * one / count for one in shares))
+    return Bars(
+        "Heads by layer",
+        tuple(str(one["layer"]) for one in layers),
+        ("specific to a language", "general"),
+        tuple(values),
+        "% of the layer's heads",
+        note="a head that is specific to several languages is counted once",
+    )
+
+
+def _importance_found(found: Mapping[str, Any], pairs: list[float]) -> str:
+    sizes = [one["important"] for one in found["languages"].values()]
+    total = len(next(iter(found["languages"].values()))["heads"])
+    text = (
+        f"{span(sizes, 0)} of {total} heads lie above the {found['quantile']:g} quantile of "
+        "each language."
+    )
+    if not pairs:
+        return f"{text} With one language nothing can be said of what languages share."
+    expected = mean(one["expected"] for one in found["overlap"])
+    if mean(pairs) > expected:
+        return (
+            f"{text} Two languages share more of them than chance gives: Jaccard {span(pairs, 2)}, "
+            f"by chance {expected:.2f}."
+        )
+    return (
+        f"{text} Two languages share no more of them than chance gives: Jaccard {span(pairs, 2)}, "
+        f"by chance {expected:.2f}."
+    )
+
+
+def _importance_sure(found: Mapping[str, Any], halves: Mapping[str, Mapping[str, float]]) -> str:
+    if not halves:
+        return "With one document a language there is no second half to compare with."
+    agree = [one["jaccard"] for one in halves.values()]
+    chance = mean(one["expected"] for one in halves.values())
+    text = (
+        f"Sets from the two halves of a language's documents agree to a Jaccard index of "
+        f"{span(agree, 2)} (chance {chance:.2f})."
+    )
+    pairs = [one["jaccard"] for one in found["overlap"]]
+    if pairs and mean(pairs) >= min(agree):
+        text += (
+            " Two languages are about as alike as two halves of one language's documents, so part "
+            "of what differs between languages is the sample."
+        )
+    return f"{text} {SAMPLE}"
+
+
+def _sets_found(found: Mapping[str, Any]) -> str:
+    specific = {code: len(one["specific"]) for code, one in found["languages"].items()}
+    without = [code for code, number in specific.items() if not number]
+    own = f"Specific to a language are {span(list(specific.values()), 0)} heads"
+    own += f"; none to {', '.join(without)}." if without else "."
+    if found["general_in"] is None:
+        return f"{own} With one language no head can be called general."
+    number, expected = len(found["general"]), found["general_expected"]
+    if not number:
+        return f"No head is general to these languages. {own}"
+    listed = _listed(found["general"][:10])
+    beside = "more than" if number > expected else "no more than"
+    are = "head is" if number == 1 else "heads are"
+    return f"{number} {are} general ({listed}), {beside} chance gives ({expected:.2g}). {own}"
+
+
+def _sets_sure(found: Mapping[str, Any]) -> str:
+    agree = [one["halves"]["jaccard"] for one in found["languages"].values() if one["halves"]]
+    halves = f"Halves of the documents agree to {span(agree, 2)} (Jaccard). " if agree else ""
+    return (
+        f"{halves}The numbers follow from the quantile, and from how many languages there are. "
+        f"Whether a set does anything is tested elsewhere (ppl, general-head). {SAMPLE}"
+    )

@@ -1,0 +1,284 @@
+"""What removals do to text: each language's own heads, and those of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from headscope.recipes.papers.lahis.scale import said, step_name
+from headscope.recipes.papers.lahis.words import (
+    SAMPLE,
+    UNPUBLISHED,
+    capital,
+    cell,
+    documents_said,
+    draws_limit,
+    empty,
+    mean_known,
+    names,
+    several,
+    sign,
+    span,
+)
+from headscope.recipes.papers.paper import Setting
+from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told
+
+__all__ = ["tell_cross", "tell_perplexity"]
+
+NO_HEADS = "no head is specific to this language"
+
+
+def tell_perplexity(setting: Setting) -> Told:
+    """Each language's text without its own heads, without random ones, and as it is."""
+    found = setting.result(step_name(setting, "perplexity"))
+    if found is None:
+        return Told()
+    chosen = {code: _removed(found, code, "chosen") for code in found["languages"]}
+    known = {code: one for code, one in chosen.items() if one is not None}
+    sentence = _perplexity_found(known, len(chosen))
+    more = {
+        "languages": len(chosen),
+        "with_heads": len(known),
+        "above_random": sum(one["against_random"]["value"] > 0 for one in known.values()),
+        "above_random_surely": sum(sign(one["against_random"]) > 0 for one in known.values()),
+        "change": {code: one["change"]["value"] for code, one in known.items()},
+    }
+    return Told(
+        (_losses(setting, found, chosen), _perplexities(found, chosen)),
+        (),
+        sentence,
+        _perplexity_sure(setting, found, known),
+        more,
+    )
+
+
+def tell_cross(setting: Setting) -> Told:
+    """Heads of one language, text of another."""
+    found = setting.result(step_name(setting, "perplexity"))
+    if found is None:
+        return Told()
+    matrix = next((one for one in found["matrices"] if one["role"] == "chosen"), None)
+    if matrix is None:
+        return Told(
+            found="No language has heads of its own here, so there is nothing to cross.",
+            sure=documents_said(setting, found),
+        )
+    texts = matrix["text_of"]
+    random = [[None if one is None else one["value"] for one in row] for row in matrix["random"]]
+    figure = Heatmap(
+        "Heads of one language removed, text of another",
+        (*matrix["heads_of"], "random"),
+        tuple(texts),
+        (
+            *(tuple(one["value"] for one in row) for row in matrix["change"]),
+            tuple(mean_known([row[at] for row in random]) for at in range(len(texts))),
+        ),
+        "change of NLL, nats a token",
+        "heads of",
+        "text of",
+        diverging=True,
+        digits=3,
+        note="random: the mean of the free draws beside all rows",
+    )
+    own = matrix["own"]
+    columns = ("own text", "most harmed other text", "its change", "difference", "p over draws")
+    rows = tuple(
+        Row(
+            code,
+            (
+                Cell(one["own"]),
+                Cell(one["largest_other"]["language"]),
+                Cell(one["largest_other"]["change"]),
+                cell(one["own_minus_largest_other"]),
+                Cell(one["p_draws"]) if "p_draws" in one else Cell(why="no draws"),
+            ),
+        )
+        for code, one in own.items()
+    )
+    note = (
+        "Difference: the own text's change less that of the other text which rises most, chosen "
+        "anew in every bootstrap draw."
+    )
+    table = Table("Own text against other text", columns, rows, UNPUBLISHED, note)
+    if not own:
+        return Told(
+            (),
+            (figure,),
+            "With text of one language nothing can be crossed.",
+            documents_said(setting, found),
+        )
+    margins = {code: one["own_minus_largest_other"] for code, one in own.items()}
+    most = [code for code, one in margins.items() if one["value"] > 0]
+    surely = [code for code, one in margins.items() if sign(one) > 0]
+    return Told(
+        (table,),
+        (figure,),
+        _cross_found(own, most, surely),
+        f"{documents_said(setting, found)} {capital(draws_limit(found['draws']))}. {SAMPLE}",
+        {"languages": len(own), "own_most": len(most), "own_most_surely": len(surely)},
+    )
+
+
+def _removed(found: Mapping[str, Any], code: str, role: str) -> Mapping[str, Any] | None:
+    return next(
+        (
+            one
+            for one in found["languages"][code]["conditions"]
+            if (one["of"], one["role"], one["kind"]) == (code, role, "removed")
+        ),
+        None,
+    )
+
+
+def _losses(
+    setting: Setting, found: Mapping[str, Any], chosen: Mapping[str, Mapping[str, Any] | None]
+) -> Table:
+    columns = (
+        "heads",
+        "specific heads removed",
+        "random, mean",
+        "random, most",
+        "same layers, mean",
+        "same layers, most",
+        "above random",
+        "above same layers",
+        "p over draws",
+        "p over draws, same layers",
+        "as many by importance",
+    )
+    rows = []
+    for code, one in chosen.items():
+        full = _removed(found, code, "full")
+        last = cell(full["change"]) if full else Cell(why="no heads were scored")
+        if one is None:
+            rows.append(Row(code, (*empty(len(columns) - 1, NO_HEADS), last)))
+            continue
+        matched = "random_layer_matched" in one
+        rows.append(
+            Row(
+                code,
+                (
+                    Cell(one["size"], digits=0),
+                    cell(one["change"]),
+                    Cell(one["random"]["mean"]),
+                    Cell(one["random"]["high"]),
+                    *(
+                        Cell(one["random_layer_matched"][key]) if matched else Cell(why="not drawn")
+                        for key in ("mean", "high")
+                    ),
+                    cell(one["against_random"]),
+                    cell(one["against_random_layer_matched"]) if matched else Cell(why="not drawn"),
+                    Cell(one["p_draws"]),
+                    Cell(one["p_draws_layer_matched"]) if matched else Cell(why="not drawn"),
+                    last,
+                ),
+            )
+        )
+    return Table(
+        "Change of NLL of a language's own text, nats a token",
+        columns,
+        tuple(rows),
+        UNPUBLISHED,
+        said(setting),
+    )
+
+
+def _perplexities(
+    found: Mapping[str, Any], chosen: Mapping[str, Mapping[str, Any] | None]
+) -> Table:
+    """As published, the mean over documents of exp of a document's mean NLL; and our own."""
+    rows = []
+    for code, one in chosen.items():
+        language = found["languages"][code]
+        drawn = [
+            row["published_perplexity"]["value"]
+            for row in language["conditions"]
+            if (row["of"], row["role"], row["kind"]) == (code, "chosen", "random")
+        ]
+        rows.append(
+            Row(
+                code,
+                (
+                    cell(language["baseline"]["published_perplexity"], 2),
+                    cell(one["published_perplexity"], 2) if one else Cell(why=NO_HEADS),
+                    Cell(mean(drawn), digits=2) if drawn else Cell(why=NO_HEADS),
+                    cell(language["baseline"]["perplexity"], 2),
+                    cell(one["perplexity"], 2) if one else Cell(why=NO_HEADS),
+                ),
+            )
+        )
+    return Table(
+        "Perplexity of a language's own text",
+        (
+            "as is, mean of exp",
+            "specific removed, mean of exp",
+            "random removed, mean of exp",
+            "as is, exp of mean",
+            "specific removed, exp of mean",
+        ),
+        tuple(rows),
+        UNPUBLISHED,
+        "Mean of exp, over documents, is the perplexity of the published code; perplexities of "
+        "different languages are no common scale.",
+    )
+
+
+def _perplexity_found(known: Mapping[str, Mapping[str, Any]], languages: int) -> str:
+    if not known:
+        return "No language has heads of its own here, so none could be removed."
+    n = len(known)
+    lacking = f" ({languages - n} have no specific head)" if n < languages else ""
+    changes = [one["change"]["value"] for one in known.values()]
+    random = [one["random"]["mean"] for one in known.values()]
+    raised = sum(sign(one["change"]) > 0 for one in known.values())
+    above = [code for code, one in known.items() if sign(one["against_random"]) > 0]
+    text = (
+        f"Without the heads specific to it the loss of a language's text changes by "
+        f"{span(changes)} nats a token, without as many random heads by {span(random)} on "
+        f"average{lacking}. It rises surely {several(raised, n)}"
+    )
+    if not above:
+        return f"{text}, and in none surely more than without random heads."
+    text += f", and surely more than without random heads {several(len(above), n)}"
+    matched = [one for one in known.values() if "against_random_layer_matched" in one]
+    if matched:
+        surely = sum(sign(one["against_random_layer_matched"]) > 0 for one in matched)
+        text += f" (than without random heads of the same layers: {several(surely, len(matched))})"
+    return f"{text}."
+
+
+def _perplexity_sure(
+    setting: Setting, found: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
+) -> str:
+    text = documents_said(setting, found)
+    if known:
+        beaten = sum(
+            one["change"]["value"]
+            > max(one[key]["high"] for key in ("random", "random_layer_matched") if key in one)
+            for one in known.values()
+        )
+        text += (
+            f" {capital(several(beaten, len(known)))} no single random draw did as much harm; "
+            f"{draws_limit(found['draws'])}."
+        )
+    return f"{text} {SAMPLE}"
+
+
+def _cross_found(own: Mapping[str, Any], most: Sequence[str], surely: Sequence[str]) -> str:
+    n = len(own)
+    if not most:
+        return (
+            "No language's own text suffers most from the loss of its heads: other text always "
+            "suffers as much or more."
+        )
+    margin = [own[code]["own_minus_largest_other"]["value"] for code in most]
+    text = (
+        f"A language's own text suffers most from the loss of its heads {several(len(most), n)} "
+        f"(by {span(margin)} nats a token over the text that comes next)"
+    )
+    text += f", surely {several(len(surely), n)}." if surely else ", surely in none."
+    others = [code for code in own if code not in most]
+    if others:
+        text += f" The heads of {names(others)} harm other text as much or more."
+    return text

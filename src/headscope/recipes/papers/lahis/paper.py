@@ -1,0 +1,201 @@
+"""The paper's experiments: what each needs, and what is missing where it cannot be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headscope.data.transfer.written import LANGUAGES, language_of
+from headscope.recipes.papers.lahis import steps as made
+from headscope.recipes.papers.lahis.answers import answer
+from headscope.recipes.papers.lahis.gates_told import tell_gates
+from headscope.recipes.papers.lahis.heads_told import tell_importance, tell_sets
+from headscope.recipes.papers.lahis.layers_told import tell_layers
+from headscope.recipes.papers.lahis.losses_told import tell_cross, tell_perplexity
+from headscope.recipes.papers.lahis.scale import codes, directions_given
+from headscope.recipes.papers.lahis.writing_told import (
+    tell_general,
+    tell_off_target,
+    tell_transfer,
+)
+from headscope.recipes.papers.paper import Experiment, Missing, Paper, Setting, Step
+
+__all__ = ["PAPER"]
+
+Steps = tuple[Step, ...] | Missing
+
+DOCUMENTS = Missing(
+    "LAHIS scores heads on documents of several languages (the paper: 1,000 Wikipedia articles of "
+    "each), which are not part of the package",
+    "--documents de=FILE for each language, with 2,000 documents or more: half are scored, half "
+    "tested",
+)
+ONE_LANGUAGE = Missing(
+    "heads of one language are tested on text of another, and there are documents of one language",
+    "--documents de=FILE for a second language",
+)
+SUMMARIES = Missing(
+    "general heads are tested on texts with summaries (such as XL-Sum), which are not part of the "
+    "package",
+    "--summaries de=FILE for each language, with the columns text and summary",
+)
+QUESTIONS = Missing(
+    "gates are trained on questions with contexts and answers (the paper: XQuAD), which are not "
+    "part of the package",
+    "--questions de=FILE for each language (SQuAD, XQuAD or JSON Lines)",
+)
+
+
+def _of_documents(*needed: Callable[[Setting], Step]) -> Callable[[Setting], Steps]:
+    """The heads, and runs that need no more than documents."""
+
+    def steps(setting: Setting) -> Steps:
+        if _without_documents(setting):
+            return DOCUMENTS
+        return (made.heads(setting), *(one(setting) for one in needed))
+
+    return steps
+
+
+def _cross(setting: Setting) -> Steps:
+    if _without_documents(setting):
+        return DOCUMENTS
+    given = setting.data.documents
+    if not setting.pocket and len(given) == 1 and "=" in given[0]:
+        return ONE_LANGUAGE
+    return made.heads(setting), made.perplexity(setting)
+
+
+def _general(setting: Setting) -> Steps:
+    if _without_documents(setting):
+        return DOCUMENTS
+    if not setting.pocket and not setting.data.summaries:
+        return SUMMARIES
+    return made.heads(setting), made.summaries(setting)
+
+
+def _off_target(setting: Setting) -> Steps:
+    """Documents to go on from are there; sentences to translate are asked for where given."""
+    if _without_documents(setting):
+        return DOCUMENTS
+    both = setting.pocket or directions_given(setting)
+    translated = (made.translating(setting),) if both else ()
+    return made.heads(setting), *translated, made.continuing(setting)
+
+
+def _transfer(setting: Setting) -> Steps:
+    if _without_documents(setting):
+        return DOCUMENTS
+    if not setting.pocket and not setting.data.statements:
+        named = [one for one in codes(setting.data.documents) if language_of(one)]
+        if len(named) < 2:
+            return Missing(
+                "the package has contradicting statements in "
+                f"{', '.join(LANGUAGES)}, and there are documents in fewer than two of these",
+                "--statements en-de=FILE (JSON Lines of a, b, prompt, answers_a and answers_b), or "
+                "--documents de=FILE for two of these languages",
+            )
+    return made.heads(setting), *made.transfers(setting)
+
+
+def _gates(setting: Setting) -> Steps:
+    if _without_documents(setting):
+        return DOCUMENTS
+    if not setting.pocket and not setting.data.questions:
+        return QUESTIONS
+    return made.heads(setting), *made.gates(setting)
+
+
+def _without_documents(setting: Setting) -> bool:
+    return not setting.pocket and not setting.data.documents
+
+
+EXPERIMENTS = (
+    Experiment(
+        "importance",
+        ("attn_matrix.py",),
+        "Importance of every head for each language",
+        _of_documents(),
+        tell_importance,
+    ),
+    Experiment(
+        "language-heads",
+        ("language_heads.py",),
+        "Heads specific to a language, general heads, and their layers",
+        _of_documents(),
+        tell_sets,
+    ),
+    Experiment(
+        "ppl",
+        ("exp-type ppl",),
+        "A language's text without its heads, without random ones, and as it is",
+        _of_documents(made.perplexity),
+        tell_perplexity,
+    ),
+    Experiment(
+        "ppl-cross",
+        ("exp-type ppl-cross",),
+        "Heads of one language, text of another",
+        _cross,
+        tell_cross,
+    ),
+    Experiment(
+        "general-head",
+        ("exp-type general_head",),
+        "Summaries without general heads",
+        _general,
+        tell_general,
+    ),
+    Experiment(
+        "off-target",
+        ("exp-type off_target_lan",),
+        "Text in another language, without the language's heads",
+        _off_target,
+        tell_off_target,
+    ),
+    Experiment(
+        "attn-transfer",
+        ("exp-type attn_transfer",),
+        "Which of two contradicting statements is believed, with a language turned up or down",
+        _transfer,
+        tell_transfer,
+    ),
+    Experiment(
+        "head-mask",
+        ("lan_head_mask.py", "exp-type head_mask"),
+        "Questions answered with trained gates of a few heads",
+        _gates,
+        tell_gates,
+    ),
+    Experiment(
+        "layers",
+        (),
+        "A language's text without whole layers, and where important heads lie",
+        _of_documents(made.layers),
+        tell_layers,
+    ),
+)
+
+
+PAPER = Paper(
+    name="lahis",
+    title=(
+        "Focusing on Language: Revealing and Exploiting Language Attention Heads in Multilingual "
+        "Large Language Models"
+    ),
+    source="Liu et al., 2025, arXiv 2511.07498",
+    question=(
+        "Do attention heads serve single languages, or all of them, and can a model's handling of "
+        "a language be changed through its heads?"
+    ),
+    method=(
+        "A head's importance for a language is the mean size of the derivative of a document's "
+        "loss with respect to the head's gate, times the share of documents whose loss falls when "
+        "the head speaks louder.",
+        "Heads above a quantile are a language's important ones; those important in most languages "
+        "are general, the rest specific.",
+        "Both kinds are removed, turned up or given trained gates, and text, answers and their "
+        "language are compared with the untouched model and with as many random heads.",
+    ),
+    experiments=EXPERIMENTS,
+    answer=answer,
+)

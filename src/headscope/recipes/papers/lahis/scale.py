@@ -1,0 +1,132 @@
+"""How large the experiments are: the paper's counts, and those that suit the bundled model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headscope.heads import Amount
+from headscope.recipes.papers.paper import Setting
+from headscope.verify.languages.sets import default_count
+
+__all__ = [
+    "HEADS",
+    "Scale",
+    "codes",
+    "directions_given",
+    "general_in",
+    "languages",
+    "said",
+    "scale",
+    "step_name",
+    "written_share",
+]
+
+#: The step that scores heads, which every other reads.
+HEADS = "heads"
+
+#: Languages of the bundled model.
+POCKET_LANGUAGES = 5
+#: In how many languages' sets a general head is, where a model has the paper's size.
+GENERAL_IN = 4
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Counts of every experiment, and mean tokens of a text for the estimate of time.
+
+    Attributes:
+        name: empty for the counts that a plain command takes; else the end of the steps' names.
+        found, tested: documents of each language that heads are found and tested on.
+        draws: random sets beside heads whose text is read.
+        layer_draws: random sets beside whole layers.
+        writing_draws: random sets beside heads while the model writes.
+        summaries, sentences, beginnings: prompts of a language (of a direction for sentences).
+        statements: prompts of an ordered pair of languages.
+        questions: questions that gates are tested on.
+        seeds: trainings of gates.
+        document, prompt, output: mean tokens of a document, a prompt and an output.
+    """
+
+    name: str
+    found: int
+    tested: int
+    draws: int
+    layer_draws: int
+    writing_draws: int
+    summaries: int
+    sentences: int
+    beginnings: int
+    statements: int
+    questions: int
+    seeds: int
+    document: int
+    prompt: int
+    output: int
+
+
+#: As in the paper: documents of 2,048 tokens. What the source leaves open is ours.
+PAPER_SCALE = Scale("", 1000, 1000, 10, 10, 10, 100, 100, 100, 50, 500, 5, 2048, 400, 64)
+#: What the bundled model does in a quarter of an hour on two cores.
+SHORT = Scale("", 200, 100, 10, 5, 5, 40, 5, 40, 10, 200, 2, 76, 30, 14)
+#: What the commands do with the bundled model by themselves.
+LONG = Scale("full", 200, 200, 10, 10, 10, 40, 20, 100, 20, 500, 5, 76, 30, 14)
+
+
+def scale(setting: Setting) -> Scale:
+    """The counts for this model: the paper's, or for the bundled one short or, in full, long."""
+    if not setting.pocket:
+        return PAPER_SCALE
+    return LONG if setting.full else SHORT
+
+
+def step_name(setting: Setting, name: str) -> str:
+    """The folder of a step: runs of other counts have another."""
+    end = scale(setting).name
+    return f"{name}-{end}" if end else name
+
+
+def codes(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The languages (or pairs) that `LANG=FILE` names; of a file without one its own name."""
+    return tuple(one.partition("=")[0] if "=" in one else Path(one).stem for one in given)
+
+
+def directions_given(setting: Setting) -> tuple[str, ...]:
+    """The files of sentence pairs that say their direction."""
+    return tuple(one for one in setting.data.pairs if "=" in one)
+
+
+def languages(setting: Setting) -> int:
+    """How many languages there are documents of."""
+    return POCKET_LANGUAGES if setting.pocket else max(1, len(setting.data.documents))
+
+
+def general_in(setting: Setting) -> int | None:
+    """In how many languages' sets a general head is; None: all but one, and two at least."""
+    return GENERAL_IN if not setting.small and languages(setting) >= GENERAL_IN else None
+
+
+def written_share(setting: Setting) -> Amount:
+    """How many heads are changed while the model writes: 1 %, or in a small model 5 %."""
+    return default_count(setting.geometry) if setting.small else "1%"
+
+
+def said(setting: Setting) -> str:
+    """One sentence: whose settings these are."""
+    one = scale(setting)
+    if setting.small:
+        heads = (
+            "with fewer than 256 heads the settings for small models hold (quantile 0.9, 5 % of "
+            "the heads removed, and changed while writing, 10 % trained, general in all languages "
+            "but one)"
+        )
+    else:
+        heads = (
+            "settings of the paper's code (quantile 0.96, 2 % of the heads removed and trained, "
+            "1 % changed while writing, general in 4 languages or in all but one where there are "
+            "fewer)"
+        )
+    return (
+        f"{heads[0].upper()}{heads[1:]}; {one.found:,} documents of a language at most to find "
+        f"heads on, {one.tested:,} others to test them on."
+    )

@@ -1,0 +1,298 @@
+"""What the model writes without general heads, without a language's heads, with them turned up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headscope.recipes.papers.lahis.scale import codes, said, step_name
+from headscope.recipes.papers.lahis.words import (
+    SAMPLE,
+    SURE,
+    UNPUBLISHED,
+    cell,
+    count,
+    draws_limit,
+    empty,
+    sign,
+    spread,
+)
+from headscope.recipes.papers.paper import Setting
+from headscope.recipes.papers.told import Cell, Row, Table, Told
+
+__all__ = ["tell_general", "tell_off_target", "tell_transfer"]
+
+COLUMNS = (
+    "as is",
+    "changed",
+    "change",
+    "random, mean",
+    "against random",
+    "against same layers",
+    "p over prompts",
+    "p over draws",
+)
+PROMPTS = f"{SURE}, over prompts and beside the random sets that were drawn"
+
+
+def tell_general(setting: Setting) -> Told:
+    """Summaries, or repeated sentences, without the heads that languages share."""
+    found = setting.result(step_name(setting, "summaries"))
+    if found is None:
+        return Told()
+    measures = found["effects"]["general"]
+    repeats = found["task"] == "repeat"
+    what = "repeats a sentence" if repeats else "summarises a text"
+    table = Table(
+        f"A model that {what}, without {count(found['k'], 'general head')}",
+        COLUMNS,
+        tuple(_row(NAMES[key][0], one, NAMES[key][1]) for key, one in measures.items()),
+        UNPUBLISHED,
+        f"{said(setting)} Not measured: {_missing(found)}.",
+    )
+    by_language = Table(
+        "ROUGE-L by language",
+        COLUMNS,
+        tuple(
+            _row(code, one["effects"]["general"].get("rouge_l"))
+            for code, one in found["languages"].items()
+        ),
+        UNPUBLISHED,
+    )
+    rouge = measures["rouge_l"]
+    direction = sign(rouge["change"])
+    surely = sign(rouge["against_random"])
+    heads = count(found["k"], "general head")
+    if direction < 0:
+        text = f"Without {heads} ROUGE-L falls by {_size(rouge['change'])}"
+    elif direction > 0:
+        text = f"Without {heads} ROUGE-L rises by {_size(rouge['change'])}"
+    else:
+        text = f"Without {heads} ROUGE-L does not surely change: {spread(rouge['change'], 1)}"
+    text += (
+        f", {_beside(surely, 'lower', 'higher')} without as many random heads (mean "
+        f"{rouge['random']['mean']:.1f}, with general heads removed {rouge['value']:.1f})."
+    )
+    sure = f"{PROMPTS}; {draws_limit(found['draws'])}."
+    if repeats:
+        sure += (
+            " The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
+            "this says nothing about summaries."
+        )
+    return Told(
+        (table, by_language),
+        (),
+        text,
+        f"{sure} Texts that heads were found on are not tested on.",
+        {"direction": direction, "against_random": surely, "repeats": repeats},
+    )
+
+
+def tell_off_target(setting: Setting) -> Told:
+    """Whether the model leaves a language without its heads."""
+    tables, texts, more, draws = [], [], {}, 0
+    for ask, title in (("translate", "Translations"), ("continue", "Continued documents")):
+        found = setting.result(step_name(setting, f"off-target-{ask}"))
+        if found is None:
+            continue
+        draws = found["draws"]
+        kinds = {kind: one["off_target"] for kind, one in found["effects"].items()
+                 if "off_target" in one}  # fmt: skip
+        if not kinds:
+            why = found["not_measured"].get("off_target", "no text was identified")
+            tables.append(_unmeasured(title, why))
+            continue
+        rows = [_row(f"{kind}, all languages", one, 100) for kind, one in kinds.items()]
+        rows += [
+            _row(f"{kind}, {code}", one["effects"].get(kind, {}).get("off_target"), 100)
+            for code, one in found["languages"].items()
+            for kind in kinds
+        ]
+        note = (
+            "Share of outputs in another language than asked for, %. Specific: the heads specific "
+            f"to it; full: as many by importance alone. {said(setting)}"
+        )
+        tables.append(
+            Table(f"{title} in another language", COLUMNS, tuple(rows), UNPUBLISHED, note)
+        )
+        told = {kind: _off(title, kind, one) for kind, one in kinds.items()}
+        texts += list(told.values())
+        if "specific" not in kinds and "chosen" not in kinds:
+            texts.append("No language has heads specific to it, so these could not be removed.")
+        more[ask] = {
+            kind: {"change": sign(one["change"]), "against_random": sign(one["against_random"])}
+            for kind, one in kinds.items()
+        }
+    if not tables:
+        return Told()
+    sure = (
+        f"{PROMPTS}; {draws_limit(draws)}. The language of an output is identified from its text, "
+        "which errs on few words; the share as is, which holds these errors, stands beside. "
+        f"Texts that heads were found on are not tested on. {SAMPLE}"
+        if texts
+        else ""
+    )
+    return Told(tuple(tables), (), " ".join(texts), sure, more)
+
+
+def tell_transfer(setting: Setting) -> Told:
+    """Which of two contradicting statements is believed, with a language turned up or down."""
+    given = codes(setting.data.statements)
+    parts = [""] if setting.pocket or not given else [f"-{pair}" for pair in given]
+    results = {
+        part: found
+        for part in parts
+        if (found := setting.result(step_name(setting, f"transfer{part}"))) is not None
+    }
+    if not results:
+        return Told()
+    tables, texts, more = [], [], {}
+    for part, found in results.items():
+        pair = f", {part[1:]}" if part else ""
+        rows = [
+            _row(f"{GATES[kind].format(**found)}: {ANSWERS[measure]}", one, 100)
+            for kind, measures in found["effects"].items()
+            for measure, one in measures.items()
+        ]
+        note = (
+            "% of answers. A is the language of the first statement, B that of the second. Ranked: "
+            "the better rank of the English or native first token of either answer. "
+            f"{said(setting)}"
+        )
+        tables.append(
+            Table(f"Answers to contradictions{pair}", COLUMNS, tuple(rows), UNPUBLISHED, note)
+        )
+        for kind, measures in found["effects"].items():
+            texts.append(_transferred(kind, measures["follows_a"], found, pair))
+        more[part[1:] or "all"] = {
+            kind: {
+                "change": sign(measures["follows_a"]["change"]),
+                "against_random": sign(measures["follows_a"]["against_random"]),
+            }
+            for kind, measures in found["effects"].items()
+        }
+        if "pairs" in found and len(found["pairs"]) > 1:
+            tables.append(_by_pair(found))
+    if not texts:
+        texts.append("No language of these pairs has heads of its own, so nothing was changed.")
+    draws = next(iter(results.values()))["draws"]
+    sure = (
+        f"{PROMPTS}; {draws_limit(draws)}. Random heads stand under the same gate, since turning "
+        f"up any heads changes answers. {SAMPLE}"
+    )
+    return Told(tuple(tables), (), " ".join(texts), sure, more)
+
+
+#: What measures are called, and the factor that makes them per cent.
+NAMES = {
+    "rouge_l": ("ROUGE-L", 1.0),
+    "chrf": ("chrF++", 1.0),
+    "bert_score": ("BERTScore", 1.0),
+    "off_target": ("in another language, %", 100.0),
+    "empty": ("empty, %", 100.0),
+}
+GATES = {"up": "A's heads times {up:g}", "down": "B's heads times {down:g}"}
+ANSWERS = {
+    "follows_a": "as A's statement says",
+    "follows_b": "as B's statement says",
+    "both": "both",
+    "neither": "neither",
+    "ranked_a": "A's answer ranked first",
+}
+
+
+def _row(name: str, one: Mapping[str, Any] | None, factor: float = 1.0) -> Row:
+    if one is None:
+        return Row(name, empty(len(COLUMNS), "not measured"))
+    matched = "against_random_layer_matched" in one
+    return Row(
+        name,
+        (
+            Cell(factor * one["baseline"], digits=1),
+            Cell(factor * one["value"], digits=1),
+            cell(one["change"], 1, factor),
+            Cell(factor * one["random"]["mean"], digits=1),
+            cell(one["against_random"], 1, factor),
+            cell(one["against_random_layer_matched"], 1, factor)
+            if matched
+            else Cell(why="not drawn"),
+            Cell(one["p_sentences"]),
+            Cell(one["p_draws"]),
+        ),
+    )
+
+
+def _by_pair(found: Mapping[str, Any]) -> Table:
+    rows = []
+    for pair, one in found["pairs"].items():
+        cells: list[Cell] = []
+        for kind in GATES:
+            measures = one["effects"].get(kind)
+            for key in ("change", "against_random"):
+                cells.append(
+                    cell(measures["follows_a"][key], 1, 100)
+                    if measures
+                    else Cell(why="no heads of its own")
+                )
+        rows.append(Row(pair, tuple(cells)))
+    return Table(
+        "Answers as A's statement says, by pair (A-B)",
+        ("A up, change", "A up, against random", "B down, change", "B down, against random"),
+        tuple(rows),
+        UNPUBLISHED,
+        "%; few prompts a pair, so single rows say little",
+    )
+
+
+def _unmeasured(title: str, why: str) -> Table:
+    return Table(
+        f"{title} in another language",
+        COLUMNS,
+        (Row("all languages", empty(len(COLUMNS), "not measured")),),
+        UNPUBLISHED,
+        f"Not measured: {why}",
+    )
+
+
+def _off(title: str, kind: str, one: Mapping[str, Any]) -> str:
+    heads = {
+        "specific": "the heads specific to the language",
+        "full": "as many heads by importance alone",
+    }.get(kind, "the named heads")
+    change = sign(one["change"])
+    verb = {1: "rise", -1: "fall", 0: "do not surely change"}[change]
+    return (
+        f"{title} in another language {verb} without {heads}: from {100 * one['baseline']:.1f} to "
+        f"{100 * one['value']:.1f} %, {_beside(sign(one['against_random']), 'less', 'more')} "
+        f"without random heads ({100 * one['random']['mean']:.1f} %)."
+    )
+
+
+def _transferred(kind: str, one: Mapping[str, Any], found: Mapping[str, Any], pair: str) -> str:
+    change = sign(one["change"])
+    verb = {1: "rise", -1: "fall", 0: "do not surely change"}[change]
+    return (
+        f"With {GATES[kind].format(**found)}{pair} answers by A's statement {verb}: from "
+        f"{100 * one['baseline']:.1f} to {100 * one['value']:.1f} %, "
+        f"{_beside(sign(one['against_random']), 'less', 'more')} with random heads under that "
+        f"gate ({100 * one['random']['mean']:.1f} %)."
+    )
+
+
+def _beside(surely: int, lower: str, higher: str) -> str:
+    """How a figure stands to the random one: `surely more than`."""
+    return {
+        1: f"surely {higher} than",
+        -1: f"surely {lower} than",
+        0: "not surely different from what it is",
+    }[surely]
+
+
+def _size(change: Mapping[str, Any]) -> str:
+    """A change without its sign."""
+    ends = sorted(abs(float(change[key])) for key in ("low", "high"))
+    return f"{abs(float(change['value'])):.1f} ({ends[0]:.1f} to {ends[1]:.1f})"
+
+
+def _missing(found: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key} ({why})" for key, why in found["not_measured"].items()) or "nothing"

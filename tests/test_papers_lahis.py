@@ -1,0 +1,857 @@
+"""The LAHIS paper as a recipe: what is run, with which settings, and what results are told as."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headscope.data.split import sentence_digest
+from headscope.errors import InputError
+from headscope.heads import Geometry, Head, HeadSet, read_scores
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.papers.lahis import PAPER, documents, runs, steps
+from headscope.recipes.papers.lahis import scale as scales
+from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting
+from headscope.recipes.papers.plan import make_plan
+from headscope.recipes.papers.published import published
+from headscope.recipes.papers.told import Cell, Table, Told
+from headscope.verify.languages.conditions import LanguageRemoval, plan
+from headscope.verify.languages.layers import plan_layers
+from headscope.verify.languages.sets import LanguageHeads
+from headscope.verify.writing.off_target import language_arms
+from headscope.verify.writing.summaries import general_arms
+from headscope.verify.writing.transfer import transfer_arms
+
+POCKET = Geometry((16,) * 6)
+LARGE = Geometry((32,) * 32)
+#: What the readme of the published code names: three scripts and the types of one more.
+README = {
+    "attn_matrix", "language_heads", "lan_head_mask",
+    "ppl", "ppl-cross", "general_head", "off_target_lan", "attn_transfer", "head_mask",
+}  # fmt: skip
+DATA = PaperData(
+    pairs=("en-de=p.tsv",),
+    documents=("de=d.jsonl", "en=e.jsonl", "fr=f.jsonl", "ru=r.jsonl"),
+    questions=("de=q.json", "xx.json"),
+    summaries=("de=s.jsonl",),
+    statements=("en-de=t.jsonl",),
+)
+
+
+def setting(folder: Path, **changes: Any) -> Setting:
+    one = Setting(ModelChoice(), POCKET, "digest", PaperData(), folder)
+    return replace(one, **changes)
+
+
+def other(folder: Path, **changes: Any) -> Setting:
+    """A model that brings no data."""
+    return setting(folder, **{"model": ModelChoice("owner/model"), "geometry": LARGE} | changes)
+
+
+def experiment(name: str) -> Experiment:
+    return next(one for one in PAPER.experiments if one.name == name)
+
+
+def finish(one: Setting, step: str, result: Mapping[str, Any]) -> None:
+    """The folder of a finished run that holds this result."""
+    one.at(step).mkdir(parents=True)
+    (one.at(step) / "result.json").write_text(json.dumps(result))
+    (one.at(step) / "DONE.json").write_text("{}")
+
+
+def tell(one: Setting, name: str) -> Told:
+    return experiment(name).tell(one)
+
+
+def row(table: Table, name: str) -> dict[str, Cell]:
+    found = next(each for each in table.rows if each.name == name)
+    return dict(zip(table.columns, found.cells, strict=True))
+
+
+def around(value: float, half: float = 0.01) -> dict[str, float]:
+    """A value with an interval that reaches so far to both sides."""
+    return {"value": value, "low": value - half, "high": value + half}
+
+
+# What there is
+
+
+def test_every_name_of_the_readme_is_an_element_once() -> None:
+    elements = [element for one in PAPER.experiments for element in one.elements]
+    names = [re.sub(r"^exp-type |\.py$", "", element) for element in elements]
+    assert sorted(names) == sorted(README)
+
+
+def test_the_readme_in_the_package_of_published_figures_agrees() -> None:
+    (gates,) = [one.value for one in published("lahis") if one.row == "soft head mask"]
+    (samples,) = [one.value for one in published("lahis") if one.row == "importance"]
+    assert gates == 20
+    assert scales.PAPER_SCALE.found == samples
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_pocket_model_needs_nothing_given(tmp_path: Path, full: bool) -> None:
+    made = make_plan(PAPER.experiments, setting(tmp_path, full=full))
+    assert not [one for one in made.experiments if one.missing]
+    assert {one.state for one in made.steps} == {"due"}
+    assert all(one.step.work.tokens > 0 and one.step.work.calls > 0 for one in made.steps)
+
+
+def test_long_runs_have_folders_of_their_own_but_share_the_heads(tmp_path: Path) -> None:
+    short, long = (
+        {one.step.name for one in make_plan(PAPER.experiments, each).steps}
+        for each in (setting(tmp_path), setting(tmp_path, full=True))
+    )
+    assert short & long == {"heads"}
+    assert scales.SHORT.found == scales.LONG.found  # or the heads would not be the same
+    assert len(short) == len(long) == 8
+
+
+# What is missing
+
+NEEDED = {
+    "importance": ("documents",), "language-heads": ("documents",), "ppl": ("documents",),
+    "ppl-cross": ("documents",), "layers": ("documents",), "off-target": ("documents",),
+    "attn-transfer": ("documents",), "general-head": ("documents", "summaries"),
+    "head-mask": ("documents", "questions"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def flags_known() -> set[str]:
+    """The flags of the command."""
+    from typer.main import get_command
+
+    from headscope.cli.app import app
+
+    commands = get_command(app).commands
+    return {flag for one in commands["reproduce"].params for flag in one.opts}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_missing_data_is_named_and_giving_it_helps(
+    tmp_path: Path, name: str, flags_known: set[str]
+) -> None:
+    data = PaperData()
+    for kind in NEEDED[name]:
+        found = experiment(name).steps(other(tmp_path, data=data))
+        assert isinstance(found, Missing)
+        flags = set(re.findall(r"--[a-z-]+", found.give))
+        assert f"--{kind}" in flags <= flags_known
+        data = replace(data, **{kind: getattr(DATA, kind)})
+    assert not isinstance(experiment(name).steps(other(tmp_path, data=data)), Missing)
+
+
+def test_one_language_cannot_be_crossed_and_two_can(tmp_path: Path) -> None:
+    one = other(tmp_path, data=PaperData(documents=("de=d.jsonl",)))
+    found = experiment("ppl-cross").steps(one)
+    assert isinstance(found, Missing)
+    assert "one language" in found.why
+    assert isinstance(experiment("ppl").steps(one), tuple)
+    two = replace(one, data=PaperData(documents=DATA.documents[:2]))
+    assert isinstance(experiment("ppl-cross").steps(two), tuple)
+
+
+def test_statements_are_asked_for_where_the_package_has_none(tmp_path: Path) -> None:
+    given = PaperData(documents=("de=d.jsonl", "fi=f.jsonl"))
+    found = experiment("attn-transfer").steps(other(tmp_path, data=given))
+    assert isinstance(found, Missing)
+    assert "--statements" in found.give
+    helped = replace(given, statements=DATA.statements)
+    assert isinstance(experiment("attn-transfer").steps(other(tmp_path, data=helped)), tuple)
+
+
+# With which settings
+
+RECIPES = (
+    "find_lahis", "verify_perplexity", "verify_layers", "verify_summaries", "verify_off_target",
+    "verify_transfer", "find_soft_gate",
+)  # fmt: skip
+
+
+def configured(one: Setting, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The configuration that every step hands to its recipe, by the step's name."""
+    found: dict[str, Any] = {}
+    for name in RECIPES:
+        monkeypatch.setattr(
+            runs, name, lambda config, folder, progress: found.update({folder.name: config})
+        )
+    for planned in make_plan(PAPER.experiments, one).steps:
+        planned.step.run(one, one.at(planned.step.name), None)
+    return found
+
+
+def test_a_large_model_has_the_settings_of_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "choice", lambda one, side, limit=None: (side, limit))
+    found = configured(other(tmp_path, data=DATA, seed=3), monkeypatch)
+    assert set(found) == {
+        "heads", "perplexity", "layers", "summaries", "off-target-translate",
+        "off-target-continue", "transfer-en-de", "soft-gate-de", "soft-gate-xx",
+    }  # fmt: skip
+    heads = found["heads"]
+    assert (heads.general_in, heads.quantile, heads.documents) == (4, None, ("found", None))
+    assert found["perplexity"].k == ()  # 2 %, which the recipe takes for such a model
+    assert found["perplexity"].documents == ("tested", None)
+    for name in ("summaries", "off-target-translate", "off-target-continue", "transfer-en-de"):
+        assert found[name].k == "1%"
+        assert found[name].heads == str(tmp_path / "runs" / "heads")
+    gates = found["soft-gate-de"]
+    assert gates.k is None  # 2 % likewise
+    assert (gates.training.learning_rate, gates.training.epochs, gates.questions.train) == (
+        0.01,
+        2,
+        200,
+    )
+    assert (gates.questions.data, gates.questions.language) == ("q.json", "de")
+    assert found["soft-gate-xx"].questions.data == "xx.json"
+    assert (found["transfer-en-de"].up, found["transfer-en-de"].down) == (3, 0)
+    assert found["transfer-en-de"].data == "t.jsonl"
+    assert found["off-target-translate"].pairs.data == DATA.pairs
+    assert {one.seed for name, one in found.items() if hasattr(one, "seed")} == {3}
+
+
+def test_a_small_model_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = configured(setting(tmp_path), monkeypatch)
+    assert found["heads"].general_in is None
+    assert found["heads"].documents.limit == 200
+    assert found["perplexity"].documents.limit == 100
+    assert {found[name].k for name in ("summaries", "transfer")} == {4}  # 5 % of 96
+    assert found["off-target-translate"].pairs.pair == ("all",)
+    assert found["off-target-translate"].ask == "translate"
+    assert found["off-target-continue"].ask == "continue"
+    assert found["soft-gate"].questions.data is None
+
+
+def test_three_languages_are_too_few_for_four(tmp_path: Path) -> None:
+    few = replace(DATA, documents=DATA.documents[:3])
+    assert scales.general_in(other(tmp_path, data=DATA)) == 4
+    assert scales.general_in(other(tmp_path, data=few)) is None
+
+
+def test_gates_of_a_language_are_those_its_own_text_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "choice", lambda one, side, limit=None: None)
+    one = other(tmp_path, data=DATA)
+    (tmp_path / "runs" / "heads" / "scores" / "de").mkdir(parents=True)
+    found = configured(one, monkeypatch)
+    assert found["soft-gate-de"].heads == str(tmp_path / "runs" / "heads" / "scores" / "de")
+    assert found["soft-gate-xx"].heads == str(tmp_path / "runs" / "heads")
+
+
+# How much work it is
+
+
+def test_work_counts_every_text_that_is_read(tmp_path: Path) -> None:
+    one, codes = setting(tmp_path), ["en", "de", "es", "ru", "tr"]
+    scale = scales.scale(one)
+    sized = [
+        LanguageHeads(
+            code,
+            4,
+            HeadSet(POCKET, tuple(Head(at, head) for head in range(4))),
+            HeadSet(POCKET, tuple(Head(5, head + 4) for head in range(4))),
+            4,
+        )
+        for at, code in enumerate(codes)
+    ]
+    planned = plan(sized, codes, LanguageRemoval(draws=scale.draws))
+    read = {(each.key, code) for each in planned for code in each.texts}
+    # Where draws or the full heads of two languages are the same, fewer are read.
+    full = [each for each in planned if each.role == "full" and each.kind == "removed"]
+    repeated = (len(full) - 1) * len(codes)
+    counted = steps.perplexity(one).work.forward / scale.document / scale.tested
+    assert counted == len(read) + repeated
+    layered = plan_layers(POCKET, codes, scale.layer_draws)
+    texts = sum(len(each.texts) for each in layered)
+    assert steps.layers(one).work.forward == texts * scale.tested * scale.document
+    assert steps.heads(one).work.backward == 5 * scale.found * scale.document
+
+
+def test_work_counts_every_text_that_is_written(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    scale = scales.scale(one)
+    a, b, full = (
+        HeadSet(POCKET, tuple(Head(layer, head) for head in range(4))) for layer in range(3)
+    )
+    draws = scale.writing_draws
+    arms = {
+        "summaries": 5 * len(general_arms(a, 0, draws, 0)) * scale.summaries,
+        "off-target-continue": 5
+        * len(language_arms(LanguageHeads("de", 4, a, full, 4), draws, 0))
+        * scale.beginnings,
+        "off-target-translate": 20
+        * len(language_arms(LanguageHeads("de", 4, a, full, 4), draws, 0))
+        * scale.sentences,
+        "transfer": 20 * len(transfer_arms(a, b, 3, 0, draws, 0)) * scale.statements,
+    }
+    made = (
+        steps.summaries(one), steps.translating(one), steps.continuing(one), *steps.transfers(one)
+    )  # fmt: skip
+    assert {each.name: each.work.generated / scale.output for each in made} == arms
+
+
+# Documents of one's own
+
+
+def write_documents(folder: Path, code: str, number: int) -> str:
+    path = folder / f"{code}.jsonl"
+    rows = [json.dumps({"text": f"{code} text {at}"}) for at in range(number)]
+    path.write_text("\n".join(rows))
+    return f"{code}={path}"
+
+
+def lines_of(named: str) -> list[dict[str, str]]:
+    text = Path(named.partition("=")[2]).read_text("utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_text_is_scored_or_tested_and_never_both(tmp_path: Path) -> None:
+    given = (write_documents(tmp_path, "de", 40), write_documents(tmp_path, "en", 60))
+    one = other(tmp_path / "run", data=PaperData(documents=given))
+    found, tested = (documents.choice(one, side) for side in ("found", "tested"))
+    assert [each.partition("=")[0] for each in found.data] == ["de", "en"]
+    for code, number, *files in zip(("de", "en"), (40, 60), found.data, tested.data, strict=True):
+        texts = [[one["text"] for one in lines_of(each)] for each in files]
+        assert sorted(texts[0] + texts[1]) == sorted(f"{code} text {at}" for at in range(number))
+        for text in texts[1]:
+            assert int(sentence_digest(text)[:2], 16) % 2 == 1
+    held = min(len(lines_of(each)) for each in tested.data)
+    assert documents.choice(one, "tested", 1000).limit == held
+    assert documents.choice(one, "tested", 3).limit == 3
+
+
+def test_too_few_documents_say_how_to_give_more(tmp_path: Path) -> None:
+    given = (write_documents(tmp_path, "de", 1),)
+    one = other(tmp_path / "run", data=PaperData(documents=given))
+    with pytest.raises(InputError, match=r"de\.jsonl: 1 documents .* --documents de=FILE"):
+        documents.choice(one, "found")
+
+
+# What results are told as: heads
+
+TWO_LAYERS = Geometry((2, 2))
+
+
+def scores(*values: float) -> list[dict[str, Any]]:
+    return [{"layer": at // 2, "head": at % 2, "score": one} for at, one in enumerate(values)]
+
+
+def language(values: tuple[float, ...], specific: tuple[int, ...], **more: Any) -> dict[str, Any]:
+    """A language of a run of LAHIS: four heads, three of them important."""
+    heads = scores(*values)
+    return {
+        "heads": heads, "documents": 30, "tokens": 900, "loss": 2.0, "threshold": 0.001,
+        "important": 3, "specific": [heads[at] for at in specific],
+        "halves": {"jaccard": 0.5, "expected": 0.1},
+        "layers": [{"layer": layer, "heads": 2} for layer in range(2)],
+    } | more  # fmt: skip
+
+
+def heads_result(general: tuple[int, ...] = (0,), jaccard: float = 0.4) -> dict[str, Any]:
+    listed = [{**scores(0, 0, 0, 0)[at], "languages": 2} for at in general]
+    return {
+        "quantile": 0.9, "general_in": 2, "general": listed, "general_expected": 0.25,
+        "languages": {
+            "de": language((0.004, 0.003, 0.002, 0.001), (1, 2)),
+            "en": language((0.004, 0.001, 0.003, 0.002), (2,)),
+        },
+        "overlap": [{"a": "de", "b": "en", "jaccard": jaccard, "expected": 0.1}],
+    }  # fmt: skip
+
+
+def test_importance_is_drawn_where_the_heads_lie(tmp_path: Path) -> None:
+    one = setting(tmp_path, geometry=TWO_LAYERS)
+    finish(one, "heads", heads_result())
+    told = tell(one, "importance")
+    drawn = told.figures[1]
+    assert drawn.title == "Importance for en"
+    assert drawn.values == ((4.0, 1.0), (3.0, 2.0))  # thousandths, by layer and head
+    shared = told.figures[-1]
+    assert shared.values == ((None, 0.4), (0.4, None))
+    assert row(told.tables[0], "de")["most important head"].value == "0.0"
+    assert "share more of them than chance gives: Jaccard 0.40, by chance 0.10" in told.found
+    assert "0.50" in told.sure
+    assert "two halves of one language" not in told.sure  # 0.4 is less than the halves' 0.5
+
+
+def test_languages_that_share_nothing_are_told_so(tmp_path: Path) -> None:
+    one = setting(tmp_path, geometry=TWO_LAYERS)
+    finish(one, "heads", heads_result(jaccard=0.05))
+    assert "share no more of them than chance gives" in tell(one, "importance").found
+
+
+def test_languages_as_alike_as_halves_are_told_so(tmp_path: Path) -> None:
+    one = setting(tmp_path, geometry=TWO_LAYERS)
+    finish(one, "heads", heads_result(jaccard=0.6))
+    assert "part of what differs between languages is the sample" in tell(one, "importance").sure
+
+
+def test_sets_are_counted_by_layer(tmp_path: Path) -> None:
+    one = setting(tmp_path, geometry=TWO_LAYERS)
+    finish(one, "heads", heads_result())
+    told = tell(one, "language-heads")
+    assert row(told.tables[0], "de")["specific heads, best first"].value == "0.1, 1.0"
+    assert row(told.tables[0], "de")["general among them"].value == 1
+    # Layer 0: head 1 is specific, head 0 general; layer 1: head 0 to both languages, counted once.
+    assert told.figures[0].values == ((50.0, 50.0), (50.0, 0.0))
+    assert told.found == (
+        "1 head is general (0.0), more than chance gives (0.25). Specific to a language are 1 "
+        "to 2 heads."
+    )
+
+
+def test_sets_that_are_empty_stay_empty(tmp_path: Path) -> None:
+    one = setting(tmp_path, geometry=TWO_LAYERS)
+    result = heads_result(general=())
+    result["languages"]["en"]["specific"] = []
+    finish(one, "heads", result)
+    told = tell(one, "language-heads")
+    assert told.found.startswith("No head is general to these languages.")
+    assert "0 to 2 heads; none to en." in told.found
+    empty = row(told.tables[0], "en")["specific heads, best first"]
+    assert (empty.value, empty.why) == (None, "no head is specific")
+
+
+# What results are told as: losses
+
+
+def removed(of: str, change: float, random: float, matched: float, half: float) -> dict[str, Any]:
+    """A language's own heads removed, beside random ones; `most` is 0.02 above the mean."""
+    drawn = {"mean": random, "low": random, "high": random + 0.02}
+    layered = {"mean": matched, "low": matched, "high": matched + 0.02}
+    return {
+        "of": of, "role": "chosen", "kind": "removed", "size": 4, "change": around(change, half),
+        "perplexity": around(9), "published_perplexity": around(10),
+        "random": drawn, "random_layer_matched": layered,
+        "against_random": around(change - random, half),
+        "against_random_layer_matched": around(change - matched, half),
+        "p_draws": 0.5, "p_draws_layer_matched": 0.5,
+    }  # fmt: skip
+
+
+def losses_result(changes: Mapping[str, float], half: float = 0.01) -> dict[str, Any]:
+    """Random heads cost 0.02, of the same layers 0.03; other text is harmed by 0.06."""
+    codes = list(changes)
+    languages: dict[str, Any] = {}
+    for code, change in changes.items():
+        one = removed(code, change, 0.02, 0.03, half)
+        full = {**one, "role": "full", "change": around(0.3)}
+        draws = [
+            {"of": code, "role": "chosen", "kind": "random", "published_perplexity": around(value)}
+            for value in (8, 12)
+        ]
+        base = {"perplexity": around(8), "published_perplexity": around(8.5)}
+        languages[code] = {"conditions": [one, full, *draws], "baseline": base}
+    own = {
+        code: {
+            "own": change, "p_draws": 0.25,
+            "largest_other": {"language": next(one for one in codes if one != code),
+                              "change": 0.06},
+            "own_minus_largest_other": around(change - 0.06, half),
+        }
+        for code, change in changes.items()
+    }  # fmt: skip
+    return {
+        "draws": 3, "languages": languages, "data": {code: {"examples": 7} for code in codes},
+        "matrices": [{
+            "role": "chosen", "heads_of": codes, "text_of": codes, "own": own,
+            "change": [[around(changes[a] if a == b else 0.06) for b in codes] for a in codes],
+            "random": [[around(0.02) for _ in codes], [None for _ in codes]],
+        }],
+    }  # fmt: skip
+
+
+def test_an_effect_on_ones_own_text_is_told_with_its_controls(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    finish(one, "heads", heads_result())
+    finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.035}))
+    told = tell(one, "ppl")
+    # de: 0.1 against 0.02 and 0.03, both surely; en: 0.015 over random surely, 0.005 not.
+    assert told.found == (
+        "Without the heads specific to it the loss of a language's text changes by 0.035 to 0.100 "
+        "nats a token, without as many random heads by 0.020 on average. It rises surely in 2 of 2 "
+        "languages, and surely more than without random heads in 2 of 2 languages (than without "
+        "random heads of the same layers: in 1 of 2 languages)."
+    )
+    # The worst draw costs 0.05, which en's heads do not reach.
+    assert "In 1 of 2 languages no single random draw did as much harm" in told.sure
+    assert "at least 0.25" in told.sure
+    assert "7 documents" in told.sure
+    assert "on 30 of the bundled model's dev split" in told.sure
+    cells = row(told.tables[0], "de")
+    change = cells["specific heads removed"]
+    assert (change.low, change.value, change.high) == pytest.approx((0.09, 0.1, 0.11))
+    assert cells["above same layers"].value == pytest.approx(0.07)
+    assert cells["random, most"].value == pytest.approx(0.04)
+    assert cells["as many by importance"].value == 0.3
+    assert row(told.tables[1], "de")["random removed, mean of exp"].value == 10  # of 8 and 12
+    assert told.tables[0].reference is not None
+    assert not told.tables[0].reference.comparable
+
+
+def test_an_absent_effect_is_told_as_absent(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    finish(one, "heads", heads_result())
+    finish(one, "perplexity", losses_result({"de": 0.021, "en": 0.005}, half=0.02))
+    told = tell(one, "ppl")
+    assert "It rises surely in 1 of 2 languages, and in none surely more than" in told.found
+    assert told.more["above_random_surely"] == 0
+    crossed = tell(one, "ppl-cross")
+    assert crossed.found.startswith("No language's own text suffers most")
+    text, _ = PAPER.answer(one, {"ppl": told, "ppl-cross": crossed})
+    assert "No language's text surely loses more without its heads" in text
+    assert "The heads of no language are its own" in text
+
+
+def test_a_language_without_heads_of_its_own_is_no_zero(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    result = losses_result({"de": 0.1, "en": 0.1})
+    result["languages"]["en"]["conditions"] = result["languages"]["en"]["conditions"][1:2]
+    finish(one, "heads", heads_result())
+    finish(one, "perplexity", result)
+    told = tell(one, "ppl")
+    cells = row(told.tables[0], "en")
+    assert cells["specific heads removed"].value is None
+    assert cells["specific heads removed"].why == "no head is specific to this language"
+    assert cells["as many by importance"].value == 0.3
+    assert "(1 have no specific head)" in told.found
+    assert "surely in 1 of 1 languages" in told.found
+
+
+def test_the_matrix_has_a_row_of_random_heads(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    finish(one, "heads", heads_result())
+    finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.065}))
+    told = tell(one, "ppl-cross")
+    figure = told.figures[0]
+    assert figure.rows == ("de", "en", "random")
+    assert figure.values == ((0.1, 0.06), (0.06, 0.065), (0.02, 0.02))
+    assert told.found == (
+        "A language's own text suffers most from the loss of its heads in 2 of 2 languages (by "
+        "0.005 to 0.040 nats a token over the text that comes next), surely in 1 of 2 languages."
+    )
+    cells = row(told.tables[0], "en")
+    assert cells["most harmed other text"].value == "de"
+    assert cells["difference"].value == pytest.approx(0.005)
+
+
+def test_a_language_whose_heads_harm_others_more_is_named(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.05}))
+    told = tell(one, "ppl-cross")
+    assert "in 1 of 2 languages" in told.found
+    assert told.found.endswith("The heads of English harm other text as much or more.")
+    assert "The documents that heads were found on are not known." in told.sure
+
+
+def layers_result(changes: tuple[tuple[float, ...], ...], important: tuple[int, ...]) -> Any:
+    """Changes by language and layer; random heads cost 0.1; important heads by layer."""
+    total = sum(important)
+    profile = {
+        "important": total,
+        "layers": [
+            {"layer": layer, "share": number / total, "even": 0.5}
+            for layer, number in enumerate(important)
+        ],
+    }
+    languages = {
+        code: {
+            "layers": [
+                {
+                    "layer": layer, "heads": 2, "change": around(change),
+                    "random": {"mean": 0.1}, "against_random": around(change - 0.1),
+                }
+                for layer, change in enumerate(values)
+            ]
+        }
+        for code, values in zip(("de", "en"), changes, strict=True)
+    }  # fmt: skip
+    return {
+        "draws": 4, "languages": languages, "profile": {"de": profile, "en": profile},
+        "data": {"de": {"examples": 7}, "en": {"examples": 9}},
+    }  # fmt: skip
+
+
+def test_layers_stand_beside_as_many_random_heads(tmp_path: Path) -> None:
+    one = setting(tmp_path, geometry=TWO_LAYERS)
+    finish(one, "layers", layers_result(((0.5, 0.105), (0.3, 0.2)), (1, 3)))
+    told = tell(one, "layers")
+    assert told.found == (
+        "Layer 0 costs most in 2 of 2 languages: 0.300 to 0.500 nats a token. 3 of 4 layers, "
+        "counted by language, surely cost more than as many random heads. Most important heads "
+        "lie in layer 1 (75 %; evenly spread 50 %), not the one that costs most."
+    )
+    cells = row(told.tables[0], "0")
+    assert cells["change of NLL, mean over languages"].value == pytest.approx(0.4)
+    assert cells["share of important heads, %"].value == 25
+    assert "7 to 9 documents" in told.sure
+    assert "at least 0.2" in told.sure
+
+
+def test_heads_that_are_spread_evenly_are_told_so(tmp_path: Path) -> None:
+    one = setting(tmp_path, geometry=TWO_LAYERS)
+    finish(one, "layers", layers_result(((0.05, 0.09), (0.05, 0.09)), (2, 2)))
+    told = tell(one, "layers")
+    assert "0 of 4 layers" in told.found
+    assert told.found.endswith("Important heads are spread evenly over the layers.")
+
+
+# What results are told as: writing
+
+
+def effect(baseline: float, value: float, random: float, half: float) -> dict[str, Any]:
+    return {
+        "baseline": baseline, "value": value, "change": around(value - baseline, half),
+        "random": {"mean": random}, "against_random": around(value - random, half),
+        "against_random_layer_matched": around(value - random, half),
+        "p_sentences": 0.01, "p_draws": 0.5,
+    }  # fmt: skip
+
+
+def summaries_result(value: float, task: str = "summarise") -> dict[str, Any]:
+    measures = {"rouge_l": effect(50, value, 49, 2)}
+    return {
+        "task": task, "k": 3, "draws": 1, "effects": {"general": measures},
+        "not_measured": {"bert_score": "not installed"},
+        "languages": {"de": {"effects": {"general": measures}}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "says", "answers"),
+    [
+        (40, "falls by 10.0 (8.0 to 12.0), surely lower than without", "are needed for summaries"),
+        (47.5, "falls by 2.5 (0.5 to 4.5), not surely different", "but not surely more than"),
+        (49, "does not surely change: -1.0 (-3.0 to 1.0), not surely different", "do not surely"),
+        (55, "rises by 5.0 (3.0 to 7.0), surely higher than without", "do not surely suffer"),
+    ],
+)
+def test_summaries_are_told_either_way(
+    tmp_path: Path, value: float, says: str, answers: str
+) -> None:
+    one = other(tmp_path, data=DATA)
+    finish(one, "summaries", summaries_result(value))
+    told = tell(one, "general-head")
+    assert says in told.found
+    assert answers in PAPER.answer(one, {"general-head": told})[0]
+    assert "bert_score (not installed)" in told.tables[0].note
+    assert "cannot summarise" not in told.sure
+
+
+def test_repeated_sentences_are_not_called_summaries(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    finish(one, "summaries", summaries_result(40, "repeat"))
+    told = tell(one, "general-head")
+    assert "cannot summarise" in told.sure
+    assert "repeating sentences" in PAPER.answer(one, {"general-head": told})[0]
+
+
+def off_result(value: float) -> dict[str, Any]:
+    kinds = {
+        "specific": {"off_target": effect(0.1, value, 0.1, 0.05)},
+        "full": {"off_target": effect(0.1, 0.1, 0.1, 0.05)},
+    }
+    return {
+        "draws": 1, "effects": kinds, "not_measured": {},
+        "languages": {"de": {"effects": kinds}},
+    }  # fmt: skip
+
+
+def test_leaving_a_language_is_told_in_per_cent_and_either_way(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    finish(one, "off-target-translate", off_result(0.1))
+    finish(one, "off-target-continue", off_result(0.4))
+    told = tell(one, "off-target")
+    assert (
+        "Translations in another language do not surely change without the heads specific to the "
+        "language: from 10.0 to 10.0 %, not surely different from what it is without random heads "
+        "(10.0 %)." in told.found
+    )
+    assert (
+        "Continued documents in another language rise without the heads specific to the language: "
+        "from 10.0 to 40.0 %, surely more than without random heads" in told.found
+    )
+    cells = row(told.tables[1], "specific, de")
+    assert cells["change"].value == pytest.approx(30)
+    assert cells["change"].low == pytest.approx(25)
+    text = PAPER.answer(one, {"off-target": told})[0]
+    assert "leaves it more often, when going on with documents" in text
+    assert "translating" not in text
+
+
+def test_outputs_without_an_identified_language_are_not_measured(tmp_path: Path) -> None:
+    one = other(tmp_path, data=DATA)
+    result = off_result(0.4) | {"effects": {"specific": {}}, "not_measured": {"off_target": "x"}}
+    finish(one, "off-target-continue", result)
+    told = tell(one, "off-target")
+    assert (told.found, told.sure) == ("", "")
+    assert told.tables[0].rows[0].cells[0].why == "not measured"
+    assert told.tables[0].note == "Not measured: x"
+
+
+def transfer_result(up: float, down: float) -> dict[str, Any]:
+    effects = {
+        kind: {"follows_a": effect(0.3, value, 0.35, 0.06)}
+        for kind, value in (("up", up), ("down", down))
+    }
+    pairs = {"de-en": {"effects": effects}, "en-de": {"effects": {"up": effects["up"]}}}
+    return {"draws": 3, "up": 3.0, "down": 0.0, "effects": effects, "pairs": pairs}
+
+
+def test_believed_statements_are_told_for_either_gate(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    finish(one, "transfer", transfer_result(0.5, 0.38))
+    told = tell(one, "attn-transfer")
+    assert "With A's heads times 3 answers by A's statement rise: from 30.0 to 50.0 %" in told.found
+    assert (
+        "With B's heads times 0 answers by A's statement rise: from 30.0 to 38.0 %, not surely "
+        "different from what it is with random heads" in told.found
+    )
+    text = PAPER.answer(one, {"attn-transfer": told})[0]
+    assert text == (
+        "Turning a language's heads up surely makes its statement believed more often. Removing "
+        "the other language's heads does not surely decide which statement is believed, beside "
+        "random heads."
+    )
+    cells = row(told.tables[1], "en-de")
+    assert cells["B down, change"].why == "no heads of its own"
+    assert cells["A up, change"].value == pytest.approx(20)
+
+
+def test_statements_of_ones_own_have_a_table_a_pair(tmp_path: Path) -> None:
+    one = other(tmp_path, data=replace(DATA, statements=("en-de=t.jsonl", "de-fr=u.jsonl")))
+    finish(one, "transfer-de-fr", transfer_result(0.3, 0.1))
+    told = tell(one, "attn-transfer")
+    assert told.tables[0].title == "Answers to contradictions, de-fr"
+    assert "times 0, de-fr answers by A's statement fall" in told.found
+    assert set(told.more) == {"de-fr"}
+
+
+# What results are told as: gates
+
+
+def gates_result(trained: float, random: float, half: float = 0.05) -> dict[str, Any]:
+    shares = {
+        "untouched": 0.3, "trained": trained, "random": random,
+        "random-layer-matched": random, "removed": 0.1, "random-removed": 0.3,
+    }  # fmt: skip
+
+    def measured(share: float) -> dict[str, Any]:
+        return {
+            key: {"mean": share, "low": share - half, "high": share + half}
+            for key in ("accuracy", "nll")
+        }
+
+    def less(kind: str, minus: str) -> dict[str, Any]:
+        change = around(shares[kind] - shares[minus], half)
+        return {"condition": kind, "minus": minus, "accuracy": change, "nll": change}
+
+    heads = [{**one, "gate": 1.5} for one in scores(1, 2)]
+    return {
+        "selected": 2, "pairs": {"train": 20, "stop": 10, "test": 30},
+        "accuracy": {kind: measured(share) for kind, share in shares.items()},
+        "differences": [less(kind, "untouched") for kind in shares if kind != "untouched"]
+        + [less("trained", "random"), less("trained", "random-layer-matched")],
+        "seeds": [{"seed": 4, "trained": {"heads": heads}}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trained", "random", "says", "answers"),
+    [
+        (0.5, 0.3, "raise the share of answered questions: from 30.0 to 50.0 %, surely more than",
+         "surely answer more questions than the untouched model and"),
+        (0.5, 0.48, "raise the share of answered questions: from 30.0 to 50.0 %, not surely",
+         "but not surely more than gates of random heads"),
+        (0.32, 0.3, "do not surely change the share of answered questions: from 30.0 to 32.0 %",
+         "do not surely answer more questions."),
+        (0.1, 0.3, "lower the share of answered questions: from 30.0 to 10.0 %, surely less than",
+         "do not surely answer more questions."),
+    ],
+)  # fmt: skip
+def test_gates_are_told_either_way(
+    tmp_path: Path, trained: float, random: float, says: str, answers: str
+) -> None:
+    one = setting(tmp_path)
+    finish(one, "soft-gate", gates_result(trained, random))
+    told = tell(one, "head-mask")
+    assert says in told.found
+    assert "Removing these heads lowers it to 10.0 %." in told.found
+    assert answers in PAPER.answer(one, {"head-mask": told})[0]
+    cells = row(told.tables[0], "gates trained")
+    assert cells["gates trained"] == Cell(2, published=20, digits=0)
+    assert cells["change"].value == pytest.approx(100 * (trained - 0.3))
+    assert row(told.tables[0], "gates of random heads trained")["gates trained"].published is None
+    assert told.tables[0].reference is not None
+    assert not told.tables[0].reference.comparable
+    assert row(told.tables[1], "0.1") == {"seed 4": Cell(1.5, digits=2)}
+
+
+def test_a_language_whose_gates_were_not_trained_is_not_run(tmp_path: Path) -> None:
+    one = other(tmp_path, data=replace(DATA, questions=("de=q.json", "ru=r.json")))
+    finish(one, "soft-gate-ru", gates_result(0.5, 0.3))
+    told = tell(one, "head-mask")
+    assert row(told.tables[0], "as is")["answered, %"].why == "not run"
+    assert told.tables[0].title == "Questions answered, de"
+    assert told.found.startswith("In ru, 2 trained gates raise")
+
+
+# Nothing run, and the whole answer
+
+
+def test_what_was_not_run_tells_nothing(tmp_path: Path) -> None:
+    for one in (setting(tmp_path), other(tmp_path, data=DATA)):
+        told = {each.name: each.tell(one) for each in PAPER.experiments}
+        assert all(each == Told() for each in told.values())
+        assert PAPER.answer(one, told) == ("", "")
+
+
+def test_the_answer_names_what_it_leaves_open(tmp_path: Path) -> None:
+    one = setting(tmp_path, geometry=TWO_LAYERS)
+    finish(one, "heads", heads_result())
+    finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.065}))
+    told = {each.name: each.tell(one) for each in PAPER.experiments}
+    found, sure = PAPER.answer(one, told)
+    assert found == (
+        "The method finds heads specific to 2 of 2 languages, and 1 general head. A language's "
+        "text surely loses more without its own heads than without random ones in 2 of 2 "
+        "languages. The loss is largest for the own text in 2 of 2 languages, surely in 1."
+    )
+    assert sure.endswith("Not answered here: general-head, off-target, attn-transfer, head-mask.")
+
+
+# Of the bundled model itself
+
+
+def test_what_the_bundled_model_shows_is_what_its_runs_hold(
+    tmp_path: Path, loaded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(scales.SHORT, found=3, tested=2, draws=1, layer_draws=1)
+    monkeypatch.setattr(scales, "SHORT", few)
+    one = setting(tmp_path)
+    made = {each.name: each for each in (steps.heads(one), steps.layers(one))}
+    for name, step in made.items():
+        step.run(one, one.at(name), None)
+    stored = read_scores(one.at("heads"))["ru"]
+    drawn = next(each for each in tell(one, "importance").figures if each.title.endswith("ru"))
+    assert drawn.values[5][3] == pytest.approx(1000 * stored.values[5, 3])
+    assert (len(drawn.values), len(drawn.values[0])) == (6, 16)
+    told = tell(one, "layers")
+    result = one.result("layers")
+    assert result is not None
+    changes = [each["layers"][2]["change"]["value"] for each in result["languages"].values()]
+    cells = row(told.tables[0], "2")
+    assert cells["change of NLL, mean over languages"].value == pytest.approx(sum(changes) / 5)
+    counted = {code: each["specific"] for code, each in one.result("heads")["languages"].items()}
+    assert tell(one, "language-heads").more["specific"] == {
+        code: len(each) for code, each in counted.items()
+    }
