@@ -1,6 +1,7 @@
-# Two commands on a machine with Python 3.11 or newer, make and gcc:
+# Three commands on a machine with Python 3.11 or newer, make and gcc:
 #   make demo   an atlas of the bundled model; the last line names the report
 #   make test   everything that is checked before a change is kept
+#   make docs   the documentation, in site/index.html
 # A Python of another name: make demo PYTHON=python3.12
 
 PYTHON ?= python3
@@ -13,22 +14,26 @@ WORKERS ?= 2
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types contracts pytest clean
+.PHONY: demo test lint types contracts docs pytest clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/headscope atlas pocket
 
-test: lint types contracts pytest
+test: lint types contracts docs pytest
 
 lint: $(VENV)/.installed-for-tests
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench docs
+	$(BIN)/ruff format --check src tests bench docs
 
 types: $(VENV)/.installed-for-tests
 	$(BIN)/mypy
 
 contracts: $(VENV)/.installed-for-tests
 	$(BIN)/lint-imports
+
+# The site, in site/index.html; a broken link or reference is an error. The tests read it.
+docs: $(VENV)/.installed-for-tests
+	@$(BIN)/python docs/tools/build.py
 
 pytest: $(VENV)/.installed-for-tests
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/pytest -q -n $(WORKERS) --dist worksteal
@@ -48,8 +53,8 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-for-tests: $(VENV)/.installed
-	$(PIP) -c constraints.txt -e '.[data,eflomal,llm,tasks,device-map,quantised,corpus,ray,adapters,dev]'
+	$(PIP) -c constraints.txt -e '.[data,eflomal,llm,tasks,device-map,quantised,corpus,ray,adapters,docs,dev]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build site .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

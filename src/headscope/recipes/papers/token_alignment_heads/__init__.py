@@ -1,1 +1,5 @@
 """Token Alignment Heads (ICLR 2026)."""
+
+from headscope.recipes.papers.token_alignment_heads.paper import PAPER
+
+__all__ = ["PAPER"]

@@ -1,0 +1,237 @@
+"""What the paper's experiments ask of a model: directions, word tasks, and their size in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headscope.errors import InputError
+from headscope.recipes.papers.paper import Missing, Setting
+from headscope.recipes.tasks import TaskChoice
+
+__all__ = [
+    "CHOICES",
+    "NO_MASKS",
+    "NO_PAIRS",
+    "NO_TASKS",
+    "Asked",
+    "Size",
+    "as_hybrid",
+    "check_file",
+    "chosen",
+    "directions",
+    "first_task",
+    "with_shots",
+    "word_tasks",
+]
+
+#: The languages of the paper's translations, and the directions of its Table 1.
+LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
+TABLE_1 = tuple(f"en-{code}" for code in LANGUAGES[1:])
+#: The tasks of its Table 2.
+TABLE_2 = (
+    "sentiment",
+    "antonym",
+    "capitalize_first_letter",
+    "product-company",
+    "conll2003_location",
+    "fruit_v_animal_3",
+)
+#: The tasks of its Table 7, each of which chooses one of several words.
+CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
+
+#: The bundled model's directions whose masks are trained by default. Two have the source and two
+#: the target in common with another one, one is another's reverse, and one is without English, so
+#: that heads of all directions and those of one language are not the same family.
+POCKET_DIRECTIONS = ("en-de", "en-es", "de-en", "de-es")
+#: Its word tasks that the paper has, too (singular-plural and english-german), and that have the
+#: most held-out words among those.
+POCKET_WORDS = ("plural-en", "translate-en-de")
+#: Its other word tasks, whose masks are left to `--full`: past tense and capitals are the paper's
+#: present-past and country-capital, first letters its lowercase_first_letter.
+POCKET_MORE_WORDS = ("past-en", "plural-de", "first_letter-en", "capital")
+#: The instructed prompt of the bundled model's word tasks without its instruction.
+POCKET_WORD_PROMPT = "Word: {input}\nAnswer:"
+
+NO_PAIRS = (
+    "XNLI's parallel sentences in English, Chinese, French, Spanish, German, Russian and Arabic",
+    "--pairs en-zh=FILE for each direction, FILE holding sources and targets (TSV, JSON Lines or "
+    "Parquet), or --pairs FOLDER of FLORES",
+)
+NO_TASKS = (
+    "the word tasks of Todd et al. (2024), 35 JSON files of inputs and outputs",
+    "--tasks FOLDER with their files, or --tasks FILE for each",
+)
+#: What experiments need that take a direction or a word task alike.
+NO_MASKS = Missing(f"{NO_PAIRS[0]}, or {NO_TASKS[0]}", f"{NO_PAIRS[1]}; {NO_TASKS[1]}")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Mean tokens of a task's parts, and how many examples it is tested on.
+
+    Attributes:
+        bare: of a prompt without instruction.
+        told: of a prompt with it.
+        answer: of the right output.
+        tested: examples that are held out.
+    """
+
+    bare: float
+    told: float
+    answer: float
+    tested: int = 100
+
+
+#: Of the bundled model counted, of other models taken: sentences of 25 tokens and words of 3.
+_POCKET_SENTENCES = Size(18, 27.5, 13.7)
+_POCKET_WORDS = {"plural-en": 34, "translate-en-de": 55, "past-en": 12, "plural-de": 31}
+_POCKET_WORDS |= {"first_letter-en": 41, "capital": 7}
+_SENTENCES = Size(30, 42, 28)
+_WORDS = Size(8, 26, 4)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A direction or a word task.
+
+    Attributes:
+        name: such as `en-de` or `antonym`.
+        choice: how the recipes are told.
+        translation: whether it is a direction.
+        default: whether its mask is trained without `--full`.
+        size: what an example takes in tokens.
+    """
+
+    name: str
+    choice: TaskChoice
+    translation: bool
+    default: bool
+    size: Size
+
+
+def directions(setting: Setting) -> tuple[Asked, ...]:
+    """The directions that there are sentences for, those of the defaults first.
+
+    Of files those that are named, all by default; of a folder of many languages the paper's 42,
+    those of its Table 1 by default; of the bundled model its 20.
+    """
+    places = setting.data.pairs
+    if not places:
+        return _pocket_directions() if setting.pocket else ()
+    files = [one for one in places if _direction(one) is not None]
+    folders = [one for one in places if _direction(one) is None]
+    found: dict[str, Asked] = {}
+    for one in files:
+        name = str(_direction(one))
+        found.setdefault(name, _pair(name, (one,), True, _SENTENCES))
+    for folder in folders:
+        every = [f"{a}-{b}" for a in LANGUAGES for b in LANGUAGES if a != b]
+        for name in [*TABLE_1, *(one for one in every if one not in TABLE_1)]:
+            found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES))
+    return tuple(found.values())
+
+
+def word_tasks(setting: Setting) -> tuple[Asked, ...]:
+    """The word tasks that there are, those of the defaults first.
+
+    Files that are named are trained on by default, of folders those of the paper's Table 2 (where
+    a folder has none of them, all its files).
+    """
+    places = setting.data.tasks
+    if not places:
+        return _pocket_words() if setting.pocket else ()
+    found: dict[str, Asked] = {}
+    for place in places:
+        path = Path(place)
+        if not path.is_dir():
+            found.setdefault(_stem(path), _file(path, True))
+            continue
+        files = {_stem(one): one for one in sorted(path.iterdir()) if one.is_file()}
+        if not files:
+            raise InputError(f"{place}: holds no task files; give the folder of JSON files")
+        known = [name for name in TABLE_2 if name in files]
+        for name in [*known, *(name for name in files if name not in known)]:
+            found.setdefault(name, _file(files[name], name in known or not known))
+    return tuple(found.values())
+
+
+def chosen(tasks: Sequence[Asked]) -> tuple[Asked, ...]:
+    """Those whose masks are trained by default."""
+    return tuple(one for one in tasks if one.default)
+
+
+def first_task(setting: Setting) -> Asked | None:
+    """The task whose single mask is looked at closely: the first direction, else word task."""
+    return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
+
+
+def check_file(setting: Setting, direction: str) -> str | None:
+    """The second file named for a direction: other sentences (IWSLT2017) to measure scaling on."""
+    files = [one for one in setting.data.pairs if _direction(one) == direction]
+    return files[1].partition("=")[2] if len(files) > 1 else None
+
+
+def with_shots(task: Asked, shots: int = 5) -> Asked:
+    """The task behind examples, so many before each input."""
+    size = task.size
+    more = shots * (size.bare + size.answer)
+    longer = replace(size, bare=size.bare + more, told=size.told + more)
+    return replace(task, choice=replace(task.choice, shots=shots), size=longer)
+
+
+def as_hybrid(tasks: Sequence[Asked]) -> Asked | None:
+    """All tasks but those that shall stay unseen, as one with five shots; None for fewer than two.
+
+    The paper leaves out three of 35, of which its Table 3 shows product-company. Here that one is
+    left out, or else the last of the default tasks.
+    """
+    names = [one.name for one in tasks]
+    unseen = "product-company" if "product-company" in names else None
+    if unseen is None and chosen(tasks):
+        unseen = chosen(tasks)[-1].name
+    seen = [one for one in tasks if one.name != unseen]
+    if len(seen) < 2:
+        return None
+    every = tuple(name for one in seen for name in one.choice.task)
+    first = replace(seen[0], name="hybrid", choice=replace(seen[0].choice, task=every))
+    return with_shots(first)
+
+
+def _direction(place: str) -> str | None:
+    name, equals, _ = place.partition("=")
+    return name if equals and "/" not in name and not Path(place).exists() else None
+
+
+def _pair(name: str, data: tuple[str, ...], default: bool, size: Size) -> Asked:
+    return Asked(name, TaskChoice(pair=(name,), data=data), True, default, size)
+
+
+def _pocket_directions() -> tuple[Asked, ...]:
+    from headscope.pocket.world.languages import DIRECTIONS
+
+    first = [_pair(name, (), True, _POCKET_SENTENCES) for name in POCKET_DIRECTIONS]
+    rest = [name for name in DIRECTIONS if name not in POCKET_DIRECTIONS]
+    return (*first, *(_pair(name, (), False, _POCKET_SENTENCES) for name in rest))
+
+
+def _pocket_words() -> tuple[Asked, ...]:
+    return tuple(
+        Asked(
+            name,
+            TaskChoice(task=(name,), bare=POCKET_WORD_PROMPT),
+            False,
+            name in POCKET_WORDS,
+            Size(8.3, 16, 2.8, _POCKET_WORDS[name]),
+        )
+        for name in (*POCKET_WORDS, *POCKET_MORE_WORDS)
+    )
+
+
+def _file(path: Path, default: bool) -> Asked:
+    return Asked(_stem(path), TaskChoice(task=(str(path),)), False, default, _WORDS)
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]

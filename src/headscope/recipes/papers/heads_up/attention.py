@@ -1,0 +1,173 @@
+"""Table 7: attention on the right one of several words, by heads in and out of the mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, word_tasks
+from headscope.recipes.papers.heads_up.beside import beside, listed, not_run
+from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.recipes.verify.attention import VerifyAttention, verify_attention
+
+__all__ = ["TABLE_7"]
+
+DRAWS = 3
+#: Rows of Table 7 by the paper's names: our condition, and which heads.
+ROWS = {
+    "original, all heads": ("as is", "all"),
+    "instructed, all heads": ("instructed", "all"),
+    "instructed, heads in the mask": ("instructed", "in"),
+    "instructed, heads outside the mask": ("instructed", "out"),
+    "mask, heads in the mask": ("masked", "in"),
+    "mask, heads outside the mask": ("masked", "out"),
+}
+
+
+@dataclass(frozen=True)
+class _Attend:
+    task: Asked
+
+    def __call__(
+        self, setting: Setting, place: Path, progress: Progress | None
+    ) -> Mapping[str, Any]:
+        config = VerifyAttention(
+            (str(setting.at(mask_name(self.task))),),
+            setting.model,
+            self.task.choice,
+            DRAWS,
+            setting.seed,
+            setting.batch_tokens,
+        )
+        return verify_attention(config, place, progress)
+
+
+def _tasks(setting: Setting) -> tuple[Asked, ...]:
+    """The paper's tasks that choose one of several words, as far as their files are there."""
+    found = {task.name: task for task in word_tasks(setting)}
+    return tuple(found[name] for name in CHOICES if name in found)
+
+
+def _name(task: Asked) -> str:
+    return f"attention-{task.name}"
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = _tasks(setting)
+    if not tasks:
+        return Missing(
+            f"word tasks that choose one of several words ({listed(CHOICES)} of Todd et al., "
+            "2024)" + ("; the bundled model has learned none" if setting.pocket else ""),
+            "--tasks FOLDER with their files"
+            + (" and another --model that can do them" if setting.pocket else ""),
+        )
+    found = []
+    for task in tasks:
+        tokens = task.size.tested * ((2 + DRAWS) * task.size.bare + 2 * task.size.told)
+        work = Work(
+            forward=tokens,
+            length=task.size.told,
+            rows=min(float(task.size.tested), max(1.0, setting.batch_tokens // task.size.told)),
+            calls=4.0 + DRAWS,
+        )
+        title = f"attention on the right word, {task.name}"
+        found += [
+            mask_step(setting, task),
+            Step(_name(task), title, _Attend(task), work, (mask_name(task),), not task.default),
+        ]
+    return tuple(found)
+
+
+def _tell(setting: Setting) -> Told:
+    tasks = _tasks(setting)
+    place = beside(setting, "Table 7")
+    by = {task.name: _conditions(setting, task) for task in tasks}
+    rows = [
+        Row(
+            name,
+            tuple(
+                _cell(by[task.name].get(own), heads, place.value(name, task.name, "attention"))
+                for task in tasks
+            ),
+        )
+        for name, (own, heads) in ROWS.items()
+    ]
+    rows.append(
+        Row("uniform", tuple(_even(by[task.name].get("as is")) for task in tasks)),
+    )
+    table = Table(
+        "Attention on the right word, as a share of that on all words to choose from",
+        tuple(task.name for task in tasks),
+        tuple(rows),
+        place.reference,
+        "Attention of the last token of the prompt, mean over heads and held-out samples.",
+    )
+    ran = {name: own for name, own in by.items() if own}
+    return Told((table,), found=_found(ran), sure=_sure(ran))
+
+
+def _conditions(setting: Setting, task: Asked) -> dict[str, Mapping[str, Any]]:
+    result = setting.result(_name(task))
+    if result is None:
+        return {}
+    return {one["condition"]: one for one in result["tasks"][task.name]["conditions"]}
+
+
+def _cell(one: Mapping[str, Any] | None, heads: str, published: float | None) -> Cell:
+    if one is None:
+        return not_run(published)
+    found = one["heads"].get(heads)
+    if found is None or found["mean"] is None:
+        return not_run(published, "no such heads")
+    return Cell(found["mean"], found.get("low"), found.get("high"), published)
+
+
+def _even(one: Mapping[str, Any] | None) -> Cell:
+    return not_run() if one is None else Cell(one["uniform"]["mean"])
+
+
+def _found(ran: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    if not ran:
+        return ""
+    inside, total = 0, 0
+    told = []
+    for name in ("instructed", "masked"):
+        both = [own[name]["in_minus_out"]["mean"] for own in ran.values() if name in own]
+        known = [value for value in both if value is not None]
+        inside, total = sum(value > 0 for value in known), len(known)
+        told.append(
+            f"{'instructed' if name == 'instructed' else 'under the mask'} in {inside} of {total}"
+        )
+    return (
+        "Heads in the mask look at the right word more than heads outside it: "
+        f"{', '.join(told)} tasks."
+    )
+
+
+def _sure(ran: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    if not ran:
+        return ""
+    low = sum(
+        own["masked"]["random"].get("p_value", 1.0) < 0.05
+        for own in ran.values()
+        if "masked" in own
+    )
+    return (
+        "Beside random sets of as many heads, those of the mask lie apart (p below 0.05, "
+        f"two-sided) in {low} of {len(ran)} tasks."
+    )
+
+
+TABLE_7 = Experiment(
+    "table-7",
+    ("Table 7",),
+    "Whether heads of the mask look at the right word more than others",
+    _steps,
+    _tell,
+)

@@ -1,0 +1,166 @@
+"""Our figures of a run as cells, and the published ones beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from headscope.recipes.papers.paper import Setting
+from headscope.recipes.papers.published import paper_model, reference, value
+from headscope.recipes.papers.told import NOT_RUN, Cell, Reference
+
+__all__ = [
+    "MAIN",
+    "NAME",
+    "SCALE",
+    "Beside",
+    "beside",
+    "cell",
+    "changed",
+    "condition",
+    "conditions",
+    "listed",
+    "mean_cell",
+    "not_run",
+    "partner",
+    "surely",
+    "task_of",
+]
+
+NAME = "heads-up"
+#: The paper's main model, whose values stand beside those of models that it does not have.
+MAIN = "Llama-3.1-8B-Instruct"
+#: The paper gives shares where our measures are from 0 to 100.
+SCALE = {"rouge_l": 0.01, "bleu_published": 0.01}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The published figures that stand beside a table of ours.
+
+    Attributes:
+        table: the paper's table.
+        reference: where its figures come from, and whether ours may be compared with them.
+    """
+
+    table: str
+    reference: Reference
+
+    def value(self, row: str, column: str, measure: str) -> float | None:
+        """The published figure of this place, or None."""
+        return value(
+            NAME, self.table, model=self.reference.model, row=row, column=column, measure=measure
+        )
+
+
+def partner(place: Beside, other: str | None) -> str | None:
+    """The row of the published mask of the other model: of an instructed model's base, or reverse.
+
+    `other` is the model whose mask is ours; None if it is another one than the paper's. Without
+    one, the published figures stand alone.
+    """
+    shown = place.reference.model
+    base = shown.removesuffix("-Instruct")
+    theirs = f"{shown}-Instruct" if base == shown else base
+    if other is not None and paper_model(NAME, other) != theirs:
+        return None
+    return f"mask of {theirs}"
+
+
+def beside(
+    setting: Setting, tables: str | Mapping[str, str], data: str | None = None, main: str = MAIN
+) -> Beside:
+    """What stands beside a table: one of the paper's, or that of the model by its name.
+
+    `data` names what the paper measured on, where ours is the same only if the files say so: a
+    path with that name in it. `main` is the model whose values stand beside those of models that
+    the table does not have.
+    """
+    model = setting.model.model
+    own = paper_model(NAME, model)
+    table = tables if isinstance(tables, str) else tables.get(own or MAIN, tables[MAIN])
+    places = [one.casefold() for one in setting.data.pairs]
+    same = data is None or (bool(places) and all(data.casefold() in one for one in places))
+    why = "" if data is None else f"other sentences than {data}'s"
+    return Beside(table, reference(NAME, table, model, default=main, same_data=same, data_why=why))
+
+
+def not_run(published: float | str | None = None, why: str = NOT_RUN, digits: int = 3) -> Cell:
+    """A cell without a figure of ours."""
+    return Cell(None, published=published, why=why, digits=digits)
+
+
+def task_of(result: Mapping[str, Any] | None, task: str) -> Mapping[str, Any]:
+    """What a result says of one task; empty without a result."""
+    return {} if result is None else result["tasks"].get(task, {})
+
+
+def conditions(result: Mapping[str, Any] | None, task: str) -> Sequence[Mapping[str, Any]]:
+    """The conditions of one task; none without a result."""
+    found: Sequence[Mapping[str, Any]] = task_of(result, task).get("conditions", ())
+    return found
+
+
+def condition(result: Mapping[str, Any] | None, task: str, name: str) -> Mapping[str, Any] | None:
+    """One condition of one task, by its name; None where it was not measured."""
+    return next((row for row in conditions(result, task) if row["name"] == name), None)
+
+
+def cell(
+    row: Mapping[str, Any] | None,
+    measure: str,
+    published: float | None = None,
+    why: str = NOT_RUN,
+    digits: int = 3,
+) -> Cell:
+    """A measure of a condition with its interval, on the paper's scale."""
+    if row is None or row.get(measure) is None:
+        return not_run(published, why, digits)
+    scale = SCALE.get(measure, 1.0)
+    interval = row.get("intervals", {}).get(measure, {})
+    low, high = interval.get("low"), interval.get("high")
+    return Cell(
+        row[measure] * scale,
+        None if low is None else low * scale,
+        None if high is None else high * scale,
+        published,
+        digits=digits,
+    )
+
+
+def mean_cell(
+    rows: Iterable[Mapping[str, Any]],
+    measure: str,
+    published: float | None = None,
+    digits: int = 3,
+) -> Cell:
+    """The plain mean of several draws, without an interval; not run where there is none."""
+    values = [row[measure] for row in rows if row.get(measure) is not None]
+    if not values:
+        return not_run(published, digits=digits)
+    return Cell(fmean(values) * SCALE.get(measure, 1.0), published=published, digits=digits)
+
+
+def changed(
+    row: Mapping[str, Any] | None, measure: str, to: str = "change"
+) -> Mapping[str, float] | None:
+    """The paired difference of a condition to what it is compared with: value, low and high."""
+    if row is None:
+        return None
+    found: Mapping[str, float] | None = (row.get(to) or {}).get(measure)
+    return found
+
+
+def surely(difference: Mapping[str, float] | None, sign: int) -> bool:
+    """Whether the whole interval of a difference lies on one side of 0 (-1: below, 1: above)."""
+    if difference is None:
+        return False
+    return difference["high"] < 0 if sign < 0 else difference["low"] > 0
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as they stand in a sentence: `a, b and c`."""
+    every = list(names)
+    return " and ".join([", ".join(every[:-1]), every[-1]] if len(every) > 1 else every)

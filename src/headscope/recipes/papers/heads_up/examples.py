@@ -1,0 +1,217 @@
+"""Figure 1 and Tables 4 and 36: what is written for one input, and by models of other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headscope.recipes.papers.heads_up.asked import NO_MASKS, NO_PAIRS, Asked, chosen, directions
+from headscope.recipes.papers.heads_up.samples import outputs
+from headscope.recipes.papers.heads_up.similarity import default_masks
+from headscope.recipes.papers.heads_up.states import STATES, states_steps
+from headscope.recipes.papers.heads_up.steps import (
+    mask_step,
+    proof_name,
+    proof_step,
+    slug,
+)
+from headscope.recipes.papers.heads_up.translation import others_of
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.told import Cell, Row, Table, Told
+
+__all__ = ["FIGURE_1", "TABLE_4"]
+
+CONDITIONS = ("as is", "instructed", "masked")
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = default_masks(setting)
+    if not tasks:
+        return NO_MASKS
+    return tuple(
+        step for task in tasks for step in (mask_step(setting, task), proof_step(setting, task))
+    )
+
+
+def _shown(
+    setting: Setting, task: Asked, step: str, at: int = 0
+) -> Mapping[str, Mapping[str, Any]]:
+    """One example's samples by condition; empty where the run is not at hand."""
+    made = outputs(setting, step, task.name)
+    return {name: rows[at] for name, rows in made.items() if at < len(rows)}
+
+
+def _text(rows: Mapping[str, Mapping[str, Any]], name: str) -> Cell:
+    if name not in rows:
+        return Cell(why="not run")
+    return Cell(rows[name]["output"])
+
+
+def _tell(setting: Setting) -> Told:
+    rows = []
+    kept: dict[str, list[bool]] = {name: [] for name in CONDITIONS}
+    for task in default_masks(setting):
+        own = _shown(setting, task, proof_name(task))
+        if not own:
+            rows.append(Row(task.name, tuple(Cell(why="not run") for _ in range(5))))
+            continue
+        first = own["as is"]
+        for name in CONDITIONS:
+            if name in own:
+                kept[name].append(own[name]["output"].strip() == first["reference"].strip())
+        rows.append(
+            Row(
+                task.name,
+                (
+                    Cell(first["input"]),
+                    *(_text(own, name) for name in CONDITIONS),
+                    Cell(first["reference"]),
+                ),
+            )
+        )
+    table = Table(
+        "The same input under each condition",
+        ("input", *CONDITIONS, "right"),
+        tuple(rows),
+        note="The first held-out example of every task, not a chosen one.",
+    )
+    if not kept["as is"]:
+        return Told((table,))
+    total = len(kept["as is"])
+    counts = ", ".join(f"{sum(kept[name])} {name}" for name in CONDITIONS if kept[name])
+    return Told(
+        (table,),
+        found=f"Of the first held-out example of {total} tasks exactly the reference is written "
+        f"for: {counts}.",
+        sure="Single examples; Tables 1 and 2 have the shares.",
+    )
+
+
+FIGURE_1 = Experiment(
+    "figure-1",
+    ("Figure 1",),
+    "The same input with and without the mask",
+    _steps,
+    _tell,
+)
+
+
+def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = chosen(directions(setting))
+    if not tasks:
+        return Missing(
+            f"{NO_PAIRS[0]}, and other sizes of the model's family",
+            f"{NO_PAIRS[1]}; --others MODEL for each size",
+        )
+    found = [
+        step for task in tasks for step in (mask_step(setting, task), proof_step(setting, task))
+    ]
+    if setting.data.pairs:
+        for other in others_of(setting):
+            for task in tasks:
+                found += [
+                    mask_step(setting, task, other=other),
+                    proof_step(setting, task, other=other),
+                ]
+    states = states_steps(setting)
+    return tuple({step.name: step for step in (*found, *states)}.values())
+
+
+def _size_tell(setting: Setting) -> Told:
+    tasks = chosen(directions(setting))
+    others = others_of(setting) if setting.data.pairs else ()
+    rows = []
+    for other in (None, *others):
+        model = slug(setting.model.model if other is None else other)
+        for task in tasks:
+            own = _shown(setting, task, proof_name(task, other=other))
+            rows.append(
+                Row(
+                    f"{model}, {task.name}",
+                    (*(_text(own, name) for name in CONDITIONS), _right(own)),
+                )
+            )
+    inputs = {
+        task.name: own["as is"]["input"]
+        for task in tasks
+        if (own := _shown(setting, task, proof_name(task)))
+    }
+    tables = [
+        Table(
+            "Outputs for the first held-out sentence of each direction",
+            (*CONDITIONS, "right"),
+            tuple(rows),
+            note="Inputs: " + "; ".join(f"{name}: {text}" for name, text in inputs.items())
+            if inputs
+            else "",
+        )
+    ]
+    states = setting.result(STATES)
+    if states is not None:
+        tables.append(_top_tokens(states))
+    return Told(tuple(tables), (), *_size_words(setting, others))
+
+
+def _right(rows: Mapping[str, Mapping[str, Any]]) -> Cell:
+    first = next(iter(rows.values()), None)
+    return Cell(why="not run") if first is None else Cell(first["reference"])
+
+
+def _top_tokens(states: Mapping[str, Any]) -> Table:
+    """The right-hand half of Table 4: the likeliest first tokens, masked and instructed."""
+    lens = states["lens"]["conditions"]
+    last = {name: lens[name][-1] for name in ("masked", "instructed")}
+    count = len(last["masked"]["tokens"])
+    return Table(
+        f"The likeliest first tokens and their logits ({states['task']})",
+        ("masked", "logit", "instructed", "logit, instructed"),
+        tuple(
+            Row(
+                str(place + 1),
+                tuple(
+                    one
+                    for name in last
+                    for one in (
+                        Cell(last[name]["tokens"][place]),
+                        Cell(last[name]["logits"][place], digits=2),
+                    )
+                ),
+            )
+            for place in range(count)
+        ),
+        note=f"Input {states['lens']['input']!r}; the right token has rank "
+        f"{last['masked']['target_rank']} masked and {last['instructed']['target_rank']} "
+        "instructed.",
+    )
+
+
+def _size_words(setting: Setting, others: tuple[str, ...]) -> tuple[str, str]:
+    """How many outputs are the reference by model; nothing on sizes where there is one model."""
+    told = []
+    for other in (None, *others):
+        right, total = 0, 0
+        for task in chosen(directions(setting)):
+            made = outputs(setting, proof_name(task, other=other), task.name).get("masked", [])
+            right += sum(one["output"].strip() == one["reference"].strip() for one in made)
+            total += len(made)
+        if total:
+            model = slug(setting.model.model if other is None else other)
+            told.append(f"{model} {right} of {total}")
+    if not told:
+        return "", ""
+    found = f"Masked outputs that are exactly the reference: {', '.join(told)}."
+    if len(told) > 1:
+        return found, "Exact outputs over all held-out sentences, without intervals."
+    return (
+        f"{found} There is one model here, so nothing is said about sizes.",
+        "For other sizes of a family give --others MODEL with --pairs.",
+    )
+
+
+TABLE_4 = Experiment(
+    "table-4",
+    ("Table 4", "Table 36"),
+    "What masked models of several sizes write",
+    _size_steps,
+    _size_tell,
+)

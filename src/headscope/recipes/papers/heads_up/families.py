@@ -1,0 +1,322 @@
+"""Table 6: heads that all masks share, those of one language, and heads that none keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.heads_up.asked import (
+    NO_PAIRS,
+    Asked,
+    chosen,
+    directions,
+)
+from headscope.recipes.papers.heads_up.beside import (
+    beside,
+    cell,
+    changed,
+    condition,
+    conditions,
+    listed,
+    mean_cell,
+    not_run,
+    surely,
+)
+from headscope.recipes.papers.heads_up.steps import Kind, asking_work, mask_name, mask_step
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.recipes.tasks import TaskChoice
+from headscope.recipes.verify.families import VerifyFamilies, verify_families
+from headscope.verify.masks.asking import Asking
+
+__all__ = ["TABLE_6"]
+
+#: Draws of random heads, free and layer by layer; the paper has one.
+DRAWS = 3
+
+
+@dataclass(frozen=True)
+class _Families:
+    tasks: tuple[Asked, ...]
+    kind: Kind
+
+    def __call__(
+        self, setting: Setting, place: Path, progress: Progress | None
+    ) -> Mapping[str, Any]:
+        masks = tuple(f"{t.name}={setting.at(mask_name(t, self.kind))}" for t in self.tasks)
+        config = VerifyFamilies(
+            masks,
+            (),
+            _together(self.tasks),
+            setting.model,
+            DRAWS,
+            seed=setting.seed,
+            asking=Asking(batch_tokens=setting.batch_tokens),
+            # Directions of one parallel corpus say the same things: what one holds out is among
+            # what another's mask was trained on. How often is told.
+            allow_overlap=bool(setting.data.pairs),
+        )
+        return verify_families(config, place, progress)
+
+
+def _together(tasks: Sequence[Asked]) -> TaskChoice:
+    """All these directions in one choice."""
+    data = tuple(dict.fromkeys(place for task in tasks for place in task.choice.data))
+    pairs = tuple(task.choice.pair[0] for task in tasks)
+    return TaskChoice(pair=pairs, data=data)
+
+
+def _name(kind: Kind) -> str:
+    return "families-negative" if kind else "families"
+
+
+def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = chosen(directions(setting))
+    if not tasks:
+        return Missing(*NO_PAIRS)
+    if len(tasks) < 2:
+        return Missing("sentence pairs of more than one direction", NO_PAIRS[1])
+    found: list[Step] = []
+    # Of each direction the whole model, and each family's heads with two kinds of draws.
+    measured = len(tasks) * (1 + _family_count(tasks) * (1 + 2 * DRAWS))
+    kinds: tuple[Kind, ...] = ("", "negative")
+    for kind in kinds:
+        found += [mask_step(setting, task, kind) for task in tasks]
+        names = tuple(mask_name(task, kind) for task in tasks)
+        work = asking_work(setting, tasks[0], measured, measured, write=False)
+        title = "heads shared by all masks, by those of a language, and by none"
+        if kind:
+            title += ", begun with hardly any head"
+        found.append(Step(_name(kind), title, _Families(tasks, kind), work, names, bool(kind)))
+    return tuple(found)
+
+
+def _family_count(tasks: Sequence[Asked]) -> int:
+    """All tasks, the languages of some but not all of at least two, and unused heads."""
+    spoken = Counter(code for task in tasks for code in set(task.name.split("-")))
+    return 2 + sum(2 <= count < len(tasks) for count in spoken.values())
+
+
+def _family_tell(setting: Setting) -> Told:
+    tasks = chosen(directions(setting))
+    tables = []
+    for kind in ("", "negative"):
+        tables.append(_family_table(setting, tasks, "negative" if kind else ""))
+    return Told(tuple(tables), found=_family_found(setting, tasks), sure=_family_sure(setting))
+
+
+def _family_table(setting: Setting, tasks: Sequence[Asked], kind: Kind) -> Table:
+    result = setting.result(_name(kind))
+    place = beside(setting, "Table 6", "XNLI")
+    names = [task.name for task in tasks]
+    total = setting.geometry.total
+    if result is None:
+        families = [{"name": name, "kept": None} for name in ("all", "en", "unused")]
+    else:
+        families = result["families"]
+    rows = [
+        Row(
+            "instructed",
+            (
+                Cell(total, published=place.value("instructed", "heads", "heads"), digits=0),
+                *(
+                    cell(
+                        condition(result, name, "instructed"),
+                        "nll",
+                        place.value("instructed", name, "nll"),
+                    )
+                    for name in names
+                ),
+            ),
+        )
+    ]
+    for family in families:
+        for random in (False, True):
+            row = f"without {'random ' if random else ''}{family['name']}"
+            theirs = place.value(row, "heads", "heads")
+            kept = family["kept"]
+            heads = (
+                not_run(theirs, digits=0)
+                if kept is None
+                else Cell(kept, published=theirs, digits=0)
+            )
+            rows.append(
+                Row(
+                    row,
+                    (
+                        heads,
+                        *(
+                            _family_cell(
+                                result, name, family, random, place.value(row, name, "nll")
+                            )
+                            for name in names
+                        ),
+                    ),
+                )
+            )
+    how = "begun with hardly any head, as in the paper" if kind else "those of Table 1"
+    return Table(
+        f"NLL of instructed directions without the heads that masks share ({how})",
+        ("heads left", *names),
+        tuple(rows),
+        place.reference,
+        "`all` are heads that every mask keeps, a language's those that every mask of its "
+        f"directions keeps, `unused` those that none keeps. Random: as many others, mean of "
+        f"{DRAWS} draws.",
+    )
+
+
+def _family_cell(
+    result: Mapping[str, Any] | None,
+    task: str,
+    family: Mapping[str, Any],
+    random: bool,
+    published: float | None,
+) -> Cell:
+    if result is None:
+        return not_run(published)
+    if not family["tested"]:
+        return not_run(published, "no heads" if not family["removed"] else "all heads")
+    if random:
+        rows = [
+            row
+            for row in conditions(result, task)
+            if row["kind"] == "random" and row["of"] == family["name"]
+        ]
+        return mean_cell(rows, "nll", published)
+    return cell(condition(result, task, family["name"]), "nll", published)
+
+
+def _family_found(setting: Setting, tasks: Sequence[Asked]) -> str:
+    kind: Kind = "negative" if setting.result(_name("negative")) is not None else ""
+    result = setting.result(_name(kind))
+    if result is None:
+        return ""
+    told = [
+        _harm(result, family, tasks) for family in result["families"] if family["name"] == "all"
+    ]
+    languages = [one for one in result["families"] if one["name"] not in ("all", "unused")]
+    if languages:
+        told.append(_languages(result, languages, tasks))
+    told += [
+        _spared(result, family, tasks)
+        for family in result["families"]
+        if family["name"] == "unused"
+    ]
+    return " ".join(told)
+
+
+def _rows(result: Mapping[str, Any], name: str, tasks: Sequence[Asked]) -> list[Mapping[str, Any]]:
+    rows = (condition(result, task.name, name) for task in tasks)
+    return [row for row in rows if row is not None]
+
+
+def _losses(
+    result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequence[Asked]
+) -> tuple[float, float]:
+    """The mean loss of the instructed directions before and after."""
+    before, after = (
+        fmean(row["nll"] for row in _rows(result, name, tasks))
+        for name in ("instructed", family["name"])
+    )
+    return before, after
+
+
+def _beyond_random(
+    result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequence[Asked]
+) -> int:
+    """Directions in which the family's removal surely harms more than that of random heads."""
+    rows = _rows(result, family["name"], tasks)
+    return sum(surely(changed(row, "nll", "against_random"), 1) for row in rows)
+
+
+def _harm(result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequence[Asked]) -> str:
+    if not family["tested"]:
+        return f"{'No' if not family['removed'] else 'Every'} head is in all masks."
+    before, after = _losses(result, family, tasks)
+    return (
+        f"Without the {family['removed']} heads that every mask keeps the instructed loss goes "
+        f"from {before:.2f} to {after:.2f}, surely more than without random heads in "
+        f"{_beyond_random(result, family, tasks)} of {len(tasks)} directions."
+    )
+
+
+def _languages(
+    result: Mapping[str, Any], found: Sequence[Mapping[str, Any]], tasks: Sequence[Asked]
+) -> str:
+    tested = [one for one in found if one["tested"]]
+    if not tested:
+        return "No language has heads of its own that could be removed."
+    parts = [
+        f"{one['name']} ({one['removed']} heads: {_losses(result, one, tasks)[1]:.2f}; "
+        f"{_beyond_random(result, one, tasks)} of {len(tasks)})"
+        for one in tested
+    ]
+    return (
+        "Likewise without those that all masks of one language keep, with the loss and the "
+        f"directions surely harmed beyond random: {listed(parts)}."
+    )
+
+
+def _spared(result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequence[Asked]) -> str:
+    if not family["tested"]:
+        return f"{'No' if not family['removed'] else 'Every'} head is outside all masks."
+    before, after = _losses(result, family, tasks)
+    changes = [changed(row, "nll") for row in _rows(result, "unused", tasks)]
+    down, up = (sum(surely(one, sign) for one in changes) for sign in (-1, 1))
+    return (
+        f"Without the {family['removed']} heads that no mask keeps it goes from {before:.2f} to "
+        f"{after:.2f}: surely down in {down} and surely up in {up} of {len(tasks)} directions, "
+        "where the paper's goes down."
+    )
+
+
+def _family_sure(setting: Setting) -> str:
+    negative = setting.result(_name("negative"))
+    if negative is not None:
+        return "Intervals over held-out sentences, random heads beside every family." + _overlap(
+            negative
+        )
+    result = setting.result(_name(""))
+    if result is None:
+        return ""
+    told = (
+        "The paper takes masks begun with hardly any head, which are smaller; those were not run, "
+        "and these are the masks of Table 1."
+    )
+    large = [
+        family["name"]
+        for family in result["families"]
+        if family["tested"] and family["pool"] == "all"
+    ]
+    if large:
+        told += (
+            f" {listed(large)} {'has' if len(large) == 1 else 'have'} more than half of all heads, "
+            "so random heads overlap with them and any such removal is harmful."
+        )
+    return told + _overlap(result)
+
+
+def _overlap(result: Mapping[str, Any]) -> str:
+    """How many tested sentences masks have seen, counted once a mask."""
+    seen = result["leakage"]["overlap"]
+    if not seen:
+        return ""
+    return (
+        f" Of {result['leakage']['of']} tested sentences masks were trained on {seen}, counted "
+        "once a mask, in another direction's words."
+    )
+
+
+TABLE_6 = Experiment(
+    "table-6",
+    ("Table 6",),
+    "Heads that all masks share, those of one language, and heads that no mask keeps",
+    _family_steps,
+    _family_tell,
+)

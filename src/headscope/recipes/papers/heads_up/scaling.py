@@ -1,0 +1,289 @@
+"""Figure 6 and Tables 8 and 42: heads outside the mask at part of their strength."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.heads_up.asked import (
+    NO_PAIRS,
+    Asked,
+    check_file,
+    chosen,
+    directions,
+)
+from headscope.recipes.papers.heads_up.beside import (
+    Beside,
+    beside,
+    cell,
+    changed,
+    condition,
+    not_run,
+    surely,
+    task_of,
+)
+from headscope.recipes.papers.heads_up.samples import outputs
+from headscope.recipes.papers.heads_up.steps import asking_work, mask_name, mask_step
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
+from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
+from headscope.verify.masks.asking import Asking
+
+__all__ = ["FIGURE_6"]
+
+#: Shuffled masks that are scaled likewise; the paper has none.
+DRAWS = 2
+#: Examples that Table 42 shows.
+EXAMPLES = 3
+CONDITIONS = {
+    "instructed": "instructed",
+    "mask": "masked and instructed",
+    "scaled mask": "scaled and instructed",
+}
+
+
+@dataclass(frozen=True)
+class _Scale:
+    task: Asked
+
+    def __call__(
+        self, setting: Setting, place: Path, progress: Progress | None
+    ) -> Mapping[str, Any]:
+        config = VerifyScaling(
+            (str(setting.at(mask_name(self.task))),),
+            self.task.choice,
+            setting.model,
+            check_file(setting, self.task.name),
+            draws=DRAWS,
+            seed=setting.seed,
+            asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
+        )
+        return verify_scaling(config, place, progress)
+
+
+def _name(task: Asked) -> str:
+    return f"scaling-{task.name}"
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = chosen(directions(setting))
+    if not tasks:
+        return Missing(
+            f"{NO_PAIRS[0]}; IWSLT2017's sentences to measure BLEU on",
+            f"{NO_PAIRS[1]}; a second --pairs en-zh=FILE of the same direction to measure on",
+        )
+    found: list[Step] = []
+    for task in tasks:
+        grid = 11 + 10 * DRAWS + 2
+        # Half of the examples each; all are instructed but the last two of the grid.
+        work = asking_work(setting, task, grid / 2, grid / 2 - 1, write=False)
+        work += asking_work(setting, task, (3 + DRAWS) / 2, (3 + DRAWS) / 2)
+        found += [
+            mask_step(setting, task),
+            Step(
+                _name(task),
+                f"heads outside the mask for {task.name} scaled",
+                _Scale(task),
+                work,
+                (mask_name(task),),
+            ),
+        ]
+    return tuple(found)
+
+
+def _tell(setting: Setting) -> Told:
+    tasks = chosen(directions(setting))
+    results = {task.name: task_of(setting.result(_name(task)), task.name) for task in tasks}
+    ran = {name: one for name, one in results.items() if one}
+    bleu = beside(setting, "Table 8", "IWSLT2017")
+    tables = [_bleu(setting, tasks, bleu), _alphas(setting, tasks, results)]
+    shown = next((task for task in tasks if results[task.name]), None)
+    if shown is not None:
+        tables.append(_examples(setting, shown))
+    return Told(
+        tuple(tables),
+        (_lines(ran),) if ran else (),
+        _found(ran),
+        _sure(ran),
+        {"answer": _answer(ran)},
+    )
+
+
+def _bleu(setting: Setting, tasks: Sequence[Asked], place: Beside) -> Table:
+    """Table 8: BLEU of the instructed model, under the mask, and under the scaled mask."""
+    return Table(
+        "BLEU of instructed translations",
+        tuple(task.name for task in tasks),
+        tuple(
+            Row(
+                name,
+                tuple(
+                    cell(
+                        condition(setting.result(_name(task)), task.name, own),
+                        "bleu_published",
+                        place.value(name, task.name, "bleu"),
+                    )
+                    for task in tasks
+                ),
+            )
+            for name, own in CONDITIONS.items()
+        ),
+        place.reference,
+        "BLEU as the paper computes it, a mean over outputs. α was chosen by the loss on other "
+        "sentences than these.",
+    )
+
+
+def _alphas(
+    setting: Setting, tasks: Sequence[Asked], results: Mapping[str, Mapping[str, Any]]
+) -> Table:
+    place = beside(setting, "Figure 6")
+    low, high = (place.value("scaled mask", f"best, {end}", "alpha") for end in ("least", "most"))
+    theirs = None if low is None or high is None else f"{low:g} or {high:g}"
+    rows = []
+    for task in tasks:
+        one = results[task.name]
+        if not one:
+            rows.append(Row(task.name, (not_run(theirs), not_run(), not_run(), not_run())))
+            continue
+        loss = {row["alpha"]: row for row in one["alphas"]}
+        rows.append(
+            Row(
+                task.name,
+                (
+                    Cell(one["best"], published=theirs, digits=1),
+                    cell(loss[0.0], "nll"),
+                    cell(loss[one["best"]], "nll"),
+                    cell(loss[1.0], "nll"),
+                ),
+            )
+        )
+    return Table(
+        "The best α by the loss of the instructed task",
+        ("best α", "NLL at α = 0", "at the best α", "at α = 1, no mask"),
+        tuple(rows),
+        place.reference,
+    )
+
+
+def _lines(ran: Mapping[str, Mapping[str, Any]]) -> Lines:
+    series = []
+    for name, one in ran.items():
+        rows = one["alphas"]
+        series.append(
+            Series(
+                name,
+                tuple((row["alpha"], row["nll"]) for row in rows),
+                tuple(row["intervals"]["nll"]["low"] for row in rows),
+                tuple(row["intervals"]["nll"]["high"] for row in rows),
+            )
+        )
+        drawn = [(row["alpha"], fmean(row["shuffled"])) for row in rows if row["shuffled"]]
+        if drawn:
+            series.append(Series(f"{name}, random masks", tuple(drawn)))
+    return Lines("Loss of instructed directions by α", tuple(series), "α", "NLL")
+
+
+def _examples(setting: Setting, task: Asked) -> Table:
+    """Table 42: some outputs, instructed and under the scaled mask."""
+    place = beside(setting, "Table 42")
+    made = outputs(setting, _name(task), task.name)
+    rows = []
+    plain, scaled = made.get("instructed", []), made.get("scaled and instructed", [])
+    differ = [
+        (one, other)
+        for one, other in zip(plain, scaled, strict=False)
+        if one["output"] != other["output"]
+    ]
+    for one, other in differ[:EXAMPLES]:
+        rows.append(
+            Row(
+                one["input"],
+                (Cell(one["reference"]), Cell(one["output"]), Cell(other["output"])),
+            )
+        )
+    note = f"The first of {len(differ)} among {len(plain)} outputs of {task.name} that differ."
+    return Table(
+        "Outputs that the scaled mask changes",
+        ("right", "instructed", "with the scaled mask"),
+        tuple(rows),
+        place.reference,
+        note if plain else "The outputs are not at hand.",
+    )
+
+
+def _found(ran: Mapping[str, Mapping[str, Any]]) -> str:
+    if not ran:
+        return ""
+    lower, between = [], []
+    for name, one in ran.items():
+        loss = {row["alpha"]: row["nll"] for row in one["alphas"]}
+        if loss[0.0] < loss[1.0]:
+            lower.append(name)
+        if 0 < one["best"] < 1:
+            between.append(f"{name} {one['best']:g}")
+    told = (
+        f"Under the instruction the mask lowers the loss in {len(lower)} of {len(ran)} directions. "
+    )
+    told += (
+        f"An α between 0 and 1 is best in {len(between)} ({', '.join(between)})."
+        if between
+        else "No α between 0 and 1 is better than both ends."
+    )
+    bleu = {
+        own: [
+            row["bleu_published"]
+            for name in ran
+            if (row := condition({"tasks": ran}, name, own)) is not None
+            and row.get("bleu_published") is not None
+        ]
+        for own in CONDITIONS.values()
+    }
+    plain, scaled = bleu["instructed"], bleu["scaled and instructed"]
+    if plain and len(plain) == len(scaled):
+        told += (
+            f" BLEU on other sentences is {fmean(plain) / 100:.3f} instructed and "
+            f"{fmean(scaled) / 100:.3f} with the scaled mask."
+        )
+    return told
+
+
+def _sure(ran: Mapping[str, Mapping[str, Any]]) -> str:
+    if not ran:
+        return ""
+    changes = [
+        changed(condition({"tasks": ran}, name, "scaled and instructed"), "bleu_published")
+        for name in ran
+    ]
+    up = sum(surely(one, 1) for one in changes)
+    down = sum(surely(one, -1) for one in changes)
+    return (
+        f"By paired intervals BLEU surely rises with the scaled mask in {up} of {len(ran)} "
+        f"directions and surely falls in {down}. Where the instructed loss is flat in α, the best "
+        "one depends on the sentences it was chosen on."
+    )
+
+
+def _answer(ran: Mapping[str, Mapping[str, Any]]) -> str:
+    if not ran:
+        return ""
+    better = [
+        name
+        for name in ran
+        if surely(changed(condition({"tasks": ran}, name, "scaled and instructed"), "nll"), -1)
+    ]
+    where = f"in {len(better)} of {len(ran)} directions" if better else "in no direction"
+    return f"Beside an instruction, turning the other heads down surely lowers the loss {where}."
+
+
+FIGURE_6 = Experiment(
+    "figure-6",
+    ("Figure 6", "Table 8", "Table 42"),
+    "Heads outside the mask turned down instead of removed",
+    _steps,
+    _tell,
+)

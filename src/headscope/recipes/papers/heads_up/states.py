@@ -1,0 +1,243 @@
+"""Figures 4 and 5 and Table 41: hidden states of the masked and the instructed model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from headscope.recipes.compare.states import CompareStates, compare_states
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
+from headscope.recipes.papers.heads_up.beside import beside
+from headscope.recipes.papers.heads_up.steps import DRAWS, mask_name, mask_step
+from headscope.recipes.papers.heads_up.walks import WALK, walk_step
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
+
+__all__ = ["FIGURE_4", "STATES", "states_steps"]
+
+STATES = "states"
+#: The paper's lines of Figure 4.
+PAIRS = {
+    ("as is", "instructed"): "as is and instructed",
+    ("instructed", "masked"): "masked and instructed",
+    ("masked", "masked, instructed"): "masked and masked with instruction",
+}
+#: The conditions of Table 41.
+LENS = {"as is": "as is", "instructed": "instructed", "masked": "masked"}
+
+
+@dataclass(frozen=True)
+class _States:
+    task: Asked
+
+    def __call__(
+        self, setting: Setting, place: Path, progress: Progress | None
+    ) -> Mapping[str, Any]:
+        config = CompareStates(
+            str(setting.at(mask_name(self.task))),
+            setting.model,
+            self.task.choice,
+            draws=DRAWS,
+            seed=setting.seed,
+            batch_tokens=setting.batch_tokens,
+        )
+        return compare_states(config, place, progress)
+
+
+def states_steps(setting: Setting) -> tuple[Step, ...]:
+    """The mask of the first task, and the states under it; nothing without a task."""
+    task = first_task(setting)
+    if task is None:
+        return ()
+    size = task.size
+    # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
+    tokens = size.tested * ((2 + 2 * DRAWS) * size.bare + 2 * size.told)
+    rows = min(float(size.tested), 16.0)
+    work = Work(
+        forward=tokens, length=size.told, rows=rows, calls=(4 + 2 * DRAWS) * size.tested / rows
+    )
+    mask = mask_name(task)
+    return (
+        mask_step(setting, task),
+        Step(STATES, "hidden states beside the instructed model's", _States(task), work, (mask,)),
+    )
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    task = first_task(setting)
+    if task is None:
+        return NO_MASKS
+    return (*states_steps(setting), walk_step(setting, task, WALK))
+
+
+def _tell(setting: Setting) -> Told:
+    result, walk = setting.result(STATES), setting.result(WALK)
+    figures, tables, found, sure = [], [], [], []
+    if result is not None:
+        figures.append(_by_layer(result))
+        tables.append(_lens(result))
+        said, doubt = _states_words(result)
+        found.append(said)
+        sure.append(doubt)
+    if walk is not None:
+        figures.append(_along(walk))
+        tables.append(_along_table(setting, walk))
+        found.append(_along_words(walk))
+        sure.append(f"Along the removal: {walk['sentences']} prompts.")
+    answer = "" if result is None else found[0]
+    return Told(tuple(tables), tuple(figures), " ".join(found), " ".join(sure), {"answer": answer})
+
+
+def _by_layer(result: Mapping[str, Any]) -> Lines:
+    rows = {(pair["a"], pair["b"]): pair for pair in result["pairs"]}
+    series = [_series(name, rows[pair]["after_layer"]) for pair, name in PAIRS.items()]
+    series += [
+        _series(f"{name}, after attention", rows[pair]["after_attention"])
+        for pair, name in PAIRS.items()
+    ]
+    series += [
+        _series("random mask and instructed", control["after_layer"])
+        for control in result["controls"]
+        if control["kind"] == "shuffled"
+    ]
+    return Lines(
+        f"Cosine of hidden states at the last token of the prompt ({result['task']})",
+        tuple(series),
+        "layer",
+        "cosine",
+        note=f"Means over {result['samples']} held-out prompts.",
+    )
+
+
+def _series(name: str, rows: list[Mapping[str, float]]) -> Series:
+    return Series(
+        name,
+        tuple((float(layer), row["mean"]) for layer, row in enumerate(rows)),
+        tuple(row["low"] for row in rows),
+        tuple(row["high"] for row in rows),
+    )
+
+
+def _lens(result: Mapping[str, Any]) -> Table:
+    """Table 41: what each layer would say, as the likeliest tokens."""
+    lens = result["lens"]
+    by = {name: lens["conditions"][name] for name in LENS}
+    layers = len(next(iter(by.values())))
+    rows = []
+    for at in range(layers):
+        layer = by["as is"][at]["layer"]
+        cells = [Cell(" ".join(repr(token) for token in by[name][at]["tokens"])) for name in LENS]
+        cells += [Cell(by["masked"][at]["target_rank"], digits=0)]
+        rows.append(Row("embedding" if layer is None else f"layer {layer}", tuple(cells)))
+    return Table(
+        "The likeliest tokens after each layer, for one prompt",
+        (*LENS.values(), "rank of the right token, masked"),
+        tuple(rows),
+        note=f"Input {lens['input']!r}, output {lens['output']!r}.",
+    )
+
+
+def _states_words(result: Mapping[str, Any]) -> tuple[str, str]:
+    nearer = result["nearer"]["as is"]["later_half"]
+    rows = {(pair["a"], pair["b"]): pair["after_layer"] for pair in result["pairs"]}
+    half = result["layers"] // 2
+    masked, plain = (
+        fmean(row["mean"] for row in rows[pair][half:])
+        for pair in (("instructed", "masked"), ("as is", "instructed"))
+    )
+    if nearer["low"] > 0:
+        says = "nearer to"
+    elif nearer["high"] < 0:
+        says = "farther from"
+    else:
+        says = "not surely nearer to"
+    found = (
+        f"In the later half of the layers the masked model is {says} the instructed one than the "
+        f"model as it is (mean cosine {masked:.3f} against {plain:.3f})."
+    )
+    sure = (
+        f"Paired over {result['samples']} prompts the difference is {nearer['mean']:+.3f} "
+        f"({nearer['low']:+.3f} to {nearer['high']:+.3f})"
+    )
+    drawn = result["nearer"].get("shuffled")
+    if drawn is not None:
+        later = drawn["later_half"]
+        sure += (
+            f", against random masks of its size {later['mean']:+.3f} ({later['low']:+.3f} to "
+            f"{later['high']:+.3f}; p over draws {drawn['p_draws']:.2f})"
+        )
+    return found, sure + "."
+
+
+def _along(walk: Mapping[str, Any]) -> Lines:
+    rows = (walk["baseline"], *walk["steps"])
+    layers = len(rows[0]["similarity"])
+    return Lines(
+        "Cosine with the instructed model as heads go by rising weight",
+        tuple(
+            Series(
+                f"layer {layer}",
+                tuple((float(step), row["similarity"][layer]) for step, row in enumerate(rows)),
+            )
+            for layer in range(layers)
+        ),
+        "heads removed",
+        "cosine",
+    )
+
+
+def _at(walk: Mapping[str, Any]) -> int:
+    """The step at which exactly the mask's heads are left, else the middle."""
+    cut = (walk["mask"] or {}).get("cut_step")
+    return len(walk["heads"]) // 2 if cut is None else cut
+
+
+def _along_table(setting: Setting, walk: Mapping[str, Any]) -> Table:
+    place = beside(setting, "Figure 5")
+    rows = (walk["baseline"], *walk["steps"])
+    first, cut = rows[0]["similarity"], rows[_at(walk)]["similarity"]
+    stable = place.value("removal in order of weight", "similarity is stable", "heads")
+    half = len(first) // 2
+    lines = [
+        Row(name, (Cell(fmean(first[part])), Cell(fmean(cut[part]))))
+        for name, part in (
+            ("first half of the layers", slice(0, max(half, 1))),
+            ("second half of the layers", slice(half, None)),
+        )
+    ]
+    lines.append(
+        Row("heads removed", (Cell(0, digits=0), Cell(_at(walk), published=stable, digits=0)))
+    )
+    return Table(
+        "Cosine with the instructed model, before and when the mask's heads are left",
+        ("all heads", "the mask's heads"),
+        tuple(lines),
+        place.reference,
+        "The paper's number of heads is that after which the cosine stays as it is.",
+    )
+
+
+def _along_words(walk: Mapping[str, Any]) -> str:
+    rows = (walk["baseline"], *walk["steps"])
+    first, cut = rows[0]["similarity"], rows[_at(walk)]["similarity"]
+    half = len(first) // 2
+    late = fmean(cut[half:]) - fmean(first[half:])
+    early = fmean(cut[:half]) - fmean(first[:half]) if half else 0.0
+    return (
+        f"As heads go by rising weight until the mask's are left, the cosine with the instructed "
+        f"model changes by {late:+.3f} in the later layers and by {early:+.3f} in the earlier ones."
+    )
+
+
+FIGURE_4 = Experiment(
+    "figure-4",
+    ("Figure 4", "Figure 5", "Table 41"),
+    "Whether the masked model passes through the states of the instructed one",
+    _steps,
+    _tell,
+)

@@ -1,0 +1,239 @@
+"""The runs that the experiments need: each a recipe with the paper's settings, and its work.
+
+Every run is a small value that can be called, so that two experiments that need the same run name
+the same step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from headscope.recipes.costs.work import Work
+from headscope.recipes.find.mask import FindMask, find_mask
+from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.recipes.papers.heads_up.asked import Asked
+from headscope.recipes.papers.paper import Setting, Step
+from headscope.recipes.verify.mask import VerifyMask, verify_mask
+from headscope.verify.masks.asking import Asking
+
+__all__ = [
+    "DRAWS",
+    "PAPER_STEPS",
+    "Kind",
+    "mask_name",
+    "mask_step",
+    "model_of",
+    "proof_name",
+    "proof_step",
+    "prove",
+    "slug",
+    "swap_name",
+    "swap_step",
+    "training_changes",
+]
+
+#: How a mask is trained: as in the main text, from hardly any head, on queries, with gates of
+#: feed-forward layers, or on prompts with five examples.
+Kind = Literal["", "negative", "query", "feed-forward", "shots"]
+_CHANGES: Mapping[Kind, Mapping[str, Any]] = {
+    "": {},
+    "negative": {"start": "negative"},
+    "query": {"on": "query"},
+    "feed-forward": {"feed_forward": True},
+    "shots": {},
+}
+_TITLES: Mapping[Kind, str] = {
+    "": "mask for {}",
+    "negative": "mask for {}, begun with hardly any head",
+    "query": "mask of queries for {}",
+    "feed-forward": "mask of heads and feed-forward layers for {}",
+    "shots": "mask for {} with five examples",
+}
+#: Steps of a translation task and of a word task (Table 11); other settings are the preset's.
+PAPER_STEPS = {True: 6190, False: 6250}
+#: Shuffled masks of each kind; the paper has one.
+DRAWS = 5
+#: Steps and padded tokens at once of a training by the small-model and the paper's preset.
+_SMALL_STEPS, _BATCH, _AT_ONCE = 600, 16, 256
+#: What a masked model writes is longer than the right output: it may go on to the limit.
+_WRITTEN = 1.4
+
+
+def slug(model: str) -> str:
+    """A model's name as part of a folder's."""
+    return re.sub(r"[^\w.-]+", "-", model.rstrip("/").rpartition("/")[2]).strip("-")
+
+
+def mask_name(task: Asked, kind: Kind = "", other: str | None = None) -> str:
+    """The step that trains a task's mask, of another model if one is named."""
+    name = f"mask-{task.name}" + (f"-{kind}" if kind else "")
+    return f"{name}-of-{slug(other)}" if other else name
+
+
+def proof_name(task: Asked, kind: Kind = "", other: str | None = None) -> str:
+    """The step that tests it on held-out examples."""
+    return mask_name(task, kind, other).replace("mask-", "proof-", 1)
+
+
+def swap_name(task: Asked, other: str) -> str:
+    """The step that tests the mask of another model on this one."""
+    return f"swap-{task.name}-of-{slug(other)}"
+
+
+def model_of(setting: Setting, other: str | None) -> ModelChoice:
+    """The setting's model, or another one, loaded likewise."""
+    return setting.model if other is None else replace(setting.model, model=other, revision=None)
+
+
+def training_changes(setting: Setting, translation: bool, kind: Kind = "") -> dict[str, Any]:
+    """What differs from the preset: the paper's steps where the model is not small, and the kind.
+
+    The preset is `paper` or, below 256 heads, `small`, which `find mask` chooses by itself.
+    """
+    steps = {} if setting.small else {"steps": PAPER_STEPS[translation]}
+    return {**steps, **_CHANGES[kind]}
+
+
+@dataclass(frozen=True)
+class _Train:
+    task: Asked
+    kind: Kind
+    other: str | None
+
+    def __call__(
+        self, setting: Setting, place: Path, progress: Progress | None
+    ) -> Mapping[str, Any]:
+        config = FindMask(
+            model_of(setting, self.other),
+            self.task.choice,
+            changes=training_changes(setting, self.task.translation, self.kind),
+            seed=setting.seed,
+        )
+        return find_mask(config, place, progress)
+
+
+@dataclass(frozen=True)
+class _Prove:
+    """A mask on held-out examples; `foreign` and `hybrid` name the steps of other masks."""
+
+    task: Asked
+    mask: str
+    other: str | None = None
+    foreign: tuple[str, ...] = ()
+    hybrid: str | None = None
+    draws: int = DRAWS
+
+    def __call__(
+        self, setting: Setting, place: Path, progress: Progress | None
+    ) -> Mapping[str, Any]:
+        config = VerifyMask(
+            (str(setting.at(self.mask)),),
+            self.task.choice,
+            model_of(setting, self.other),
+            tuple(str(setting.at(one)) for one in self.foreign),
+            None if self.hybrid is None else str(setting.at(self.hybrid)),
+            self.draws,
+            setting.seed,
+            Asking(batch_tokens=setting.batch_tokens),
+        )
+        return verify_mask(config, place, progress)
+
+
+def mask_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None = None) -> Step:
+    """Train a mask; all but those of the default tasks, begun with all heads, are extended."""
+    return Step(
+        mask_name(task, kind, other),
+        _TITLES[kind].format(task.name) + (f", of {slug(other)}" if other else ""),
+        _Train(task, kind, other),
+        training_work(setting, task),
+        extended=bool(kind) or not task.default,
+    )
+
+
+def proof_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None = None) -> Step:
+    """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
+    mask = mask_name(task, kind, other)
+    return Step(
+        proof_name(task, kind, other),
+        f"{mask} on held-out examples",
+        _Prove(task, mask, other),
+        asking_work(setting, task, 1 + 1 + 1 + 2 * DRAWS),
+        (mask,),
+        extended=bool(kind) or not task.default,
+    )
+
+
+def swap_step(setting: Setting, task: Asked, other: str) -> Step:
+    """Test another model's mask on this model."""
+    own, foreign = mask_name(task), mask_name(task, other=other)
+    return Step(
+        swap_name(task, other),
+        f"mask of {slug(other)} for {task.name} on this model",
+        _Prove(task, own, foreign=(foreign,), draws=0),
+        asking_work(setting, task, 4),
+        (own, foreign),
+        extended=not task.default,
+    )
+
+
+def prove(
+    setting: Setting,
+    name: str,
+    title: str,
+    task: Asked,
+    mask: str,
+    hybrid: str | None = None,
+    draws: int = 0,
+    extended: bool = False,
+) -> Step:
+    """Test a mask on a task that it was not made for, or beside one of several tasks."""
+    after = (mask,) if hybrid is None else (mask, hybrid)
+    conditions = 3 + (hybrid is not None) + 2 * draws
+    return Step(
+        name,
+        title,
+        _Prove(task, mask, hybrid=hybrid, draws=draws),
+        asking_work(setting, task, conditions),
+        after,
+        extended,
+    )
+
+
+def training_work(setting: Setting, task: Asked) -> Work:
+    """Steps x batch x tokens, each passed with a gradient for the gates."""
+    steps = _SMALL_STEPS if setting.small else PAPER_STEPS[task.translation]
+    length = task.size.bare + task.size.answer
+    tokens = steps * _BATCH * length
+    rows = max(1.0, _AT_ONCE // length)
+    return Work(backward=tokens, length=length, rows=rows, calls=tokens / (rows * length))
+
+
+def asking_work(
+    setting: Setting, task: Asked, conditions: float, told: float = 1, write: bool = True
+) -> Work:
+    """Losses of the right outputs and, unless `write` is False, outputs, once a condition.
+
+    `told` of the conditions have the instructed prompt, which is longer.
+    """
+    size = task.size
+    prompt = size.bare + (size.told - size.bare) * told / conditions
+    length = prompt + size.answer
+    rows = min(float(size.tested), max(1.0, setting.batch_tokens // length))
+    forward = conditions * size.tested * length
+    work = Work(forward=forward, length=length, rows=rows, calls=forward / (rows * length))
+    if not write:
+        return work
+    # A batch goes on until its last text ends: a sentence at its limit, a word after ten tokens.
+    most = 2 * prompt + 32 if task.translation else 10
+    written = conditions * size.tested * (_WRITTEN * size.answer if task.translation else most)
+    return work + Work(
+        forward=conditions * size.tested * prompt,
+        generated=written,
+        length=length,
+        rows=rows,
+        calls=conditions * most * max(1.0, size.tested / rows),
+    )

@@ -1,0 +1,253 @@
+"""Tables 39, 40, 43 and 44: masks of queries, of feed-forward layers, of models with experts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, chosen, directions
+from headscope.recipes.papers.heads_up.beside import (
+    Beside,
+    beside,
+    cell,
+    condition,
+    mean_cell,
+    not_run,
+)
+from headscope.recipes.papers.heads_up.samples import outputs
+from headscope.recipes.papers.heads_up.steps import (
+    Kind,
+    mask_name,
+    mask_step,
+    proof_name,
+    proof_step,
+)
+from headscope.recipes.papers.heads_up.translation import proof_rows
+from headscope.recipes.papers.heads_up.verdict import (
+    reached,
+    share,
+    sureness,
+    values,
+    verdict,
+    way,
+)
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.told import Cell, Row, Table, Told
+
+__all__ = ["TABLE_39", "TABLE_40", "TABLE_43"]
+
+#: Failed outputs that Table 39 shows.
+EXAMPLES = 5
+#: How models with experts are told apart, by their names.
+_EXPERTS = re.compile(r"moe|mixtral|-a\d+(\.\d+)?b\b|olmoe|deepseek-v[23]", re.IGNORECASE)
+
+
+def _both(kind: Kind, first: bool) -> Callable[[Setting], tuple[Step, ...] | Missing]:
+    """The masks of a kind beside those of Table 1; of the first direction alone, or of all."""
+
+    def steps(setting: Setting) -> tuple[Step, ...] | Missing:
+        tasks = chosen(directions(setting))
+        if not tasks:
+            return Missing(*NO_PAIRS)
+        found = []
+        for task in tasks[:1] if first else tasks:
+            kinds: tuple[Kind, ...] = ("", kind)
+            for one in kinds:
+                found += [mask_step(setting, task, one), proof_step(setting, task, one)]
+        return tuple(found)
+
+    return steps
+
+
+def _kinds_table(
+    setting: Setting, tasks: Sequence[Asked], kind: Kind, name: str, place: Beside | None
+) -> Table:
+    """Loss, ROUGE-L and heads of both kinds of masks."""
+    rows = []
+    for task in tasks:
+        own = proof_rows(setting, task, proof_name(task))
+        other = proof_rows(setting, task, proof_name(task, kind))
+        theirs = None if place is None else place.value("mask", task.name, "nll")
+        result = setting.result(mask_name(task, kind))
+        rows.append(
+            Row(
+                task.name,
+                (
+                    cell(own["original"], "nll"),
+                    cell(own["instructed"], "nll"),
+                    cell(own["mask"], "nll"),
+                    cell(other["mask"], "nll", theirs),
+                    mean_cell(other["random mask"], "nll"),
+                    cell(own["mask"], "rouge_l"),
+                    cell(other["mask"], "rouge_l"),
+                    not_run(digits=0) if result is None else Cell(result["selected"], digits=0),
+                    _layers(setting, task, kind),
+                ),
+            )
+        )
+    columns = (
+        "NLL as is",
+        "instructed",
+        "mask of heads",
+        name,
+        "random masks",
+        "ROUGE-L, mask of heads",
+        f"ROUGE-L, {name}",
+        "heads kept",
+        "feed-forward layers kept",
+    )
+    return Table(
+        f"Masks of heads beside a {name}",
+        columns,
+        tuple(rows),
+        None if place is None else place.reference,
+    )
+
+
+def _layers(setting: Setting, task: Asked, kind: Kind) -> Cell:
+    if kind != "feed-forward":
+        return Cell(setting.geometry.layers, digits=0)
+    result = setting.result(mask_name(task, kind))
+    if result is None or result["feed_forward"] is None:
+        return not_run(digits=0)
+    return Cell(sum(one["selected"] for one in result["feed_forward"]), digits=0)
+
+
+def _query_tell(setting: Setting) -> Told:
+    tasks = chosen(directions(setting))[:1]
+    table = _kinds_table(setting, tasks, "query", "mask of queries", None)
+    shown = tasks[0]
+    made = outputs(setting, proof_name(shown, "query"), shown.name).get("masked", [])
+    wrong = [one for one in made if one["output"].strip() != one["reference"].strip()]
+    examples = Table(
+        "Outputs under the mask of queries that are not the reference",
+        ("output", "right"),
+        tuple(
+            Row(one["input"], (Cell(one["output"]), Cell(one["reference"])))
+            for one in wrong[:EXAMPLES]
+        ),
+        note=f"The first of {len(wrong)} among {len(made)} outputs of {shown.name}."
+        if made
+        else "Not run: left to --full.",
+    )
+    return Told((table, examples), found=_kind_found(setting, tasks, "query", "of queries"))
+
+
+def _kind_found(setting: Setting, tasks: Sequence[Asked], kind: Kind, name: str) -> str:
+    told = []
+    for task in tasks:
+        one = condition(setting.result(proof_name(task, kind)), task.name, "masked")
+        heads = condition(setting.result(proof_name(task)), task.name, "masked")
+        if one is None or heads is None:
+            continue
+        apart = (
+            one["intervals"]["nll"]["low"] > heads["intervals"]["nll"]["high"]
+            or one["intervals"]["nll"]["high"] < heads["intervals"]["nll"]["low"]
+        )
+        told.append(
+            f"{task.name}: loss {one['nll']:.2f} under the mask {name}, {heads['nll']:.2f} under "
+            f"that of heads{'' if apart else ' (the intervals meet)'}"
+        )
+    return "; ".join(told) + "." if told else ""
+
+
+TABLE_39 = Experiment(
+    "table-39",
+    ("Table 39",),
+    "Masks of queries: removed heads attend evenly",
+    _both("query", first=True),
+    _query_tell,
+)
+
+
+def _layers_tell(setting: Setting) -> Told:
+    tasks = chosen(directions(setting))
+    table = _kinds_table(
+        setting,
+        tasks,
+        "feed-forward",
+        "mask of heads and feed-forward layers",
+        beside(setting, "Table 40", "XNLI"),
+    )
+    found = _kind_found(setting, tasks, "feed-forward", "of heads and layers")
+    kept = [
+        result["feed_forward"]
+        for task in tasks
+        if (result := setting.result(mask_name(task, "feed-forward"))) is not None
+    ]
+    if kept:
+        whole = sum(all(one["selected"] for one in layers) for layers in kept)
+        found = f"{whole} of {len(kept)} masks keep every feed-forward layer. {found}".strip()
+    sure = "One training of each mask, with one seed." if kept else ""
+    return Told((table,), found=found, sure=sure)
+
+
+TABLE_40 = Experiment(
+    "table-40",
+    ("Table 40",),
+    "Masks with gates of feed-forward layers, too",
+    _both("feed-forward", first=False),
+    _layers_tell,
+)
+
+
+def _experts(setting: Setting) -> bool:
+    return _EXPERTS.search(setting.model.model) is not None
+
+
+def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    if not _experts(setting):
+        return Missing(
+            "a model with a mixture of experts, told by its name, and sentence pairs",
+            "--model microsoft/Phi-3.5-MoE-instruct (or another one) with --pairs en-zh=FILE",
+        )
+    tasks = chosen(directions(setting))
+    if not tasks:
+        return Missing(*NO_PAIRS)
+    return tuple(
+        step for task in tasks for step in (mask_step(setting, task), proof_step(setting, task))
+    )
+
+
+def _expert_tell(setting: Setting) -> Told:
+    tasks = chosen(directions(setting))
+    rows = {task.name: proof_rows(setting, task, proof_name(task)) for task in tasks}
+    tables = []
+    for measure, title, number in (("nll", "NLL", 43), ("rouge_l", "ROUGE-L", 44)):
+        # The paper has one such model, whose values stand beside any other one's.
+        place = beside(setting, f"Table {number}", "XNLI", "Phi-3.5-MoE-instruct")
+        tables.append(
+            Table(
+                f"{title} of a model with a mixture of experts",
+                tuple(rows),
+                tuple(
+                    Row(
+                        name,
+                        tuple(
+                            cell(own[name], measure, place.value(name, task, measure))
+                            for task, own in rows.items()
+                        ),
+                    )
+                    for name in ("instructed", "mask")
+                ),
+                place.reference,
+            )
+        )
+    loss = verdict(rows, "nll", higher=False)
+    if not loss.ran:
+        return Told(tuple(tables))
+    found = (
+        f"Without an instruction the mask has a lower loss than the whole model in "
+        f"{share(loss.better, loss.ran, 'direction')}{values(loss)}{way(loss)}. "
+        f"{reached(loss, 'direction', 'loss')}"
+    )
+    return Told(tuple(tables), (), found, sureness(loss, "direction", "loss", "lower"))
+
+
+TABLE_43 = Experiment(
+    "table-43",
+    ("Table 43", "Table 44"),
+    "Masks of a model with a mixture of experts",
+    _expert_steps,
+    _expert_tell,
+)

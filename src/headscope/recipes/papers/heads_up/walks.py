@@ -1,0 +1,256 @@
+"""Figure 2: heads removed one by one in the order of the weights; other walks go alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
+from headscope.recipes.papers.heads_up.beside import beside
+from headscope.recipes.papers.heads_up.steps import Kind, mask_name, mask_step
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
+from headscope.recipes.verify.one_by_one import OneByOne, verify_one_by_one
+from headscope.verify.one_by_one.orders import Order
+
+__all__ = [
+    "FIGURE_2",
+    "INFLUENTIAL",
+    "NEGATIVE",
+    "WALK",
+    "rank_lines",
+    "target_first",
+    "walk_step",
+    "walk_steps",
+]
+
+WALK, INFLUENTIAL, NEGATIVE = "walk", "walk-influential", "walk-negative"
+#: Heads that the paper removes by influence, and of how many.
+LOOKED_AT, OF = 320, 1024
+#: Prompts that are walked over; the paper has one. Random orders beside, without texts.
+PROMPTS = {True: 10, False: 1}
+RANDOM_ORDERS = 2
+#: The share of a walk's work that is left, since steps share the layers below what they change.
+SHARED = 0.6
+#: Texts that Figure 2 shows.
+TEXTS = 16
+_TITLES = {
+    WALK: "heads go one by one, lowest weight first",
+    INFLUENTIAL: "heads go one by one, the most influential first",
+    NEGATIVE: "heads go one by one, by a mask begun with hardly any head",
+}
+
+
+@dataclass(frozen=True)
+class _Walk:
+    task: Asked
+    mask: str
+    order: Order
+    random_orders: int = 0
+
+    def __call__(
+        self, setting: Setting, place: Path, progress: Progress | None
+    ) -> Mapping[str, Any]:
+        config = OneByOne(
+            str(setting.at(self.mask)),
+            model=setting.model,
+            order=self.order,
+            reorder=looked_at(setting),
+            steps=looked_at(setting) if self.order == "pass" else None,
+            tasks=self.task.choice,
+            examples=PROMPTS[setting.small],
+            random_orders=self.random_orders,
+            seed=setting.seed,
+            batch_tokens=setting.batch_tokens,
+        )
+        return verify_one_by_one(config, place, progress)
+
+
+def looked_at(setting: Setting) -> int:
+    """How many heads are removed by influence: 320, or that share of a small model's heads."""
+    total = setting.geometry.total
+    return min(total, LOOKED_AT) if not setting.small else max(1, round(total * LOOKED_AT / OF))
+
+
+def walk_step(setting: Setting, task: Asked, name: str) -> Step:
+    """Remove the heads one by one under a task's mask."""
+    kind: Kind = "negative" if name == NEGATIVE else ""
+    order: Order = "pass" if name == INFLUENTIAL else "ascending"
+    random = RANDOM_ORDERS if name == WALK else 0
+    mask = mask_name(task, kind)
+    steps = setting.geometry.total if order != "pass" else 2 * looked_at(setting)
+    return Step(
+        name,
+        _TITLES[name],
+        _Walk(task, mask, order, random),
+        _work(setting, task, steps, random, order),
+        (mask,),
+        extended=bool(kind),
+    )
+
+
+def _work(setting: Setting, task: Asked, steps: int, random: int, order: Order) -> Work:
+    """A pass and a text for each prompt and step; random orders and the first look have none."""
+    size, prompts = task.size, PROMPTS[setting.small]
+    passes = prompts * (steps + random * setting.geometry.total)
+    texts = prompts * (steps / 2 if order == "pass" else steps)
+    rows = max(1.0, setting.batch_tokens // (size.bare + size.answer))
+    most = 2 * size.bare + 32 if task.translation else 10.0
+    whole = Work(
+        forward=(passes + texts) * size.bare,
+        generated=texts * most,
+        length=size.bare + size.answer,
+        rows=rows,
+        calls=(passes + texts * most) / rows,
+    )
+    return whole * SHARED
+
+
+def walk_steps(name: str) -> Callable[[Setting], tuple[Step, ...] | Missing]:
+    """The walk of this name with what it needs, and beside it that of Figure 2."""
+
+    def steps(setting: Setting) -> tuple[Step, ...] | Missing:
+        task = first_task(setting)
+        if task is None:
+            return NO_MASKS
+        kind: Kind = "negative" if name == NEGATIVE else ""
+        needed = [mask_step(setting, task, kind), walk_step(setting, task, name)]
+        if name != WALK:
+            needed = [mask_step(setting, task), walk_step(setting, task, WALK), *needed]
+        return tuple({step.name: step for step in needed}.values())
+
+    return steps
+
+
+def _ranks(result: Mapping[str, Any], key: str = "target_rank_median") -> list[float]:
+    return [float(row[key]) for row in (result["baseline"], *result["steps"])]
+
+
+def _line(name: str, values: list[float]) -> Series:
+    return Series(name, tuple((float(step), value) for step, value in enumerate(values)))
+
+
+def rank_lines(result: Mapping[str, Any], title: str) -> Lines:
+    """The target's rank, and those of the tokens that came first, by heads removed."""
+    rows = (result["baseline"], *result["steps"])
+    top = len(result["baseline"]["top5_ranks"])
+    series = [_line("target", _ranks(result))]
+    series += [
+        _line(f"first {place + 1} at the start", [float(row["top5_ranks"][place]) for row in rows])
+        for place in range(top)
+    ]
+    series += [
+        _line(f"target, random order {number + 1}", [float(v) for v in one["target_rank_median"]])
+        for number, one in enumerate(result["random_orders"])
+    ]
+    return Lines(
+        title,
+        tuple(series),
+        "heads removed",
+        "rank",
+        logarithmic=False,
+        note="Of the target the median over prompts, of the tokens that came first means.",
+    )
+
+
+def _text_table(result: Mapping[str, Any], title: str) -> Table:
+    """What is written for the first prompt: the texts that stay longest, in order."""
+    example = result["example"]
+    texts = example["texts"]
+    ends = [*(one["step"] for one in texts[1:]), len(result["heads"]) + 1]
+    lasts = {one["step"]: end - one["step"] for one, end in zip(texts, ends, strict=True)}
+    kept = sorted(lasts, key=lambda step: (-lasts[step], step))[:TEXTS]
+    shown = [one for one in texts if one["step"] in kept]
+    return Table(
+        title,
+        ("output", "for so many removals"),
+        tuple(
+            Row(
+                f"{one['step']} removed",
+                (Cell(one["text"] or ""), Cell(lasts[one["step"]], digits=0)),
+            )
+            for one in shown
+        ),
+        note=f"Prompt: {example['prompt']!r}; right is {example['target']!r}. "
+        f"{len(shown)} of {len(texts)} texts, those that stay longest.",
+    )
+
+
+def target_first(result: Mapping[str, Any]) -> tuple[int, int, float | None]:
+    """Prompts in which the target never comes first, prompts, and the median first step."""
+    found = result["target_first"]
+    return found["never"], len(found["first_steps"]), found["median"]
+
+
+def _walk_tell(setting: Setting) -> Told:
+    result = setting.result(WALK)
+    if result is None:
+        return Told()
+    place = beside(setting, "Figure 2")
+    cut = (result["mask"] or {}).get("cut_step")
+    never, prompts, median = target_first(result)
+    total = len(result["heads"])
+    share = result["target_first"]["share"]
+    chrf = [row["chrf"] for row in (result["baseline"], *result["steps"])]
+    best = max(range(len(share)), key=lambda step: share[step])
+    row = "removal in order of weight"
+    table = Table(
+        "When the task takes over",
+        ("heads removed", "share of heads"),
+        (
+            _when(
+                "target first, median over prompts",
+                median,
+                total,
+                place.value(row, "behaviour switches", "heads"),
+            ),
+            _when("most prompts with the target first", best, total),
+            _when("exactly the mask's heads are left", cut, total),
+        ),
+        place.reference,
+    )
+    found = (
+        f"As heads go by rising weight, the target is the likeliest first token in "
+        f"{share[0]:.0%} of {prompts} prompts with all heads, and in {share[best]:.0%} when {best} "
+        f"of {total} are gone"
+    )
+    if cut is not None:
+        found += f"; with exactly the mask's heads left ({cut} gone) it is {share[cut]:.0%}"
+        if chrf[cut] is not None:
+            found += f", and chrF++ of the texts {chrf[cut]:.1f} after {chrf[0]:.1f}"
+    found += "."
+    random = [max(one["target_first"]) for one in result["random_orders"]]
+    sure = f"{prompts} prompts"
+    if random:
+        sure += (
+            f"; in {len(random)} random orders the target is first in at most "
+            f"{max(random):.0%} of them"
+        )
+    if never:
+        sure += f"; in {never} prompts the target never comes first"
+    return Told(
+        (table, _text_table(result, "What is written for the first prompt")),
+        (rank_lines(result, "Rank of the target as heads go by rising weight"),),
+        found,
+        f"{sure}. The paper shows one prompt.",
+        {"cut_step": cut, "share": list(share)},
+    )
+
+
+def _when(name: str, step: float | None, total: int, published: float | None = None) -> Row:
+    if step is None:
+        return Row(name, (Cell(published=published, why="never", digits=0), Cell(why="never")))
+    return Row(name, (Cell(step, published=published, digits=0), Cell(step / total, digits=2)))
+
+
+FIGURE_2 = Experiment(
+    "figure-2",
+    ("Figure 2",),
+    "Heads removed one by one by rising weight: when the task takes over",
+    walk_steps(WALK),
+    _walk_tell,
+)

@@ -1,0 +1,266 @@
+"""How many heads align tokens, and where they lie (Figures 3, 4 and 13 to 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headscope.recipes.compare.overlap import CompareClasses, compare_classes
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.published import reference, value
+from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
+from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, THRESHOLD, how_scored
+from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
+from headscope.recipes.papers.told import Bars, Heatmap, Row, Table, Told
+
+__all__ = ["CLASSES", "POSITIONS", "bounds", "class_claims", "class_words", "thirds"]
+
+KINDS = ("token_alignment", "low_activity", "inactive")
+NAMES = ("token alignment heads", "low activity", "inactive")
+THIRDS = ("lowest third", "middle third", "highest third")
+
+
+def _class_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    scores = score_steps(setting)
+    if isinstance(scores, Missing):
+        return scores
+    others = other_scores(setting)
+    before = ("scores", *(one.name for one in others))
+    own = Step("classes", "shares of the classes of heads", _classes, Work(), before)
+    return (*scores, *others, own)
+
+
+def _classes(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    places = [setting.at(name) for name in ("scores", *(one.name for one in other_scores(setting)))]
+    return compare_classes(CompareClasses(tuple(map(str, places)), THRESHOLD), out)
+
+
+def bounds(heads: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Shares of heads whose whole interval lies above the threshold, and whose upper end does.
+
+    None where a head has no interval.
+    """
+    if not heads or any(one.get("low") is None or one.get("high") is None for one in heads):
+        return None
+    low = sum(one["low"] > THRESHOLD for one in heads) / len(heads)
+    return low, sum(one["high"] > THRESHOLD for one in heads) / len(heads)
+
+
+def _tell_classes(setting: Setting) -> Told:
+    found = setting.result("classes")
+    if found is None:
+        return Told()
+    scores = setting.result("scores")
+    own = bounds(scores["heads"]) if scores is not None else None
+    most = value(
+        NAME,
+        "Section 3.1",
+        model="any",
+        row="token alignment heads",
+        column="all models, below",
+        measure="share",
+    )
+    rows, bars = [], []
+    for number, one in enumerate(found["models"]):
+        low, high = own if own is not None and number == 0 else (None, None)
+        shares, above = one["shares"], one["shares_above_chance"] or {}
+        best = one["highest"]
+        rows.append(
+            Row(
+                one["model"] or one["name"],
+                (
+                    cell(one["total"], digits=0),
+                    cell(
+                        percent(shares["token_alignment"]),
+                        percent(low),
+                        percent(high),
+                        published=percent(most),
+                        digits=1,
+                    ),
+                    cell(percent(shares["low_activity"]), digits=1),
+                    cell(percent(shares["inactive"]), digits=1),
+                    cell(
+                        percent(above.get("token_alignment")),
+                        digits=1,
+                        why="no chance known at every head",
+                    ),
+                    cell(best["score"], best.get("low"), best.get("high")),
+                    text(f"{best['layer']}.{best['head']}"),
+                ),
+            )
+        )
+        bars.append(tuple(percent(shares[kind]) for kind in KINDS))
+    names = tuple(row.name for row in rows)
+    table = Table(
+        "Classes of heads by translation score",
+        (
+            "heads",
+            "token alignment %",
+            "low activity %",
+            "inactive %",
+            "0.1 above chance %",
+            "highest score",
+            "its head",
+        ),
+        tuple(rows),
+        reference(NAME, "Section 3.1", setting.model.model, default="any"),
+        sentence(
+            how_scored(setting),
+            "The published figure is the bound that all models of the paper lie below. The "
+            "interval runs from heads whose score is surely above the threshold to those whose "
+            "score may be.",
+        ),
+    )
+    figure = Bars(
+        "Share of heads in each class", names, NAMES, tuple(bars), "share of heads, %", digits=1
+    )
+    said, sure = class_words(found["models"], own, most)
+    return Told((table,), (figure,), said, sure, class_claims(found["models"][0], own, most))
+
+
+def class_claims(
+    one: Mapping[str, Any], own: tuple[float, float] | None, most: float | None
+) -> dict[str, Any]:
+    """That there are such heads, and that they are few."""
+    count, total = one["counts"]["token_alignment"], one["total"]
+    above = one["counts_above_chance"]
+    chance = None if above is None else above["token_alignment"]
+    beside = "" if chance is None else f", {chance} above chance by as much"
+    tested = "" if own is None else "intervals of single heads over sentences"
+    there = Claim(
+        "some heads align tokens",
+        count > 0 and chance != 0,
+        f"{count} of {total} score above {THRESHOLD}{beside}",
+        tested,
+    )
+    if most is None:
+        return with_claims(there)
+    low, high = own if own is not None else (count / total, count / total)
+    few = True if high < most else False if low >= most else None
+    told = f"{count / total:.1%} of all heads; below {most:.0%} in the paper"
+    return with_claims(there, Claim("they are few", few, told, tested))
+
+
+def class_words(
+    models: Sequence[Mapping[str, Any]], own: tuple[float, float] | None, most: float | None
+) -> tuple[str, str]:
+    """How many heads of the first model align tokens, and how sure that is."""
+    first = models[0]
+    share, count = first["shares"]["token_alignment"], first["counts"]["token_alignment"]
+    said = (
+        f"{count} of {first['total']} heads ({share:.1%}) score above {THRESHOLD}."
+        if count
+        else f"No head of {first['total']} scores above {THRESHOLD}."
+    )
+    compared = ""
+    if count and most is not None:
+        compared = (
+            f"That is sparse in the paper's sense (below {most:.0%} in all its models)."
+            if share < most
+            else f"That is more than in any model of the paper, all of which are below {most:.0%}."
+        )
+    above = first["counts_above_chance"]
+    chance = (
+        f"Above chance by as much are {above['token_alignment']} ("
+        f"{above['token_alignment'] / first['total']:.1%})."
+        if above is not None
+        else ""
+    )
+    with_heads = sum(one["counts"]["token_alignment"] > 0 for one in models)
+    others = f"{with_heads} of {len(models)} models have such heads." if len(models) > 1 else ""
+    sure = (
+        f"By the intervals of single heads {own[0]:.1%} are surely and {own[1]:.1%} may be above "
+        f"the threshold."
+        if own is not None
+        else "Single heads have no intervals here."
+    )
+    alone = "" if len(models) > 1 else "One model says nothing about all models."
+    return sentence(said, compared, chance, others), sentence(sure, alone)
+
+
+def thirds(counts: Sequence[int]) -> tuple[int, int, int]:
+    """Numbers of the lowest, the middle and the highest third of layers, in this order."""
+    layers = len(counts)
+    lower, upper = layers / 3, 2 * layers / 3
+    found = [0, 0, 0]
+    for layer, number in enumerate(counts):
+        middle = layer + 0.5
+        found[0 if middle < lower else 1 if middle < upper else 2] += number
+    return found[0], found[1], found[2]
+
+
+def _tell_positions(setting: Setting) -> Told:
+    found = setting.result("scores")
+    if found is None:
+        return Told()
+    profile = found["layer_profile"]
+    width = max(one["heads"] for one in profile)
+    field: list[list[float | None]] = [[None] * width for _ in profile]
+    for one in found["heads"]:
+        field[one["layer"]][one["head"]] = one["score"]
+    figure = Heatmap(
+        "Translation score of every head",
+        tuple(str(one["layer"]) for one in profile),
+        tuple(map(str, range(width))),
+        tuple(map(tuple, field)),
+        "translation score",
+        "layer",
+        "head",
+        low=0.0,
+    )
+    aligned = thirds([one["token_alignment"] for one in profile])
+    heads = thirds([one["heads"] for one in profile])
+    rows = tuple(
+        Row(
+            name,
+            (
+                cell(number, digits=0),
+                cell(there, digits=0),
+                cell(percent(there / number) if number else None, digits=1, why="no heads"),
+            ),
+        )
+        for name, number, there in zip(THIRDS, heads, aligned, strict=True)
+    )
+    table = Table(
+        "Heads above the threshold by depth",
+        ("heads", "token alignment heads", "share %"),
+        rows,
+        note=sentence(how_scored(setting), "The paper shows its distribution as pictures alone."),
+    )
+    total = sum(aligned)
+    if not total:
+        return Told((table,), (figure,), f"No head scores above {THRESHOLD}.", "")
+    most = max(range(3), key=lambda at: aligned[at])
+    agrees = (
+        "as in the paper's models, where they lie in the middle layers"
+        if most == 1
+        else "unlike in the paper's models, where they lie in the middle layers"
+    )
+    said = (
+        f"{aligned[most]} of {total} token alignment heads ({aligned[most] / total:.0%}) lie in "
+        f"the {THIRDS[most]} of the layers, {agrees}."
+    )
+    few = f"With {len(profile)} layers a third is {len(profile) / 3:.0f} of them."
+    by = f"{aligned[1]} of {total} lie in the middle third"
+    claim = Claim("they lie in the middle layers", most == 1, by)
+    return Told((table,), (figure,), said, few, with_claims(claim))
+
+
+CLASSES = Experiment(
+    "figure-3",
+    ("Figure 3", "Figure 13", "Figure 14", "Figure 15"),
+    "Which share of the heads aligns tokens",
+    _class_steps,
+    _tell_classes,
+)
+POSITIONS = Experiment(
+    "figure-4",
+    ("Figure 4", "Figure 16", "Figure 17", "Figure 18"),
+    "In which layers these heads lie",
+    score_steps,
+    _tell_positions,
+)

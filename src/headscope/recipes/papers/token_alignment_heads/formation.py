@@ -1,0 +1,308 @@
+"""How the heads form during training (Figures 6 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from glob import has_magic
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from headscope.find.translation import TranslationScore
+from headscope.recipes.compare.checkpoints import checkpoint_series
+from headscope.recipes.compare.formation import Formation, formation
+from headscope.recipes.inputs import POCKET, PairsChoice, Progress
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.published import reference, value
+from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence
+from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
+from headscope.recipes.papers.token_alignment_heads.setting import (
+    DIRECTIONS,
+    NAME,
+    POCKET_FOUND,
+    THRESHOLD,
+    halved,
+    how_chosen,
+    needs_pairs,
+    top,
+)
+from headscope.recipes.papers.token_alignment_heads.steps import FLORES, sentences_of
+from headscope.recipes.papers.told import Lines, Row, Series, Table, Told
+
+__all__ = ["FORMATION", "formation_claim", "formation_words"]
+
+SCRATCH = "8B trained from scratch"
+#: Sentences of each direction that every checkpoint translates: of the pocket world, and of others.
+POCKET_CHECKED, CHECKED = 20, 50
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    checkpoints = _checkpoints(setting)
+    if not checkpoints:
+        return Missing(
+            "the paper follows the checkpoints of an 8B model that it trained from nothing, which "
+            "are not published, and this model brings none",
+            "revisions or folders of this model's checkpoints, each by --checkpoints",
+        )
+    missing = needs_pairs(setting)
+    if missing is not None:
+        return missing
+    number = 8 if checkpoints == (POCKET,) else len(checkpoints)
+    score = sentences_of(setting, POCKET_FOUND, FLORES[0] // 2, generate=not setting.small)
+    check = sentences_of(setting, POCKET_CHECKED, CHECKED, generate=True)
+    return (
+        Step(
+            "formation", "heads over the checkpoints of a training", _run, (score + check) * number
+        ),
+    )
+
+
+def _checkpoints(setting: Setting) -> tuple[str, ...]:
+    return setting.data.checkpoints or ((POCKET,) if setting.pocket else ())
+
+
+def _run(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    names = _checkpoints(setting)
+    own = [f"{setting.model.model}@{one}" if _revision(one) else one for one in names]
+    pairs = PairsChoice(pair=("all",)) if not setting.data.pairs else _given(setting)
+    config = Formation(
+        checkpoint_series(own, model=setting.model),
+        pairs,
+        TranslationScore(
+            decode="reference" if setting.small else "greedy",
+            seed=setting.seed,
+            batch_tokens=setting.batch_tokens,
+        ),
+        THRESHOLD,
+        top(setting),
+        POCKET_CHECKED if not setting.data.pairs else CHECKED,
+    )
+    return formation(config, out, progress)
+
+
+def _revision(name: str) -> bool:
+    """Whether a checkpoint is named by a revision alone."""
+    if name == POCKET or name.startswith(f"{POCKET}:") or has_magic(name):
+        return False
+    return "@" not in name and "/" not in name and not Path(name).exists()
+
+
+def _given(setting: Setting) -> PairsChoice:
+    pair = () if halved(setting) else DIRECTIONS
+    return PairsChoice(pair, setting.data.pairs)
+
+
+def _tell(setting: Setting) -> Told:
+    found = setting.result("formation")
+    if found is None:
+        return Told()
+    rows = found["checkpoints"]
+    steps = [one for one in rows if one["step"] is not None]
+    table = Table(
+        "Heads and translations over the training",
+        (
+            "token alignment %",
+            "0.1 above chance %",
+            "low activity %",
+            "inactive %",
+            "overlap with last",
+            "by chance",
+            "chrF++",
+        ),
+        tuple(_row(one) for one in rows),
+        note=sentence(
+            how_chosen(setting),
+            "Overlap is the share of the last checkpoint's token alignment heads that this one "
+            "has already (equation 3 of the paper).",
+        ),
+    )
+    beside = Table(
+        "Beside the paper's training",
+        ("token alignment %", "inactive %"),
+        _beside(rows),
+        reference(NAME, "Figure 6", setting.model.model, default=SCRATCH),
+        "Shares of all heads in per cent; the paper's share of inactive heads is from section 4.",
+    )
+    left = len(rows) - len(steps)
+    note = f"{left} checkpoints without a step are in the table alone." if left else ""
+    figures = (_shares(steps, note), _overlap(steps, note), _quality(steps, note)) if steps else ()
+    said, sure = formation_words(rows)
+    return Told((table, beside), figures, said, sure, formation_claim(rows))
+
+
+def formation_claim(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """That the heads multiply at first and thin out later; open where chance says otherwise."""
+    shares, over = [float(one["token_alignment"]) for one in rows], _above(rows)
+    told = [_three(shares)]
+    verdicts = {_rises_and_falls(shares)}
+    if over is not None:
+        told.append(f"by as much above chance, {_three(over)}")
+        verdicts.add(_rises_and_falls(over))
+    holds = verdicts.pop() if len(verdicts) == 1 else None
+    name = "they multiply in training and thin out later"
+    return with_claims(Claim(name, holds, " and, ".join(told)))
+
+
+def _three(shares: Sequence[float]) -> str:
+    return f"{shares[0]:.1%} at first, {max(shares):.1%} at most, {shares[-1]:.1%} at the end"
+
+
+def _rises_and_falls(shares: Sequence[float]) -> bool:
+    return shares[0] < max(shares) > shares[-1]
+
+
+def _above(rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
+    """The shares of heads that are above chance by the threshold; None where one is not known."""
+    if not all(one["above_chance"] for one in rows):
+        return None
+    return [float(one["above_chance"]["token_alignment"]) for one in rows]
+
+
+def _row(one: Mapping[str, Any]) -> Row:
+    above = one["above_chance"] or {}
+    return Row(
+        one["name"],
+        (
+            cell(percent(one["token_alignment"]), digits=1),
+            cell(percent(above.get("token_alignment")), digits=1, why="no chance known"),
+            cell(percent(one["low_activity"]), digits=1),
+            cell(percent(one["inactive"]), digits=1),
+            cell(one["overlap_with_last"], why="the last checkpoint has no such heads"),
+            cell(one["overlap_with_last_expected"]),
+            cell(one["chrf"], one["chrf_low"], one["chrf_high"], digits=1),
+        ),
+    )
+
+
+def _published(table: str, column: str, measure: str, row: str = "token alignment heads") -> Any:
+    return value(NAME, table, model=SCRATCH, row=row, column=column, measure=measure)
+
+
+def _beside(rows: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+    peak = max(rows, key=lambda one: float(one["token_alignment"]))
+    last = rows[-1]
+    inactive = _published("Section 4", "end", "share", "inactive heads")
+    none = cell(None, why="asked of the end alone")
+    return (
+        Row(
+            f"largest share ({peak['name']}; paper: step 8000)",
+            (
+                cell(
+                    percent(peak["token_alignment"]),
+                    published=percent(_published("Figure 6", "step 8000", "share")),
+                    digits=1,
+                ),
+                none,
+            ),
+        ),
+        Row(
+            "at the end",
+            (
+                cell(
+                    percent(last["token_alignment"]),
+                    published=percent(_published("Figure 6", "end", "share")),
+                    digits=1,
+                ),
+                cell(percent(last["inactive"]), published=percent(inactive), digits=1),
+            ),
+        ),
+    )
+
+
+def _line(name: str, rows: Sequence[Mapping[str, Any]], key: str, times: float = 1.0) -> Series:
+    known = [one for one in rows if one[key] is not None]
+    return Series(name, tuple((float(one["step"]), times * one[key]) for one in known))
+
+
+def _shares(rows: Sequence[Mapping[str, Any]], note: str) -> Lines:
+    kinds = ("token_alignment", "low_activity", "inactive")
+    names = ("token alignment heads", "low activity", "inactive")
+    lines = [_line(name, rows, key, 100.0) for key, name in zip(kinds, names, strict=True)]
+    above = [
+        {"step": one["step"], "share": one["above_chance"]["token_alignment"]}
+        for one in rows
+        if one["above_chance"]
+    ]
+    if above:
+        lines.append(_line("above chance by 0.1", above, "share", 100.0))
+    return Lines("Classes of heads", tuple(lines), "step", "share of heads, %", True, note)
+
+
+def _overlap(rows: Sequence[Mapping[str, Any]], note: str) -> Lines:
+    lines = (
+        _line("token alignment heads", rows, "overlap_with_last"),
+        _line("by chance", rows, "overlap_with_last_expected"),
+        _line("top heads", rows, "top_overlap_with_last"),
+    )
+    return Lines("Share of the last checkpoint's heads", lines, "step", "overlap", True, note)
+
+
+def _quality(rows: Sequence[Mapping[str, Any]], note: str) -> Lines:
+    line = Series(
+        "chrF++",
+        tuple((float(one["step"]), one["chrf"]) for one in rows),
+        tuple(one["chrf_low"] for one in rows),
+        tuple(one["chrf_high"] for one in rows),
+    )
+    return Lines("Quality of the translations", (line,), "step", "chrF++", True, note)
+
+
+def formation_words(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """The three phases of the paper, held against the checkpoints; and how sure that is."""
+    key = "token_alignment"
+    first, last = rows[0], rows[-1]
+    peak = max(rows, key=lambda one: float(one[key]))
+    shares = (
+        f"The share of token alignment heads is {first[key]:.1%} at {first['name']}, "
+        f"{peak[key]:.1%} at its highest ({peak['name']}) and {last[key]:.1%} at the end:"
+    )
+    grows, falls = peak[key] > first[key], peak[key] > last[key]
+    phases = {
+        (True, True): "it rises and falls again, as in the paper.",
+        (True, False): "it rises, and no decline follows as it does in the paper.",
+        (False, True): "it only falls, and the paper's rise is not there.",
+        (False, False): "it stays the same, and the paper's phases are not there.",
+    }[grows, falls]
+    chance = ""
+    over = _above(rows)
+    if over is not None:
+        highest = over.index(max(over))
+        falls_too = "a decline" if over[-1] < over[highest] else "no decline"
+        chance = (
+            f"By 0.1 above chance are {over[0]:.1%} at first, {over[highest]:.1%} at their highest "
+            f"({rows[highest]['name']}) and {over[-1]:.1%} at the end, so {falls_too}."
+        )
+    rise = max(pairwise(rows), key=lambda two: two[1]["chrf"] - two[0]["chrf"])
+    quality = (
+        f"chrF++ goes from {first['chrf']:.1f} to {last['chrf']:.1f}, most of it between "
+        f"{rise[0]['name']} and {rise[1]['name']}."
+    )
+    kept = next(
+        (
+            one["name"]
+            for at, one in enumerate(rows)
+            if all((each["overlap_with_last"] or 0.0) >= 0.8 for each in rows[at:])
+        ),
+        None,
+    )
+    settled = (
+        f"From {kept} on at least 80 % of the last checkpoint's heads are there."
+        if kept is not None and kept != last["name"]
+        else "Before the end fewer than 80 % of the last checkpoint's heads are there throughout."
+    )
+    apart = first["chrf_high"] < last["chrf_low"]
+    sure = (
+        "The intervals of chrF++ at the first and the last checkpoint "
+        f"{'lie apart' if apart else 'overlap'}. It is one training; shares of heads have no "
+        "interval here."
+    )
+    return sentence(shares, phases, chance, quality, settled), sure
+
+
+FORMATION = Experiment(
+    "figure-6",
+    ("Figure 6", "Figure 7"),
+    "How these heads form during training",
+    _steps,
+    _tell,
+)

@@ -1,0 +1,282 @@
+"""Whether the heads look at the words on which a prompt turns (Figures 22 to 27)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from headscope.data.tasks import read_task
+from headscope.data.words import split_words
+from headscope.errors import InputError
+from headscope.find.key_tokens import KeyTokens
+from headscope.heads import count_of
+from headscope.pocket.tasks import CROSS_LINGUAL, TASKS
+from headscope.recipes.costs.work import Work
+from headscope.recipes.find.key_tokens import FindKeyTokens, find_key_tokens
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
+from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
+from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, how_chosen, top
+from headscope.recipes.papers.token_alignment_heads.steps import score_steps
+from headscope.recipes.papers.told import Bars, Row, Table, Told
+
+__all__ = ["KEY_WORDS", "Prompted", "compared", "key_word_claim", "key_words"]
+
+#: Tasks of the pocket world that prompts are taken from, and prompts of each.
+POCKET = ("pocket_translate_sentences", "pocket_repeat_sentences", "pocket_plurals")
+EACH = 2
+#: Key words of a prompt: its longest words.
+WORDS = 2
+#: Heads that a table shows for each prompt.
+SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """One prompt with its answer, and where its key words are looked for.
+
+    `mapping` is whether the answer needs a mapping from one language to another, where known.
+    """
+
+    name: str
+    prompt: str
+    answer: str
+    within: str
+    mapping: bool | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The longest words, in the order of the text; of equal length the first."""
+        found = [one.text for one in split_words(self.within, links_given=False)]
+        known = [one for one in dict.fromkeys(found) if any(map(str.isalnum, one))]
+        longest = sorted(known, key=lambda one: -len(one))[:WORDS]
+        return tuple(one for one in known if one in longest)
+
+    def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+        """Measure the attention of every head on its key words."""
+        measure = KeyTokens(self.words, self.answer, draws=0, seed=setting.seed)
+        scores = str(setting.at("scores"))
+        config = FindKeyTokens(self.prompt, scores, measure, "100%", setting.model)
+        return find_key_tokens(config, out, progress)
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    if not setting.pocket and not setting.data.tasks:
+        return Missing(
+            "the paper looks at single prompts of translated HellaSwag (MuBench), XNLI and "
+            "XWinograd in French and German",
+            "a file of such prompts as inputs with their answers as outputs: --tasks FILE",
+        )
+    scores = score_steps(setting)
+    if isinstance(scores, Missing):
+        return scores
+    return (
+        *scores,
+        *(
+            Step(
+                f"key-words-{one.name}",
+                f"attention on the key words of {one.name}",
+                one,
+                Work(forward=len(one.prompt) / 3, length=len(one.prompt) / 3, calls=1),
+                ("scores",),
+            )
+            for one in prompts(setting)
+        ),
+    )
+
+
+def prompts(setting: Setting) -> tuple[Prompted, ...]:
+    """The prompts: of the files given, else of the pocket world's tasks."""
+    if setting.data.tasks:
+        return tuple(one for place in setting.data.tasks for one in _of_file(place))
+    known = {task.name: task for task in TASKS}
+    found = []
+    for name in POCKET:
+        for number, row in enumerate(islice(known[name].rows("test", setting.seed), EACH), 1):
+            within = row.get("source") or row["prompt"].splitlines()[1].partition(": ")[2]
+            own = name.removeprefix("pocket_").replace("_", "-")
+            answer = row["choices"][row["answer"]]
+            across = known[name] in CROSS_LINGUAL
+            found.append(Prompted(f"{own}-{number}", row["prompt"], answer, within, across))
+    return tuple(found)
+
+
+def _of_file(place: str) -> list[Prompted]:
+    path = Path(place)
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"{path}: holds no task files; name a file with prompts as inputs")
+    found = []
+    for file in files:
+        for number, one in enumerate(read_task(file, limit=EACH).examples, 1):
+            found.append(Prompted(f"{file.stem}-{number}", one.input, one.output, one.input))
+    return found
+
+
+def compared(
+    attention: Mapping[tuple[int, int], float],
+    scores: Mapping[tuple[int, int], float],
+    k: int,
+) -> dict[str, Any]:
+    """Attention of the k heads that score best, and of the others.
+
+    Both maps are by (layer, head). `best` is the head that looks most, with its score; `beside`
+    the share of other heads that look as much as the mean of the chosen ones.
+    """
+    order = sorted(scores, key=lambda head: (-scores[head], head))
+    chosen, others = order[:k], order[k:]
+    mean = fmean(attention[head] for head in chosen)
+    most = max(attention, key=lambda head: attention[head])
+    return {
+        "chosen": mean,
+        "others": fmean(attention[head] for head in others) if others else None,
+        "beside": (
+            sum(attention[head] >= mean for head in others) / len(others) if others else None
+        ),
+        "most": most,
+        "most_attention": attention[most],
+        "most_score": scores[most],
+    }
+
+
+def _tell(setting: Setting) -> Told:
+    scores = setting.result("scores")
+    if scores is None:
+        return Told()
+    known = {(one["layer"], one["head"]): one["score"] for one in scores["heads"]}
+    k = count_of(top(setting), setting.geometry.total)
+    rows, bars, names, heads = [], [], [], []
+    facts: dict[str, dict[str, Any]] = {}
+    for one in prompts(setting):
+        found = setting.result(f"key-words-{one.name}")
+        if found is None:
+            continue
+        attention = {(each["layer"], each["head"]): each["score"] for each in found["heads"]}
+        fact = compared(attention, known, k) | {"even": found["uniform"], "mapping": one.mapping}
+        facts[one.name] = fact
+        names.append(one.name)
+        layer, head = fact["most"]
+        rows.append(
+            Row(
+                one.name,
+                (
+                    text(", ".join(one.words)),
+                    cell(fact["chosen"]),
+                    cell(fact["others"], why="no other heads"),
+                    cell(fact["even"]),
+                    cell(percent(fact["beside"]), digits=1, why="no other heads"),
+                    text(f"{layer}.{head}"),
+                    cell(fact["most_attention"]),
+                    cell(fact["most_score"]),
+                ),
+            )
+        )
+        bars.append((fact["chosen"], fact["others"], fact["even"]))
+        heads += _heads(one.name, attention, known)
+    if not rows:
+        return Told()
+    columns = (
+        "key words",
+        f"top {k}",
+        "other heads",
+        "even",
+        "others as high %",
+        "head that looks most",
+        "its attention",
+        "its translation score",
+    )
+    note = sentence(
+        how_chosen(setting),
+        f"Mean attention on the {WORDS} longest words while the right answer is predicted. Even: "
+        "were attention spread over all visible tokens alike.",
+        "The prompts are of the pocket world; the paper shows prompts of HellaSwag, XNLI and "
+        "XWinograd."
+        if not setting.data.tasks
+        else "",
+    )
+    table = Table("Attention on key words", columns, tuple(rows), note=note)
+    single = Table(
+        "The heads with the highest translation scores",
+        ("attention on key words", "translation score"),
+        tuple(heads),
+    )
+    figure = Bars(
+        "Attention on key words",
+        tuple(names),
+        (f"top {k}", "other heads", "even"),
+        tuple(bars),
+        "attention",
+        digits=2,
+    )
+    said, sure = key_words(facts)
+    return Told((table, single), (figure,), said, sure, key_word_claim(facts))
+
+
+def key_word_claim(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """That the heads look away where no mapping is needed; empty without such a prompt."""
+    plain = [one for one in facts.values() if one["mapping"] is False]
+    if not plain:
+        return {}
+    looking = sum(_looks(one) for one in plain)
+    holds = True if not looking else False if looking == len(plain) else None
+    by = f"they look at the key words in {looking} of {len(plain)} prompts"
+    return with_claims(Claim("they look away from words that need no mapping", holds, by))
+
+
+def _looks(fact: Mapping[str, Any]) -> bool:
+    """Whether the best heads look at the key words more than the others do."""
+    return fact["others"] is None or bool(fact["chosen"] > fact["others"])
+
+
+def _heads(
+    name: str,
+    attention: Mapping[tuple[int, int], float],
+    scores: Mapping[tuple[int, int], float],
+) -> list[Row]:
+    order = sorted(scores, key=lambda head: (-scores[head], head))[:SHOWN]
+    return [
+        Row(f"{name}: {layer}.{head}", (cell(attention[layer, head]), cell(scores[layer, head])))
+        for layer, head in order
+    ]
+
+
+def key_words(facts: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """In how many prompts the heads look at the key words more than the others do."""
+    names: Sequence[str] = list(facts)
+    more = [name for name in names if _looks(facts[name])]
+    aligned = sum(facts[name]["most_score"] > THRESHOLD for name in names)
+    less = [name for name in names if name not in more]
+    said = (
+        f"In {len(more)} of {len(names)} prompts the best heads look at the key words more than "
+        f"the other heads do{_listed(more)}, in {len(less)} they do not{_listed(less)}. The head "
+        f"that looks most at them is a token alignment head in {aligned} of {len(names)}."
+    )
+    plain = [name for name in names if facts[name]["mapping"] is False]
+    beside = (
+        f"Of the {len(plain)} prompts that need no mapping between languages it is so in "
+        f"{len([name for name in plain if name in more])}; the paper's heads look away from the "
+        "key words of tasks that need none."
+        if plain
+        else ""
+    )
+    return sentence(
+        said, beside
+    ), "Single prompts, as in the paper: they show cases and have no intervals."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
+
+
+KEY_WORDS = Experiment(
+    "figure-22",
+    ("Figure 22", "Figure 23", "Figure 24", "Figure 25", "Figure 26", "Figure 27"),
+    "Whether these heads look at the words on which a prompt turns",
+    _steps,
+    _tell,
+)

@@ -1,0 +1,233 @@
+"""Which texts need the heads (Tables 2 and 3)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headscope.heads.store import write_bytes
+from headscope.measure.intervals import wilson_interval
+from headscope.pocket.corpus import corpus_documents
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.published import value
+from headscope.recipes.papers.token_alignment_heads.cells import (
+    cell,
+    lines_of,
+    percent,
+    sentence,
+    text,
+)
+from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, how_chosen, top
+from headscope.recipes.papers.token_alignment_heads.steps import score_steps
+from headscope.recipes.papers.token_alignment_heads.trater import POCKET_TOKENS, TRAINED
+from headscope.recipes.papers.told import Row, Table, Told
+from headscope.recipes.use.rate import UseRate, use_rate
+from headscope.runs import dump_json, open_run
+from headscope.use.rating import Rating
+
+__all__ = ["RATED", "best_documents", "rated_claim", "rated_words"]
+
+#: Documents of the pocket corpus, and how many of them carry a translation.
+DOCUMENTS, BILINGUAL = 2000, 0.05
+#: Documents of each of anybody's files that are rated, and tokens of one.
+LIMIT, TOKENS = 2000, 500
+#: Characters of a text that are shown.
+SHOWN = 240
+
+
+def _rating_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    if not setting.pocket and not setting.data.documents:
+        return Missing(
+            "the paper rates 300B tokens of its own multilingual web text, which is not published",
+            "documents of each language, such as --documents de=FILE --documents fr=FILE",
+        )
+    scores = score_steps(setting)
+    if isinstance(scores, Missing):
+        return scores
+    corpus: tuple[Step, ...] = ()
+    number, tokens = LIMIT * len(setting.data.documents), TOKENS
+    if not setting.data.documents:
+        corpus = (Step("corpus", "a corpus of the pocket world", _corpus, Work()),)
+        number, tokens = DOCUMENTS, POCKET_TOKENS
+    rows = max(1.0, setting.batch_tokens / tokens)
+    work = Work(forward=2.0 * number * tokens, length=tokens, rows=rows, calls=2 * number / rows)
+    before = ("scores", *(one.name for one in corpus))
+    return (*scores, *corpus, Step("rated", "documents rated by the heads", _rate, work, before))
+
+
+def _corpus(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    settings = {"documents": DOCUMENTS, "bilingual": BILINGUAL, "seed": setting.seed}
+    with open_run(out, "reproduce corpus", settings, {}) as run:
+        if not run.finished:
+            drawn = list(islice(corpus_documents("test", setting.seed, BILINGUAL), DOCUMENTS))
+            lines = "".join(f"{dump_json(one.record)}\n" for one in drawn)
+            write_bytes(run.path / "corpus.jsonl", lines.encode())
+            bilingual = sum(bool(one.to) for one in drawn)
+            run.finish(
+                {"signature": run.signature, "documents": len(drawn), "bilingual": bilingual}
+            )
+        return run.result()
+
+
+def _rate(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    own = setting.data.documents
+    config = UseRate(
+        own or (str(setting.at("corpus") / "corpus.jsonl"),),
+        str(setting.at("scores")),
+        top(setting),
+        setting.model,
+        limit=LIMIT if own else None,
+        rating=Rating(batch_tokens=setting.batch_tokens),
+    )
+    return use_rate(config, out, progress)
+
+
+def best_documents(
+    rows: Sequence[Mapping[str, Any]], share: float
+) -> dict[str, list[Mapping[str, Any]]]:
+    """Of every language the share of its documents with the highest scores, at least one."""
+    languages: dict[str, list[Mapping[str, Any]]] = {}
+    for one in rows:
+        if one.get("score") is not None:
+            languages.setdefault(str(one.get("language") or ""), []).append(one)
+    return {
+        name: heapq.nlargest(max(1, round(share * len(own))), own, key=lambda one: one["score"])
+        for name, own in sorted(languages.items())
+    }
+
+
+def _tell_rated(setting: Setting) -> Told:
+    found = setting.result("rated")
+    if found is None:
+        return Told()
+    places = sorted((setting.at("rated") / "documents").rglob("*.jsonl"))
+    rows = [one for place in places for one in lines_of(place)]
+    theirs = value(
+        NAME,
+        "Section 5.3",
+        model=TRAINED,
+        row="selection",
+        column="of a language",
+        measure="share",
+    )
+    share = theirs if theirs is not None and not setting.small else BILINGUAL
+    best = best_documents(rows, share)
+    known = any("kind" in one for one in rows)
+    table = Table(
+        "Documents by language",
+        ("documents", "mean score", "selected", "selected with translation %", "of all %"),
+        tuple(
+            _language(name, one, best.get(name, []), rows, known)
+            for name, one in found["languages"].items()
+        ),
+        note=sentence(
+            how_chosen(setting),
+            f"Selected: the {share:.1%} of each language with the highest scores (nats a token "
+            "that the heads are worth).",
+        ),
+    )
+    examples = Table(
+        "The document of each language with the highest score",
+        ("score", "text"),
+        tuple(
+            Row(name, (cell(one["score"]), text(_cut(str(one["text"])))))
+            for name, own in best.items()
+            for one in own[:1]
+        ),
+        note="The paper's examples are texts with their translation behind them, in seven "
+        "languages.",
+    )
+    said, sure = rated_words(best, rows)
+    return Told((table, examples), (), said, sure, rated_claim(best, rows))
+
+
+def rated_claim(
+    best: Mapping[str, Sequence[Mapping[str, Any]]], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """That the texts which need the heads carry translations; empty where no text says so."""
+    chosen = [one for own in best.values() for one in own]
+    if not chosen or not any("kind" in one for one in rows):
+        return {}
+    (share, low, high), every = _bilingual(chosen), _bilingual(rows)[0]
+    holds = True if low > every else False if high < every else None
+    by = f"{share:.0%} of the selected carry one, {every:.0%} of all"
+    return with_claims(
+        Claim("texts that need them carry translations", holds, by, "an interval of the share")
+    )
+
+
+def _language(
+    name: str,
+    about: Mapping[str, Any],
+    best: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    known: bool,
+) -> Row:
+    own = [one for one in rows if str(one.get("language") or "") == name]
+    why = "the data do not say"
+    chosen, low, high = _bilingual(best) if known and best else (None, None, None)
+    every = _bilingual(own)[0] if known and own else None
+    return Row(
+        name or "-",
+        (
+            cell(about["documents"], digits=0),
+            cell(about["mean"], about["low"], about["high"]),
+            cell(len(best), digits=0),
+            cell(percent(chosen), percent(low), percent(high), digits=1, why=why),
+            cell(percent(every), digits=1, why=why),
+        ),
+    )
+
+
+def _bilingual(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
+    number = sum(one.get("kind") == "bilingual" for one in rows)
+    low, high = wilson_interval(number, len(rows))
+    return number / len(rows), low, high
+
+
+def _cut(words: str) -> str:
+    plain = " / ".join(words.splitlines())
+    return plain if len(plain) <= SHOWN else f"{plain[: SHOWN - 1].rstrip()}…"
+
+
+def rated_words(
+    best: Mapping[str, Sequence[Mapping[str, Any]]], rows: Sequence[Mapping[str, Any]]
+) -> tuple[str, str]:
+    """Whether the selected documents carry translations more often than all do."""
+    chosen = [one for own in best.values() for one in own]
+    if not chosen:
+        return "", ""
+    if not any("kind" in one for one in rows):
+        return (
+            f"{len(chosen)} documents were selected; whether they carry translations the data do "
+            "not say.",
+            "The examples are for reading; nothing was counted.",
+        )
+    share, low, high = _bilingual(chosen)
+    every = _bilingual(rows)[0]
+    if low > every:
+        verdict = "the heads pick out texts with translations, as in the paper"
+    elif high < every:
+        verdict = "the heads pick out texts without translations, unlike in the paper"
+    else:
+        verdict = "that is no certain difference"
+    said = (
+        f"{share:.0%} of {len(chosen)} selected documents carry their translation, and {every:.0%} "
+        f"of all {len(rows)}: {verdict}."
+    )
+    return said, f"The share among the selected lies between {low:.0%} and {high:.0%}."
+
+
+RATED = Experiment(
+    "table-2",
+    ("Table 2", "Table 3"),
+    "Which texts need these heads",
+    _rating_steps,
+    _tell_rated,
+)

@@ -1,0 +1,282 @@
+"""What translation is without the heads (Figures 1 and 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headscope.recipes.papers.paper import Experiment, Setting
+from headscope.recipes.papers.published import reference, value
+from headscope.recipes.papers.token_alignment_heads.cells import (
+    cell,
+    less,
+    lines_of,
+    percent,
+    random_mean,
+    range_of,
+    sentence,
+    text,
+    tops,
+)
+from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, how_chosen
+from headscope.recipes.papers.token_alignment_heads.steps import removal_steps
+from headscope.recipes.papers.told import Bars, Row, Table, Told
+
+__all__ = ["REMOVAL", "removal_claim", "removal_words"]
+
+#: Random heads of any layer, and as many of each layer as the chosen ones have.
+CONTROLS = {"random": "random heads", "random-layer-matched": "random heads of the same layers"}
+MEASURES = ("chrf", "bleu", "off_target", "source_copy")
+NOT_MEASURED = "not measured"
+
+
+def _tell_removal(setting: Setting) -> Told:
+    found = setting.result("removal")
+    if found is None:
+        return Told()
+    table = _removal_table(setting, found)
+    shown = _example_table(setting)
+    figures = tuple(
+        _bars(found, key, label) for key, label in (("bleu", "BLEU"), ("chrf", "chrF++"))
+    )
+    tables = (table,) if shown is None else (table, shown)
+    said, sure = removal_words(found)
+    return Told(tables, figures, said, sure, removal_claim(found))
+
+
+def removal_claim(found: Mapping[str, Any]) -> dict[str, Any]:
+    """That the model needs these heads to translate, more than it needs others."""
+    removed = tops(found)
+    if not removed:
+        return {}
+    one = max(removed, key=lambda row: int(row["k"]))
+    against = one["against_random"]
+    known = against["low"] is not None and against["high"] is not None
+    holds = (
+        True if known and against["high"] < 0 else False if known and against["low"] > 0 else None
+    )
+    drawn = random_mean(found, "random", one["k"], "chrf")
+    beside = "" if drawn is None else f", {drawn:.1f} without random ones"
+    by = (
+        f"chrF++ {found['baseline']['chrf']:.1f} as it is, {one['chrf']:.1f} without the top "
+        f"{one['k']}{beside}"
+    )
+    tested = f"{found['draws']} random sets and intervals over sentences" if known else ""
+    return with_claims(Claim("translation needs them", holds, by, tested))
+
+
+def _bars(found: Mapping[str, Any], key: str, label: str) -> Bars:
+    """The change of one measure without the chosen heads, and without random ones."""
+    base, removed = found["baseline"][key], tops(found)
+    values = tuple(
+        (
+            less(one[key], base),
+            *(less(random_mean(found, kind, one["k"], key), base) for kind in CONTROLS),
+        )
+        for one in removed
+    )
+    bounded = key == "chrf"
+    none = (None,) * len(CONTROLS)
+    return Bars(
+        f"Change of {label} without the heads",
+        tuple(f"top {one['k']}" for one in removed),
+        ("the chosen heads", *CONTROLS.values()),
+        values,
+        f"change of {label}",
+        tuple((one["change"]["chrf"]["low"], *none) for one in removed) if bounded else (),
+        tuple((one["change"]["chrf"]["high"], *none) for one in removed) if bounded else (),
+    )
+
+
+def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
+    base = found["baseline"]
+    drops = {
+        key: value(
+            NAME,
+            "Section 5.1",
+            model="any",
+            row="removal",
+            column="largest drop, above",
+            measure=key,
+        )
+        for key in ("bleu", "chrf")
+    }
+    none = cell(None, why="nothing was removed")
+    rows = [
+        Row(
+            "as it is",
+            (
+                cell(base["chrf"], base["low"], base["high"], digits=1),
+                none,
+                cell(base["bleu"], digits=1),
+                none,
+                cell(percent(base["off_target"]), digits=1, why=NOT_MEASURED),
+                cell(percent(base["source_copy"]), digits=1, why=NOT_MEASURED),
+            ),
+        )
+    ]
+    for one in tops(found):
+        change = one["change"]["chrf"]
+        largest = one["k"] == max(other["k"] for other in tops(found))
+        rows.append(
+            Row(
+                f"without the top {one['k']}",
+                (
+                    cell(one["chrf"], digits=1),
+                    cell(
+                        change["value"],
+                        change["low"],
+                        change["high"],
+                        published=_negative(drops["chrf"]) if largest else None,
+                        digits=1,
+                    ),
+                    cell(one["bleu"], digits=1),
+                    cell(
+                        less(one["bleu"], base["bleu"]),
+                        published=_negative(drops["bleu"]) if largest else None,
+                        digits=1,
+                    ),
+                    cell(percent(one["off_target"]), digits=1, why=NOT_MEASURED),
+                    cell(percent(one["source_copy"]), digits=1, why=NOT_MEASURED),
+                ),
+            )
+        )
+        rows += [_random_row(found, kind, one["k"]) for kind in CONTROLS]
+    note = sentence(
+        how_chosen(setting),
+        f"{found['sentences']} sentences over {len(found['directions'])} directions; plain means "
+        f"of directions. Random heads: means of {found['draws']} draws, none of them token "
+        "alignment heads where there are enough others.",
+        "Published: the largest drops over the paper's models exceed these.",
+    )
+    columns = ("chrF++", "its change", "BLEU", "its change", "wrong language %", "source copied %")
+    cited = reference(NAME, "Section 5.1", setting.model.model, default="any")
+    return Table("Translation without the heads", columns, tuple(rows), cited, note)
+
+
+def _negative(number: float | None) -> float | None:
+    return None if number is None else -number
+
+
+def _random_row(found: Mapping[str, Any], kind: str, k: int) -> Row:
+    base = found["baseline"]
+    means = {key: random_mean(found, kind, k, key) for key in MEASURES}
+    return Row(
+        f"without {k} {CONTROLS[kind]}",
+        (
+            cell(means["chrf"], digits=1),
+            cell(less(means["chrf"], base["chrf"]), digits=1),
+            cell(means["bleu"], digits=1),
+            cell(less(means["bleu"], base["bleu"]), digits=1),
+            cell(percent(means["off_target"]), digits=1, why=NOT_MEASURED),
+            cell(percent(means["source_copy"]), digits=1, why=NOT_MEASURED),
+        ),
+    )
+
+
+def _example_table(setting: Setting) -> Table | None:
+    """One sentence as in Figure 1: the first that is right as it is and fails without the heads."""
+    rows = list(lines_of(setting.at("removal") / "outputs.jsonl"))
+    sizes = [one["k"] for one in rows if one["condition"] == "top"]
+    if not sizes:
+        return None
+    k = max(sizes)
+    made: dict[tuple[str, str], dict[str, str]] = {}
+    for one in rows:
+        kind = one["condition"]
+        if kind == "baseline" or (one["k"] == k and one["gate"] == 0 and not one["draw"]):
+            about = made.setdefault((one["direction"], one["id"]), {})
+            about |= {"source": one["source"], "reference": one["reference"], kind: one["output"]}
+    chosen = next(
+        (
+            (direction, about)
+            for (direction, _), about in made.items()
+            if about.get("baseline", "").strip() == about["reference"].strip()
+            and about.get("top") is not None
+            and about["top"].strip() != about["reference"].strip()
+        ),
+        None,
+    )
+    if chosen is None:
+        return None
+    direction, about = chosen
+    titles = {
+        "source": "source",
+        "baseline": "no heads removed",
+        "top": f"top {k} removed",
+        "random": f"{k} random heads removed",
+        "random-layer-matched": f"{k} random heads of the same layers removed",
+    }
+    shown = tuple(Row(name, (text(about.get(key)),)) for key, name in titles.items())
+    return Table(
+        f"An example ({direction})",
+        ("text",),
+        shown,
+        note="The first test sentence that the model translates exactly as the reference, and "
+        "otherwise without the heads; so it shows how, not how often.",
+    )
+
+
+def removal_words(found: Mapping[str, Any]) -> tuple[str, str]:
+    """What the removal shows at the largest number of heads, and how sure that is."""
+    removed = tops(found)
+    if not removed:
+        return "", ""
+    one = max(removed, key=lambda row: int(row["k"]))
+    base, k = found["baseline"], one["k"]
+    change = one["change"]["chrf"]
+    against = one["against_random"]
+    drawn = random_mean(found, "random", k, "chrf")
+    beside = "" if drawn is None else f"; without as many random ones it is {drawn:.1f}"
+    said = (
+        f"chrF++ is {base['chrf']:.1f} as it is and {one['chrf']:.1f} without the top {k} heads "
+        f"(change {range_of(change)}){beside}."
+    )
+    p = one.get("p_sentences")
+    if against["value"] is None or against["high"] is None:
+        verdict = "Nothing random was removed, so the loss may be that of any heads."
+    elif against["high"] < 0:
+        verdict = f"The loss is that of these heads: {range_of(against)} points beside random ones."
+    elif against["low"] > 0:
+        verdict = (
+            "Random heads are missed more than these: the paper's effect is not there "
+            f"({range_of(against)} points beside random ones)."
+        )
+    else:
+        verdict = (
+            "Beside random heads no difference is certain "
+            f"({range_of(against)} points): the paper's effect is not shown."
+        )
+    copied = one["source_copy"]
+    copies = (
+        "" if copied is None else f"Of the outputs without the heads {copied:.1%} copy the source."
+    )
+    matched = one["against_random_layer_matched"]
+    layers = (
+        f"Beside random heads of the same layers: {range_of(matched)}."
+        if matched["value"] is not None
+        else ""
+    )
+    tested = "" if p is None else f"p over sentences {p:.2g}, p over draws {one['p_draws']:.2g}."
+    singles = [
+        row["chrf"] for row in found["conditions"] if row["kind"] == "random" and row["k"] == k
+    ]
+    spread = (
+        f"Single random sets give {min(singles):.1f} to {max(singles):.1f}, and {len(singles)} of "
+        f"them no p over draws below {1 / (len(singles) + 1):.2g}."
+        if singles
+        else ""
+    )
+    found_on = found.get("leakage") or {}
+    apart = "Heads were found on other sentences." if found_on.get("overlap") == 0 else ""
+    return sentence(said, verdict, copies), sentence(tested, spread, layers, apart)
+
+
+REMOVAL = Experiment(
+    "figure-1",
+    ("Figure 1", "Figure 8"),
+    "What translation is without these heads",
+    removal_steps,
+    _tell_removal,
+)

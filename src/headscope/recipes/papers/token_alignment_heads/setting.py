@@ -1,0 +1,142 @@
+"""The settings of the experiments: the paper's own, or those for small models; and the data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headscope.data.flores import is_flores
+from headscope.heads import Amount, count_of
+from headscope.recipes.inputs import PairsChoice
+from headscope.recipes.papers.paper import Missing, Setting
+
+__all__ = [
+    "DIRECTIONS",
+    "NAME",
+    "THRESHOLD",
+    "amounts",
+    "checked_on",
+    "found_on",
+    "halved",
+    "how_chosen",
+    "how_scored",
+    "largest",
+    "needs_pairs",
+    "top",
+]
+
+NAME = "token-alignment-heads"
+#: Above this translation score the paper calls a head a token alignment head (section 2.3).
+THRESHOLD = 0.1
+#: Heads that are compared and that rate texts (sections 3.2 and 5.3), and that are removed
+#: (Figure 1), in the paper's models.
+COMPARED, REMOVED = 20, 30
+#: The share of all heads that stands for both in models of few heads.
+SHARE = "15%"
+#: The directions of Figures 5 and 28.
+DIRECTIONS = (
+    *("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-es", "en-ms"),
+    *("zh-en", "ja-en", "ar-en", "de-en", "fr-en", "nl-en", "es-en"),
+    *("de-ja", "de-es", "de-ko", "ja-de", "ja-es", "ja-ko"),
+)
+#: Sentences of each direction of the pocket world that heads are found on, and checked on.
+POCKET_FOUND, POCKET_CHECKED = 100, 10
+
+
+def top(setting: Setting) -> Amount:
+    """How many of the best heads are compared, and removed to rate texts."""
+    return SHARE if setting.small else COMPARED
+
+
+def amounts(setting: Setting) -> tuple[Amount, ...]:
+    """The numbers of heads that are removed from a translating model."""
+    return (SHARE,) if setting.small else (COMPARED, REMOVED)
+
+
+def largest(setting: Setting) -> int:
+    """The largest number of heads that is removed."""
+    return max(count_of(one, setting.geometry.total) for one in amounts(setting))
+
+
+def how_chosen(setting: Setting) -> str:
+    """How many heads were taken and why, and how they were scored, for the note of a table."""
+    if setting.small:
+        number = (
+            f"Small-model settings: {SHARE} of {setting.geometry.total} heads "
+            f"({largest(setting)}) where the paper takes the top {COMPARED} or {REMOVED}, which "
+            "would be a large part of so few."
+        )
+    else:
+        number = (
+            f"The paper's settings: the top {COMPARED} heads are compared, the top {COMPARED} and "
+            f"{REMOVED} removed."
+        )
+    return f"{number} {how_scored(setting)}"
+
+
+def how_scored(setting: Setting) -> str:
+    """What heads were scored on, for the note of a table."""
+    links = (
+        "exact word links"
+        if setting.pocket and not setting.data.pairs
+        else "word links of the data or else by eflomal"
+    )
+    if setting.small:
+        return (
+            f"Heads are scored on the reference translation, with {links}; the paper scores the "
+            "model's own greedy translation, with links by GPT-4.1."
+        )
+    return (
+        f"Heads are scored as in the paper on the model's own greedy translation, with {links}; "
+        "the paper has links by GPT-4.1."
+    )
+
+
+def needs_pairs(setting: Setting) -> Missing | None:
+    """What is missing where there are no sentences to translate."""
+    if setting.pocket or setting.data.pairs:
+        return None
+    return Missing(
+        "the paper scores heads on the dev split of FLORES-101 and checks them on its test data",
+        "a FLORES folder, or sentence pairs for each direction: --pairs flores/ or "
+        "--pairs en-zh=FILE",
+    )
+
+
+def halved(setting: Setting) -> bool:
+    """Whether the sentences given come without splits, so that they are cut into two halves."""
+    return bool(setting.data.pairs) and _flores(setting) is None
+
+
+def given(setting: Setting) -> PairsChoice:
+    """The sentence pairs as they were given, before they are cut into halves."""
+    return PairsChoice(data=setting.data.pairs)
+
+
+def found_on(setting: Setting) -> PairsChoice:
+    """The sentences that heads are found on."""
+    return _choice(setting, "dev", POCKET_FOUND)
+
+
+def checked_on(setting: Setting) -> PairsChoice:
+    """The sentences that heads are checked on; none that they were found on."""
+    return _choice(setting, "devtest", POCKET_CHECKED)
+
+
+def _choice(setting: Setting, split: str, limit: int) -> PairsChoice:
+    if not setting.data.pairs:
+        return PairsChoice(pair=("all",), limit=limit)
+    flores = _flores(setting)
+    if flores is not None:
+        return PairsChoice(DIRECTIONS, (flores,), split=split)
+    folder = setting.at("sentences") / split
+    files = sorted(folder.glob("*.tsv"))
+    return PairsChoice(data=tuple(f"{file.stem}={file}" for file in files))
+
+
+def _flores(setting: Setting) -> str | None:
+    """The folder of a FLORES corpus, if that is what was given."""
+    if len(setting.data.pairs) != 1:
+        return None
+    (place,) = setting.data.pairs
+    path = Path(place)
+    return place if path.is_dir() and is_flores(path) else None

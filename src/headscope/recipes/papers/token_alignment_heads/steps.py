@@ -1,0 +1,214 @@
+"""The runs that the experiments share: sentences, scores, overlap, removal, failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headscope.data.pairs import write_pairs
+from headscope.find.translation import TranslationScore
+from headscope.recipes.compare.overlap import CompareOverlap, compare_overlap
+from headscope.recipes.costs.work import Work
+from headscope.recipes.find.translation import FindTranslation, find_translation
+from headscope.recipes.inputs import Progress, find_and_check
+from headscope.recipes.papers.paper import Missing, Setting, Step
+from headscope.recipes.papers.token_alignment_heads.setting import (
+    DIRECTIONS,
+    POCKET_CHECKED,
+    POCKET_FOUND,
+    THRESHOLD,
+    amounts,
+    checked_on,
+    found_on,
+    given,
+    halved,
+    needs_pairs,
+    top,
+)
+from headscope.recipes.verify.failures import VerifyFailures, verify_failures
+from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
+from headscope.runs import open_run
+from headscope.verify.removal import Removal
+
+__all__ = [
+    "DRAWS",
+    "ScoresOf",
+    "failure_steps",
+    "other_scores",
+    "overlap_steps",
+    "removal_steps",
+    "score_steps",
+    "sentences_of",
+]
+
+#: Random sets of heads of each kind beside those that are removed.
+DRAWS, FEW_DRAWS = 10, 3
+#: Tokens of a prompt with its sentence, and of a translation: of the pocket world, and of FLORES.
+POCKET_TOKENS, TOKENS = (28, 17), (70, 50)
+#: Sentences of FLORES-101's dev and test splits.
+FLORES = (997, 1012)
+
+Result = Mapping[str, Any]
+
+
+def score_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    """Translation scores of every direction."""
+    missing = needs_pairs(setting)
+    if missing is not None:
+        return missing
+    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=not setting.small)
+    before = ("sentences",) if halved(setting) else ()
+    scores = Step("scores", "translation scores of every direction", _scores, work, after=before)
+    return (*_sentences(setting), scores)
+
+
+def other_scores(setting: Setting) -> tuple[Step, ...]:
+    """The same of other models, which need sentences that are not of the pocket world alone."""
+    if not setting.data.pairs:
+        return ()
+    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=not setting.small)
+    before = ("sentences",) if halved(setting) else ()
+    return tuple(
+        Step(ScoresOf(name).step, f"translation scores of {name}", ScoresOf(name), work, before)
+        for name in setting.data.others
+    )
+
+
+def overlap_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    """The best heads of every direction, compared."""
+    scores = score_steps(setting)
+    if isinstance(scores, Missing):
+        return scores
+    own = Step("overlap", "the best heads of every two directions", _overlap, Work(), ("scores",))
+    return (*scores, own)
+
+
+def removal_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    """Translation without the best heads, and without random ones."""
+    scores = score_steps(setting)
+    if isinstance(scores, Missing):
+        return scores
+    times = 1 + len(amounts(setting)) * (1 + 2 * _draws(setting))
+    work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
+    return (
+        *scores,
+        Step("removal", "translation without the heads", _removal, work, ("scores",)),
+    )
+
+
+def failure_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    """How translations fail without the best heads."""
+    removal = removal_steps(setting)
+    if isinstance(removal, Missing):
+        return removal
+    own = Step("failures", "how translations fail", _failures, Work(), ("removal",))
+    return (*removal, own)
+
+
+def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> Work:
+    """The work of every direction's sentences once, read or translated."""
+    if setting.data.pairs:
+        directions, each, (prompt, answer) = len(DIRECTIONS), others, TOKENS
+        if halved(setting):
+            directions = len(setting.data.pairs)
+    else:
+        directions, each, (prompt, answer) = 20, pocket, POCKET_TOKENS
+    rows = max(1.0, setting.batch_tokens / (prompt + answer))
+    number = directions * each
+    batches = number / rows
+    if not generate:
+        return Work(
+            forward=number * (prompt + answer), length=prompt + answer, rows=rows, calls=batches
+        )
+    return Work(
+        forward=number * prompt,
+        generated=number * answer,
+        length=prompt + answer / 2,
+        rows=rows,
+        calls=batches * answer,
+    )
+
+
+@dataclass(frozen=True)
+class ScoresOf:
+    """The run that scores another model on the same sentences."""
+
+    model: str
+
+    @property
+    def step(self) -> str:
+        """The name of its step."""
+        return f"scores-of-{re.sub(r'[^A-Za-z0-9.]+', '-', self.model).strip('-')}"
+
+    def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Result:
+        """Score its heads."""
+        choice = replace(setting.model, model=self.model, revision=None)
+        config = FindTranslation(choice, found_on(setting), _score(setting), THRESHOLD)
+        return find_translation(config, out, progress)
+
+
+def _sentences(setting: Setting) -> tuple[Step, ...]:
+    if not halved(setting):
+        return ()
+    return (Step("sentences", "two halves of the sentences", _halves, Work()),)
+
+
+def _halves(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    """Write the halves of the sentences given, to find heads on and to check them on."""
+    most = FLORES[1]
+    found, checked = find_and_check(given(setting), setting.model.model, most, setting.seed)
+    inputs = {pair: pairs.digest for pair, pairs in found.items()}
+    with open_run(out, "reproduce sentences", {"seed": setting.seed, "most": most}, inputs) as run:
+        if run.finished:
+            return run.result()
+        for split, halves in (("dev", found), ("devtest", checked)):
+            (run.path / split).mkdir(exist_ok=True)
+            for pair, pairs in halves.items():
+                write_pairs(run.path / split / f"{pair}.tsv", pairs.pairs)
+        result = {
+            "signature": run.signature,
+            "found_on": {pair: len(one.pairs) for pair, one in found.items()},
+            "checked_on": {pair: len(one.pairs) for pair, one in checked.items()},
+        }
+        run.finish(result)
+        return result
+
+
+def _score(setting: Setting) -> TranslationScore:
+    return TranslationScore(
+        decode="reference" if setting.small else "greedy",
+        seed=setting.seed,
+        batch_tokens=setting.batch_tokens,
+    )
+
+
+def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    config = FindTranslation(setting.model, found_on(setting), _score(setting), THRESHOLD)
+    return find_translation(config, out, progress)
+
+
+def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    return compare_overlap(CompareOverlap((str(setting.at("scores")),), top(setting)), out)
+
+
+def _draws(setting: Setting) -> int:
+    return DRAWS if setting.small else FEW_DRAWS
+
+
+def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    removal = Removal(
+        draws=_draws(setting),
+        threshold=THRESHOLD,
+        seed=setting.seed,
+        batch_tokens=setting.batch_tokens,
+    )
+    heads = str(setting.at("scores"))
+    config = VerifyRemoval(heads, amounts(setting), setting.model, checked_on(setting), removal)
+    return verify_removal(config, out, progress)
+
+
+def _failures(setting: Setting, out: Path, progress: Progress | None) -> Result:
+    return verify_failures(VerifyFailures(run=setting.at("removal")), out, progress)

@@ -1,0 +1,246 @@
+"""Tables and sentences of what other tasks lose without the heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from headscope.pocket.tasks import CROSS_LINGUAL
+from headscope.recipes.papers.paper import Setting
+from headscope.recipes.papers.published import reference, value
+from headscope.recipes.papers.token_alignment_heads.cells import (
+    cell,
+    less,
+    percent,
+    random_mean,
+    sentence,
+    text,
+    tops,
+)
+from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, how_chosen
+from headscope.recipes.papers.told import Bars, Cell, Row, Table
+
+__all__ = ["change_bars", "measures_table", "task_claim", "task_words", "tasks_table"]
+
+TRANSLATION = (("chrf", "chrF++", 1.0), ("bleu", "BLEU", 1.0))
+LEARNT = (("bleurt", "BLEURT", 100.0), ("comet", "COMET", 100.0))
+
+
+def task_claim(found: Mapping[str, Any]) -> dict[str, Any]:
+    """That tasks within one language need the heads less; empty where no task needs a mapping."""
+    families = _families(found)
+    if families is None:
+        return {}
+    across, within, holds = families
+    by = f"tasks across languages {across:+.1f} points, within one {within:+.1f}"
+    return with_claims(
+        Claim("other tasks need them less", holds, by, "mean bounds of the tasks' intervals")
+    )
+
+
+def _families(found: Mapping[str, Any]) -> tuple[float, float, bool | None] | None:
+    """Mean changes, in points, of tasks that need a mapping and of others; is the first worse?
+
+    By the means of the bounds, which is more careful than an interval of the mean: None where the
+    two families overlap. None for all where one of the families has no task.
+    """
+    cross = {task.name for task in CROSS_LINGUAL}
+    changes = {name: _top(one)["change"] for name, one in found["tasks"].items()}
+    over = [one for name, one in changes.items() if name in cross]
+    within = [one for name, one in changes.items() if name not in cross]
+    if not over or not within:
+        return None
+    holds: bool | None = None
+    if all(one.get("low") is not None for one in (*over, *within)):
+        if fmean(one["high"] for one in over) < fmean(one["low"] for one in within):
+            holds = True
+        elif fmean(one["low"] for one in over) > fmean(one["high"] for one in within):
+            holds = False
+    means = [100 * fmean(one["value"] for one in family) for family in (over, within)]
+    return means[0], means[1], holds
+
+
+def _top(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The condition without the chosen heads; of several the largest."""
+    tops = [row for row in one["conditions"] if row["kind"] == "top"]
+    return max(tops, key=lambda row: int(row["k"]))
+
+
+def _drawn(one: Mapping[str, Any], kind: str) -> float | None:
+    k = _top(one)["k"]
+    values = [row["value"] for row in one["conditions"] if row["kind"] == kind and row["k"] == k]
+    return fmean(values) if values else None
+
+
+def tasks_table(setting: Setting, found: Mapping[str, Any] | None) -> Table | None:
+    """Every task as it is, without the heads, and without random ones."""
+    if found is None:
+        return None
+    most = value(
+        NAME, "Section 5.2", model="any", row="removal", column="largest drop", measure="accuracy"
+    )
+    changes = {name: _top(one)["change"]["value"] for name, one in found["tasks"].items()}
+    worst = min(changes, key=lambda name: changes[name])
+    rows = []
+    for name, one in found["tasks"].items():
+        base, top = one["baseline"], _top(one)
+        change, against = top["change"], top.get("against_random") or {}
+        drawn = _drawn(one, "random")
+        matched = _drawn(one, "random-layer-matched")
+        rows.append(
+            Row(
+                name,
+                (
+                    text(one["metric"]),
+                    cell(one["examples"], digits=0),
+                    _hundred(base),
+                    _hundred(
+                        change,
+                        published=-most if most is not None and name == worst else None,
+                    ),
+                    cell(percent(less(drawn, base["value"])), digits=1),
+                    cell(percent(less(matched, base["value"])), digits=1),
+                    _hundred(against),
+                ),
+            )
+        )
+    columns = (
+        "metric",
+        "examples",
+        "as it is %",
+        "change without the heads",
+        "without random ones",
+        "of the same layers",
+        "chosen less random",
+    )
+    note = sentence(
+        how_chosen(setting),
+        f"In points of a hundred; {found['draws']} random draws of each kind. Published: the "
+        "largest loss of accuracy that the paper tells, beside our largest.",
+        "The tasks are made from the pocket world; the paper's are other ones."
+        if not setting.data.benchmarks
+        else "",
+    )
+    cited = reference(
+        NAME,
+        "Section 5.2",
+        setting.model.model,
+        default="any",
+        same_data=bool(setting.data.benchmarks),
+        data_why="other tasks",
+    )
+    return Table("Tasks without the heads", columns, tuple(rows), cited, note)
+
+
+def _hundred(found: Mapping[str, Any], published: float | None = None) -> Cell:
+    value, low, high = (percent(found.get(name)) for name in ("value", "low", "high"))
+    return cell(value, low, high, published=published, digits=1)
+
+
+def measures_table(setting: Setting, removal: Mapping[str, Any] | None) -> Table | None:
+    """Translation by four measures, of which two are commands of their own."""
+    if removal is None:
+        return None
+    base = removal["baseline"]
+    removed = tops(removal)
+    if not removed:
+        return None
+    top = max(removed, key=lambda row: int(row["k"]))
+    missing = removal.get("not_measured") or {}
+    rows = []
+    for key, name, times in (*TRANSLATION, *LEARNT):
+        why = str(missing.get(key) or "not measured")
+        values = [
+            base.get(key),
+            less(top.get(key), base.get(key)),
+            less(random_mean(removal, "random", top["k"], key), base.get(key)),
+        ]
+        shown = [None if one is None else times * one for one in values]
+        rows.append(Row(name, tuple(cell(one, digits=1, why=why) for one in shown)))
+    columns = ("as it is", f"change without the top {top['k']}", "without random ones")
+    note = (
+        "BLEURT and COMET times 100; each is a command of its own, named by HEADSCOPE_BLEURT and "
+        "HEADSCOPE_COMET."
+    )
+    return Table("Translation by four measures", columns, tuple(rows), note=note)
+
+
+def change_bars(found: Mapping[str, Any], removal: Mapping[str, Any] | None) -> Bars:
+    """The change of every task, and of translation, without the heads and without random ones."""
+    names, values, lows, highs = [], [], [], []
+    for name, one in found["tasks"].items():
+        base, top = one["baseline"]["value"], _top(one)
+        change = top["change"]
+        names.append(name)
+        values.append((percent(change["value"]), percent(less(_drawn(one, "random"), base))))
+        lows.append((percent(change.get("low")), None))
+        highs.append((percent(change.get("high")), None))
+    if removal is not None:
+        for top in tops(removal)[-1:]:
+            change = top["change"]["chrf"]
+            drawn = random_mean(removal, "random", top["k"], "chrf")
+            names.append("translation (chrF++)")
+            values.append((change["value"], less(drawn, removal["baseline"]["chrf"])))
+            lows.append((change["low"], None))
+            highs.append((change["high"], None))
+    return Bars(
+        "Change without the heads",
+        tuple(names),
+        ("the chosen heads", "random heads"),
+        tuple(values),
+        "change in points",
+        tuple(lows),
+        tuple(highs),
+    )
+
+
+def task_words(
+    found: Mapping[str, Any], removal: Mapping[str, Any] | None = None
+) -> tuple[str, str]:
+    """How many tasks need the heads more than random ones, and whether those are translations."""
+    verdicts = {name: _verdict(_top(one)) for name, one in found["tasks"].items()}
+    more = [name for name, one in verdicts.items() if one == "more"]
+    fewer = [name for name, one in verdicts.items() if one == "less"]
+    total = len(verdicts)
+    said = (
+        f"Of {total} tasks {len(more)} surely lose more without these heads than without random "
+        f"ones ({', '.join(more) or 'none'}) and {len(fewer)} surely less; of the other "
+        f"{total - len(more) - len(fewer)} neither is certain."
+    )
+    changes = {name: 100 * _top(one)["change"]["value"] for name, one in found["tasks"].items()}
+    families = _families(found)
+    compared = ""
+    if families is not None:
+        across, within, holds = families
+        verdict = {
+            True: "as the paper has it",
+            False: "the other way round than in the paper",
+            None: "which is no certain difference",
+        }[holds]
+        compared = (
+            f"Tasks that need a mapping between languages change by {across:+.1f} points on "
+            f"average, tasks within one language by {within:+.1f}, {verdict}."
+        )
+    elif removal is not None and tops(removal):
+        change = tops(removal)[-1]["change"]["chrf"]["value"]
+        if change is not None:
+            compared = (
+                f"The tasks change by {fmean(changes.values()):+.1f} points on average, the "
+                f"translations by {change:+.1f} points of chrF++."
+            )
+    sure = (
+        f"Intervals are over examples, and there are {found['draws']} random sets of heads; "
+        "nothing is corrected for the number of tasks."
+    )
+    return sentence(said, compared), sure
+
+
+def _verdict(top: Mapping[str, Any]) -> str:
+    """Whether the chosen heads are missed surely `more` or `less` than random ones, or neither."""
+    against = top.get("against_random") or {}
+    low, high = against.get("low"), against.get("high")
+    if low is None or high is None:
+        return "unknown"
+    return "more" if high < 0 else "less" if low > 0 else "neither"

@@ -1,0 +1,125 @@
+"""What other tasks lose without the heads (Figures 9 and 19 to 21)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headscope.pocket.tasks import write_tasks
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.token_alignment_heads.setting import (
+    THRESHOLD,
+    amounts,
+)
+from headscope.recipes.papers.token_alignment_heads.steps import removal_steps
+from headscope.recipes.papers.token_alignment_heads.task_tables import (
+    change_bars,
+    measures_table,
+    task_claim,
+    task_words,
+    tasks_table,
+)
+from headscope.recipes.papers.told import Told
+from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
+from headscope.runs import open_run
+from headscope.verify.removal import Removal
+
+__all__ = ["OTHER_TASKS"]
+
+#: Most items of a task of the pocket world, and of anybody's.
+POCKET_ITEMS, ITEMS = 100, 500
+#: Random sets of heads beside the chosen ones.
+DRAWS, FEW_DRAWS = 5, 3
+#: Tokens of all tasks of the pocket world once: read, of one row, and written.
+POCKET_READ, POCKET_ROW, POCKET_WRITTEN = 70_000, 28, 3_400
+#: Of anybody's: tasks of a name, tokens of a question with one of its choices, and choices.
+TASKS_OF_A_NAME, TOKENS, CHOICES = 10, 120, 4
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    if not setting.pocket and not setting.data.benchmarks:
+        return Missing(
+            "the paper takes translated HellaSwag and ARC (MuBench), XWinograd, XStoryCloze, XNLI, "
+            "XCOPA and local versions of MMLU",
+            "names or folders of tasks of lm-evaluation-harness, such as --benchmarks xnli, "
+            "--benchmarks xwinograd, --benchmarks xstorycloze, --benchmarks xcopa",
+        )
+    removal = removal_steps(setting)
+    if isinstance(removal, Missing):
+        return removal
+    files: tuple[Step, ...] = ()
+    if not setting.data.benchmarks:
+        files = (Step("task-files", "tasks of the pocket world", _files, Work()),)
+    work = _work(setting)
+    before = ("scores", *(one.name for one in files))
+    return (
+        *removal,
+        *files,
+        Step("tasks", "other tasks without the heads", _tasks, work, before),
+    )
+
+
+def _work(setting: Setting) -> Work:
+    """Every task as it is, without the heads, and without each random set."""
+    names = len(setting.data.benchmarks)
+    if not names:
+        rows = max(1.0, setting.batch_tokens / POCKET_ROW)
+        calls = POCKET_READ / POCKET_ROW / rows
+        once = Work(
+            POCKET_READ, generated=POCKET_WRITTEN, length=POCKET_ROW, rows=rows, calls=calls
+        )
+        return once * (2 + 2 * DRAWS)
+    rows = max(1.0, setting.batch_tokens / TOKENS)
+    number = names * TASKS_OF_A_NAME * ITEMS * CHOICES * (2 + FEW_DRAWS)
+    return Work(number * TOKENS, length=TOKENS, rows=rows, calls=number / rows)
+
+
+def _files(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    settings = {"items": POCKET_ITEMS, "seed": setting.seed}
+    with open_run(out, "reproduce task files", settings, {}) as run:
+        if not run.finished:
+            counts = write_tasks(run.path / "files", "test", POCKET_ITEMS, setting.seed)
+            run.finish({"signature": run.signature, "tasks": counts})
+        return run.result()
+
+
+def _tasks(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    own = setting.data.benchmarks
+    config = VerifyTasks(
+        own or (str(setting.at("task-files") / "files"),),
+        str(setting.at("scores")),
+        amounts(setting)[-1:],
+        setting.model,
+        limit=ITEMS if own else None,
+        removal=Removal(
+            draws=FEW_DRAWS if own else DRAWS,
+            layer_matched=not own,
+            threshold=THRESHOLD,
+            seed=setting.seed,
+            batch_tokens=setting.batch_tokens,
+        ),
+    )
+    return verify_tasks(config, out, progress)
+
+
+def _tell(setting: Setting) -> Told:
+    removal, found = setting.result("removal"), setting.result("tasks")
+    tables = [
+        table for table in (tasks_table(setting, found), measures_table(setting, removal)) if table
+    ]
+    if found is None:
+        return Told(tuple(tables))
+    said, sure = task_words(found, removal)
+    return Told(tuple(tables), (change_bars(found, removal),), said, sure, task_claim(found))
+
+
+OTHER_TASKS = Experiment(
+    "figure-9",
+    ("Figure 9", "Figure 19", "Figure 20", "Figure 21"),
+    "What other tasks lose without these heads",
+    _steps,
+    _tell,
+)

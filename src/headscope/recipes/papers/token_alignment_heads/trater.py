@@ -1,0 +1,209 @@
+"""What models learn from texts that need the heads (Table 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headscope.recipes.costs.work import Work
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.published import published, reference, value
+from headscope.recipes.papers.token_alignment_heads.cells import cell, range_of, sentence
+from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
+from headscope.recipes.papers.token_alignment_heads.setting import NAME
+from headscope.recipes.papers.told import Bars, Row, Table, Told
+from headscope.recipes.trater import TraterExperiment, trater_experiment
+
+__all__ = ["POCKET_TOKENS", "TRAINED", "TRAININGS", "trater_claim", "trater_words"]
+
+#: What the published figures call the models of Table 1.
+TRAINED = "1.5B trained on mixtures"
+KINDS = ("baseline", "remove", "enhance")
+#: Tokens of a document of the pocket world.
+POCKET_TOKENS = 70
+
+
+def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    if not setting.pocket:
+        return Missing(
+            "the paper trains models of 1.5 billion parameters from nothing on 1T tokens of web "
+            "text; only the pocket model is trained here"
+        )
+    config = TraterExperiment()
+    trainings = len(KINDS) * len(config.seeds)
+    work = Work(
+        training=config.tokens * trainings,
+        length=32,
+        rows=config.batch_tokens / 32,
+        calls=config.tokens * trainings / config.batch_tokens,
+    )
+    rated = Work(forward=2 * 2.5e6, length=POCKET_TOKENS, rows=100, calls=700)
+    return (
+        Step(
+            "trater",
+            "models trained from nothing on rated texts",
+            _train,
+            work + rated,
+            stored="trater-pocket",
+        ),
+    )
+
+
+def _train(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    return trater_experiment(TraterExperiment(), out, progress)
+
+
+def _tell_trainings(setting: Setting) -> Told:
+    found = setting.result("trater")
+    if found is None:
+        return Told()
+    conditions = {one["kind"]: one for one in found["conditions"]}
+    columns = tuple(
+        dict.fromkeys(
+            one.column for one in published(NAME) if one.table == "Table 1" and one.row == KINDS[0]
+        )
+    )
+    rows = tuple(
+        Row(kind, tuple(_trained(conditions.get(kind), kind, column) for column in columns))
+        for kind in KINDS
+    )
+    table = Table(
+        "Models trained on three mixtures",
+        columns,
+        rows,
+        reference(NAME, "Table 1", setting.model.model, default=TRAINED),
+        sentence(
+            "Ours: chrF++ of held-out sentences by the translation prompt, mean of "
+            f"{len(conditions[KINDS[0]]['seeds'])} seeds; the paper's other benchmarks do not "
+            "exist for this world."
+            if KINDS[0] in conditions
+            else "",
+            _selected(conditions),
+            str(found.get("note") or ""),
+        ),
+    )
+    own = Table(
+        "Differences to the corpus as it is",
+        ("chrF++, prompt", "chrF++, document", "gain, nats", "NLL of plain text"),
+        tuple(_differences(conditions[kind]) for kind in KINDS[1:] if kind in conditions),
+        note="Intervals are over sentences and seeds where they are known. The gain is what the "
+        "source before a translation is worth in nats a token.",
+    )
+    figure = Bars(
+        "chrF++ after training",
+        tuple(conditions),
+        ("prompt", "document"),
+        tuple((one["chrf_prompt"], one["chrf_document"]) for one in conditions.values()),
+        "chrF++",
+    )
+    said, sure = trater_words(conditions)
+    return Told((table, own), (figure,), said, sure, trater_claim(conditions))
+
+
+def trater_claim(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """That translation falls without the selected texts and rises with more of them."""
+    if any(kind not in conditions for kind in KINDS):
+        return {}
+    without, more = (conditions[kind]["differences"]["chrf_prompt"] for kind in KINDS[1:])
+    by = f"chrF++ {range_of(without)} without them, {range_of(more)} with three times"
+    holds: bool | None = None
+    if all(one.get("low") is not None for one in (without, more)):
+        if without["high"] < 0 < more["low"]:
+            holds = True
+        elif without["low"] > 0 or more["high"] < 0:
+            holds = False
+    seeds = len(conditions[KINDS[0]]["seeds"])
+    tested = f"{seeds} trainings of each and intervals over sentences"
+    return with_claims(Claim("texts that need them teach translation", holds, by, tested))
+
+
+def _selected(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which share was selected, here and in the paper."""
+    ours = next((one["share"] for one in conditions.values() if one.get("share")), None)
+    theirs = value(
+        NAME,
+        "Section 5.3",
+        model=TRAINED,
+        row="selection",
+        column="of a language",
+        measure="share",
+    )
+    if ours is None or theirs is None:
+        return ""
+    return f"Selected are {ours:.0%} of the tokens; in the paper {theirs:.1%} of each language."
+
+
+def _trained(one: Mapping[str, Any] | None, kind: str, column: str) -> Any:
+    chrf = column == "flores_chrF++"
+    theirs = value(
+        NAME,
+        "Table 1",
+        model=TRAINED,
+        row=kind,
+        column=column,
+        measure="chrf" if chrf else "accuracy",
+    )
+    if not chrf:
+        return cell(None, published=theirs, why="no such task")
+    return cell(None if one is None else one["chrf_prompt"], published=theirs, digits=2)
+
+
+def _differences(one: Mapping[str, Any]) -> Row:
+    found = one["differences"]
+    names = ("chrf_prompt", "chrf_document", "gain", "plain_nll")
+    cells = (
+        cell(
+            found.get(name, {}).get("value"),
+            found.get(name, {}).get("low"),
+            found.get(name, {}).get("high"),
+            digits=2,
+        )
+        for name in names
+    )
+    return Row(one["kind"], tuple(cells))
+
+
+def trater_words(conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """Whether translation falls without the selected texts and rises with more of them."""
+    base = conditions.get("baseline")
+    if base is None:
+        return "", ""
+    said = [f"The corpus as it is gives chrF++ {base['chrf_prompt']:.1f}."]
+    claims = {"remove": ("without the selected texts", -1), "enhance": ("with three times", 1)}
+    sure = []
+    for kind, (name, sign) in claims.items():
+        if kind not in conditions:
+            said.append(f"The mixture {name} was not trained.")
+            continue
+        one = conditions[kind]["differences"]["chrf_prompt"]
+        certain = one.get("low") is not None and (one["low"] > 0 or one["high"] < 0)
+        if not certain:
+            verdict = "no certain difference"
+        elif one["value"] * sign > 0:
+            verdict = "as in the paper"
+        else:
+            verdict = "the opposite of the paper's"
+        said.append(f"{name.capitalize()} it changes by {range_of(one)}: {verdict}.")
+        seeds = one.get("by_seed") or []
+        agree = sum(each * one["value"] > 0 for each in seeds)
+        if seeds:
+            sure.append(f"{agree} of {len(seeds)} seeds agree ({kind}).")
+    plain = [
+        f"{kind} {conditions[kind]['differences']['plain_nll']['value']:+.2f}"
+        for kind in claims
+        if kind in conditions and "plain_nll" in conditions[kind]["differences"]
+    ]
+    if plain:
+        said.append(f"The NLL of plain text changes by {', '.join(plain)} nats a token.")
+    return sentence(*said), sentence(*sure)
+
+
+TRAININGS = Experiment(
+    "table-1",
+    ("Table 1",),
+    "What models learn from the texts that need these heads",
+    _training_steps,
+    _tell_trainings,
+)

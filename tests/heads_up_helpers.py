@@ -1,0 +1,103 @@
+"""Settings and made-up results for the tests of Heads Up! as a recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headscope.heads import Geometry
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.papers.heads_up import PAPER
+from headscope.recipes.papers.paper import PaperData, Setting
+from headscope.recipes.papers.told import Cell, Table, Told
+
+POCKET_HEADS = Geometry.uniform(6, 16)
+LLAMA_HEADS = Geometry.uniform(32, 32)
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+EXPERIMENTS = {one.name: one for one in PAPER.experiments}
+WORDS = (
+    "sentiment",
+    "antonym",
+    "capitalize_first_letter",
+    "product-company",
+    "conll2003_location",
+    "fruit_v_animal_3",
+    "synonym",
+    "adjective_v_verb_3",
+)
+
+
+def pocket_setting(folder: Path) -> Setting:
+    """The bundled model with its own data."""
+    return Setting(ModelChoice(), POCKET_HEADS, "digest", PaperData(), folder)
+
+
+def llama_setting(folder: Path) -> Setting:
+    """The paper's model, with sentence pairs, task files and another model."""
+    tasks = folder / "tasks"
+    tasks.mkdir()
+    for name in WORDS:
+        (tasks / f"{name}.json").write_text("[]", encoding="utf-8")
+    data = PaperData(
+        pairs=("en-de=xnli/en-de.tsv", "de-en=xnli/de-en.tsv"),
+        tasks=(str(tasks),),
+        others=("meta-llama/Llama-3.1-8B",),
+    )
+    return Setting(ModelChoice(LLAMA), LLAMA_HEADS, "digest", data, folder / "run")
+
+
+def put(setting: Setting, step: str, result: Mapping[str, Any]) -> None:
+    """A finished run with this result."""
+    place = setting.at(step)
+    place.mkdir(parents=True)
+    (place / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    (place / "DONE.json").write_text("{}", encoding="utf-8")
+
+
+def difference(at: float, half: float) -> dict[str, float]:
+    return {"value": at, "low": at - half, "high": at + half}
+
+
+def row(name: str, measure: str, at: float, half: float = 0.01, **more: Any) -> dict[str, Any]:
+    """A condition with one measure and its interval."""
+    interval = {measure: {"low": at - half, "high": at + half}}
+    return {
+        "name": name,
+        "kind": name,
+        "of": None,
+        "draw": None,
+        measure: at,
+        "intervals": interval,
+        **more,
+    }
+
+
+def proof(task: str, measure: str, values: tuple[float, float, float, float], half: float) -> Any:
+    """A result of `verify mask`: as is, instructed, masked, and two random masks around a mean."""
+    plain, told, masked, random = values
+    shuffled = [
+        {**row(f"shuffled {at}", measure, random + shift, kind="shuffled"), "draw": at}
+        for at, shift in enumerate((-0.1, 0.1))
+    ]
+    own = row(
+        "masked",
+        measure,
+        masked,
+        change={measure: difference(masked - plain, half)},
+        against_shuffled={measure: difference(masked - random, half)},
+    )
+    conditions = [row("as is", measure, plain), row("instructed", measure, told), own, *shuffled]
+    return {"tasks": {task: {"conditions": conditions, "examples": 100}}}
+
+
+def cells(table: Table, name: str) -> tuple[Cell, ...]:
+    """The cells of the row of this name, which there is once."""
+    (found,) = [one.cells for one in table.rows if one.name == name]
+    return found
+
+
+def table_of(told: Told, title: str) -> Table:
+    (found,) = [one for one in told.tables if one.title.startswith(title)]
+    return found

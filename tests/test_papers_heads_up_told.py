@@ -1,0 +1,671 @@
+"""What Heads Up! as a recipe tells, from made-up results whose figures are worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heads_up_helpers import (
+    EXPERIMENTS,
+    cells,
+    difference,
+    llama_setting,
+    pocket_setting,
+    proof,
+    put,
+    row,
+    table_of,
+)
+from headscope.errors import InputError
+from headscope.recipes.papers.heads_up import PAPER
+from headscope.recipes.papers.heads_up.orders import sign_test
+from headscope.recipes.papers.paper import Setting
+from headscope.recipes.papers.told import Heatmap, Lines
+
+
+@pytest.fixture
+def pocket(tmp_path: Path) -> Setting:
+    return pocket_setting(tmp_path)
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Setting:
+    return llama_setting(tmp_path)
+
+
+def test_nothing_is_told_of_what_was_not_run(pocket: Setting) -> None:
+    for name, one in EXPERIMENTS.items():
+        if name in ("table-7", "table-43", "table-9"):
+            continue
+        told = one.tell(pocket)
+        assert told.found == "" and told.sure == "", name
+        for table in told.tables:
+            shown = [cell for line in table.rows for cell in line.cells]
+            known = [cell.value for cell in shown if cell.value is not None]
+            # Sizes of the model are known before anything is run.
+            assert set(known) <= {96, 6}, name
+            assert all(cell.why for cell in shown if cell.value is None), name
+    assert PAPER.answer(pocket, {}) == ("Nothing that answers the question was run.", "")
+
+
+def test_table_1_by_hand(pocket: Setting) -> None:
+    put(pocket, "mask-en-de", {"selected": 77})
+    put(pocket, "proof-en-de", proof("en-de", "nll", (2.0, 1.0, 1.5, 3.0), 0.1))
+    put(pocket, "proof-en-es", proof("en-es", "nll", (2.0, 1.0, 0.9, 3.0), 0.1))
+    told = EXPERIMENTS["table-1"].tell(pocket)
+    main = table_of(told, "Masks of directions")
+    assert main.columns == ("en-de", "en-es", "de-en", "de-es")
+    kept = cells(main, "heads in the mask")
+    assert [cell.value for cell in kept] == [77, None, None, None]
+    # The paper's en-de and en-es stand beside, but of another model.
+    assert [cell.published for cell in kept] == [862, 846, None, None]
+    assert main.reference is not None
+    assert main.reference.why == "not comparable: other model"
+    masked = cells(main, "NLL, mask")
+    assert (masked[0].value, masked[0].low, masked[0].high) == (1.5, 1.49, 1.51)
+    assert masked[0].published == 0.580
+    assert [cell.why for cell in masked] == [None, None, "not run", "not run"]
+    random = cells(main, "NLL, random mask")
+    assert random[0].value == pytest.approx(3.0) and random[0].low is None
+    assert cells(main, "NLL, mask of another model")[0].why == "no other model"
+    assert "both directions" in told.found
+    assert "1.20 masked" in told.found and "2.00 as is" in told.found
+    assert "80% of the way" in told.found  # (0.5 + 1.1) / 2
+    assert "at least as good as the instructed one in 1 of 2 directions" in told.found
+    assert "24 of 42" in told.found  # Table 12, counted here below
+    assert "lower than as is in both directions" in told.sure
+    assert "apart from the instruction's, on the worse side, in 1 of 2 directions" in told.sure
+    every = table_of(told, "NLL of every direction")
+    assert len(every.rows) == 20
+    assert cells(every, "es-tr")[3].why == "not run"
+    (chart,) = told.figures
+    assert chart.kind == "bars"
+    assert chart.groups == ("en-de", "en-es")
+    assert chart.values[0] == (2.0, 3.0, 1.5, 1.0)
+
+
+def test_the_paper_reaches_the_instruction_in_24_of_42_directions() -> None:
+    # Read anew from the file, without the code that counts for the sentences.
+    file = Path(__file__).parents[1] / "src/headscope/recipes/papers/data/heads-up.tsv"
+    by: dict[tuple[str, str], float] = {}
+    for line in file.read_text("utf-8").splitlines():
+        table, _, condition, column, measure, number = line.split("\t")
+        if table == "Table 12" and measure == "nll":
+            by[condition, column] = float(number)
+    ways = {column for _, column in by}
+    good = sum(by["mask", way] <= by["instructed", way] for way in ways)
+    assert (good, len(ways)) == (24, 42)
+
+
+def test_table_1_without_an_effect(pocket: Setting) -> None:
+    for task in ("en-de", "en-es", "de-en", "de-es"):
+        put(pocket, f"proof-{task}", proof(task, "nll", (2.0, 1.0, 2.5, 2.0), 0.1))
+    told = EXPERIMENTS["table-1"].tell(pocket)
+    assert "lower loss than the whole model in no direction" in told.found
+    assert "In no direction does the mask reach the instructed loss" in told.found
+    assert "-50% of the way" in told.found
+    assert "lower than as is in no direction, and worse in 4" in told.sure
+    found, _ = PAPER.answer(pocket, {"table-1": told})
+    assert found == "Without an instruction no mask surely has a better loss in any direction."
+
+
+def test_answers_by_what_was_found(pocket: Setting) -> None:
+    put(pocket, "proof-en-de", proof("en-de", "nll", (2.0, 1.0, 0.9, 3.0), 0.1))
+    told = EXPERIMENTS["table-1"].tell(pocket)
+    found, sure = PAPER.answer(pocket, {"table-1": told})
+    assert "as good a loss as the instructed model in the one direction" in found
+    assert sure == told.sure
+    put(pocket, "proof-en-es", proof("en-es", "nll", (2.0, 1.0, 1.5, 3.0), 0.1))
+    told = EXPERIMENTS["table-1"].tell(pocket)
+    found, _ = PAPER.answer(pocket, {"table-1": told})
+    assert "in part: the loss is surely better in both directions, 80%" in found
+
+
+def test_the_same_model_and_data_are_compared(llama: Setting) -> None:
+    put(llama, "mask-en-de", {"selected": 850})
+    put(llama, "proof-en-de", proof("en-de", "nll", (2.3, 0.6, 0.6, 2.5), 0.01))
+    swapped = {"tasks": {"en-de": {"conditions": [row("foreign 1", "nll", 1.7)], "examples": 100}}}
+    put(llama, "swap-en-de-of-Llama-3.1-8B", swapped)
+    main = table_of(EXPERIMENTS["table-1"].tell(llama), "Masks of directions")
+    assert main.reference is not None and main.reference.comparable
+    other = cells(main, "NLL, mask of another model")[0]
+    assert (other.value, other.published) == (1.7, 1.612)
+    assert cells(main, "heads in the mask")[0].published == 862
+
+
+def test_other_sentences_are_not_compared(llama: Setting) -> None:
+    import dataclasses
+
+    data = dataclasses.replace(llama.data, pairs=("en-de=news.tsv",))
+    told = EXPERIMENTS["table-1"].tell(dataclasses.replace(llama, data=data))
+    reference = table_of(told, "Masks of directions").reference
+    assert reference is not None and not reference.comparable
+    assert "other sentences than XNLI's" in reference.why
+
+
+def test_table_2_by_hand(pocket: Setting) -> None:
+    put(pocket, "mask-plural-en", {"selected": 66})
+    put(pocket, "proof-plural-en", proof("plural-en", "accuracy", (0.1, 0.8, 0.65, 0.2), 0.05))
+    told = EXPERIMENTS["table-2"].tell(pocket)
+    main = table_of(told, "Masks of word tasks")
+    assert [cell.value for cell in cells(main, "accuracy, mask")] == [0.65, None]
+    assert cells(main, "accuracy, random mask")[0].value == pytest.approx(0.2)
+    assert "79% of the way" in told.found  # 0.55 / 0.7
+    every = table_of(told, "Accuracy of every word task")
+    # The paper's singular-plural stands beside the bundled model's plurals.
+    assert cells(every, "plural-en")[3].published == 0.97
+    assert cells(every, "plural-de")[0].published is None
+
+
+def test_table_3_without_the_masks_that_were_left_out(pocket: Setting) -> None:
+    conditions = [
+        row("as is", "accuracy", 0.62),
+        row("instructed", "accuracy", 0.56),
+        row("masked", "accuracy", 0.32),
+    ]
+    result = {"tasks": {"plural-en": {"conditions": conditions}}}
+    put(pocket, "shots-plural-en", result)
+    told = EXPERIMENTS["table-3"].tell(pocket)
+    (table,) = told.tables
+    assert cells(table, "original, 5-shot")[0].value == 0.62
+    assert cells(table, "mask without examples, 5-shot")[0].value == 0.32
+    assert cells(table, "mask, 5-shot")[0].why == "not run"
+    assert cells(table, "mask of hybrid, 5-shot")[0].why == "not run"
+    assert "62%" in told.found and "32%" in told.found and "was not run" in told.sure
+    own = [row("masked", "accuracy", 0.7), row("hybrid", "accuracy", 0.5)]
+    put(pocket, "shots-plural-en-masked", {"tasks": {"plural-en": {"conditions": own}}})
+    told = EXPERIMENTS["table-3"].tell(pocket)
+    (table,) = told.tables
+    assert cells(table, "mask, 5-shot")[0].value == 0.7
+    assert cells(table, "mask of hybrid, 5-shot")[0].value == 0.5
+    assert "70% with one trained on examples" in told.found
+
+
+def pair(a: str, b: str, jaccard: float, expected: float, p_value: float) -> dict[str, Any]:
+    return {
+        "a": a,
+        "b": b,
+        "task": a,
+        "jaccard": jaccard,
+        "expected": expected,
+        "expected_exact": expected,
+        "p_value": p_value,
+        "recall": 0.9,
+        "size_a": 850,
+        "size_b": 810,
+    }
+
+
+def test_table_5_without_another_model_is_said_to_be_a_stand_in(pocket: Setting) -> None:
+    pairs = [pair("en-es", "en-de", 0.8, 0.7, 0.001), pair("en-de", "de-en", 0.6, 0.7, 0.4)]
+    pairs.append(pair("en-de", "plural-en", 0.76, 0.7, 0.2))
+    put(pocket, "masks-compared", {"pairs": pairs})
+    told = EXPERIMENTS["table-5"].tell(pocket)
+    (table,) = told.tables
+    assert "stand-in" in table.title and table.reference is None
+    assert all(cell.published is None for line in table.rows for cell in line.cells)
+    assert cells(table, "en-de, en-es")[0].value == 0.8  # named the other way round
+    assert cells(table, "de-en, de-es")[0].why == "not run"
+    assert "in 2 of 3 pairs (mean Jaccard 0.720, by chance 0.700)" in told.found
+    assert "In 1 of 3 pairs p" in told.sure
+    assert "cannot be compared" in told.found
+
+
+def test_table_5_with_the_base_model(llama: Setting) -> None:
+    pairs = [pair("en-de", "en-de", 0.80, 0.69, 0.0), pair("antonym", "antonym", 0.5, 0.6, 1.0)]
+    mean = {name: {"mean": 0.65, "low": 0.6, "high": 0.7} for name in ("jaccard", "expected")}
+    mean["expected_exact"] = mean["jaccard"]
+    base = {"pairs": pairs, "mean": mean, "above_chance": {"mean": 0.01, "low": -0.1, "high": 0.1}}
+    put(llama, "masks-of-Llama-3.1-8B", {"base": base})
+    told = EXPERIMENTS["table-5"].tell(llama)
+    (table,) = told.tables
+    assert table.reference is not None and table.reference.comparable
+    jaccard = cells(table, "en-de")[2]
+    assert (jaccard.value, jaccard.published) == (0.80, 0.802)
+    assert cells(table, "sentiment")[2].why == "not run"
+    assert "in 1 of 2 tasks" in told.found
+    assert "0.010 (-0.100 to 0.100" in told.sure
+
+
+def family(name: str, removed: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "removed": removed,
+        "kept": 96 - removed,
+        "tested": 0 < removed < 96,
+        "pool": "outside" if removed <= 48 else "all",
+    }
+
+
+def families(tasks: tuple[str, ...], unused: int) -> dict[str, Any]:
+    """All: 60 heads whose loss is 3 against 2 at random; unused: 0.9 after 1 instructed."""
+
+    def own() -> dict[str, Any]:
+        removed = row(
+            "all",
+            "nll",
+            3.0,
+            change={"nll": difference(2.0, 0.1)},
+            against_random={"nll": difference(1.0, 0.1)},
+        )
+        drawn = [
+            {**row(f"random {at}", "nll", 2 + shift), "kind": "random", "of": "all", "draw": at}
+            for at, shift in enumerate((-0.5, 0.5))
+        ]
+        rows = [row("instructed", "nll", 1.0), removed, *drawn]
+        if unused:
+            change = {"nll": difference(-0.1, 0.05)}
+            rows.append(row("unused", "nll", 0.9, change=change, against_random=change))
+        return {"conditions": rows}
+
+    return {
+        "families": [family("all", 60), family("unused", unused)],
+        "leakage": {"overlap": 7 if not unused else 0, "of": 400},
+        "tasks": {task: own() for task in tasks},
+    }
+
+
+def test_table_6_by_hand(pocket: Setting) -> None:
+    ways = ("en-de", "en-es", "de-en", "de-es")
+    put(pocket, "families", families(ways, 4))
+    told = EXPERIMENTS["table-6"].tell(pocket)
+    first, second = told.tables
+    assert cells(first, "without all")[0].value == 36
+    assert cells(first, "without all")[1].value == 3.0
+    assert cells(first, "without all")[1].published == 4.406
+    assert cells(first, "without random all")[1].value == pytest.approx(2.0)
+    assert cells(first, "without random unused")[1].why == "not run"
+    assert {cell.why for cell in cells(second, "without all")} == {"not run"}
+    assert "goes from 1.00 to 3.00, surely more than without random heads in 4 of 4" in told.found
+    assert "from 1.00 to 0.90: surely down in 4 and surely up in 0 of 4" in told.found
+    assert "were not run" in told.sure and "all has more than half" in told.sure
+
+
+def test_table_6_without_unused_heads_prefers_the_negative_start(pocket: Setting) -> None:
+    ways = ("en-de", "en-es", "de-en", "de-es")
+    put(pocket, "families-negative", families(ways, 0))
+    told = EXPERIMENTS["table-6"].tell(pocket)
+    assert "No head is outside all masks." in told.found
+    assert "were not run" not in told.sure
+    assert "Of 400 tested sentences masks were trained on 7" in told.sure
+    first, second = told.tables
+    assert cells(first, "without all")[1].why == "not run"
+    assert cells(second, "without all")[1].value == 3.0
+    assert cells(second, "without unused")[1].why == "no heads"
+
+
+def head(layer: int, number: int, fate: str, selected: bool, changes: int) -> dict[str, Any]:
+    return {
+        "layer": layer,
+        "head": number,
+        "fate": fate,
+        "selected": selected,
+        "changes": list(range(changes)),
+    }
+
+
+def test_figure_3_draws_what_came_and_went(pocket: Setting) -> None:
+    from safetensors.numpy import save_file
+
+    heads = [
+        head(0, 0, "kept", True, 0),
+        head(0, 1, "regained", True, 2),
+        head(1, 2, "tried", False, 3),
+    ]
+    put(pocket, "mask-en-de", {"heads": heads, "fates": {"kept": 1, "regained": 1, "tried": 1}})
+    told = EXPERIMENTS["figure-3"].tell(pocket)
+    assert not told.figures  # the run's own files are not there
+    weights = np.zeros((2, 6, 16), dtype=np.float32)
+    weights[1, 0, 1], weights[1, 1, 2] = 2.0, -2.0
+    steps = np.array([0, 10], dtype=np.int64)
+    file = pocket.at("mask-en-de") / "history.safetensors"
+    save_file({"steps": steps, "weights": weights}, file)
+    told = EXPERIMENTS["figure-3"].tell(pocket)
+    (figure,) = told.figures
+    assert isinstance(figure, Lines)
+    up, down = figure.series
+    assert up.name.startswith("0.1") and down.name.startswith("1.2")
+    assert up.points == ((0.0, 0.5), (10.0, pytest.approx(1 / (1 + np.exp(-2)))))
+    assert down.points[1][1] == pytest.approx(1 / (1 + np.exp(2)))
+    assert "Of 3 heads 1 are dropped and taken back" in told.found
+    file.write_bytes(b"damaged")
+    with pytest.raises(InputError, match="is damaged"):
+        EXPERIMENTS["figure-3"].tell(pocket)
+
+
+def by_layer(*means: float) -> list[dict[str, float]]:
+    return [{"mean": mean, "low": mean - 0.01, "high": mean + 0.01} for mean in means]
+
+
+def states(later: float, half: float) -> dict[str, Any]:
+    pairs = [
+        {"a": "as is", "b": "instructed", "means": (0.9, 0.5)},
+        {"a": "instructed", "b": "masked", "means": (0.8, 0.7)},
+        {"a": "masked", "b": "masked, instructed", "means": (0.9, 0.9)},
+    ]
+    rows = [
+        {
+            "a": one["a"],
+            "b": one["b"],
+            "after_layer": by_layer(*one["means"]),
+            "after_attention": by_layer(0.1, 0.2),
+        }
+        for one in pairs
+    ]
+    place = [{"layer": None, "tokens": ["x"], "logits": [1.0], "target_rank": 9}]
+    place.append({"layer": 0, "tokens": ["y"], "logits": [2.0], "target_rank": 2})
+    conditions = dict.fromkeys(("as is", "instructed", "masked"), place)
+    shift = {"mean": later, "low": later - half, "high": later + half}
+    return {
+        "task": "en-de",
+        "samples": 100,
+        "layers": 2,
+        "pairs": rows,
+        "controls": [],
+        "nearer": {"as is": {"later_half": shift}},
+        "lens": {"input": "in", "output": "out", "conditions": conditions},
+    }
+
+
+@pytest.mark.parametrize(
+    ("later", "half", "words"),
+    [
+        (0.2, 0.1, "is nearer to"),
+        (-0.2, 0.1, "is farther from"),
+        (0.2, 0.3, "is not surely nearer to"),
+    ],
+)
+def test_figure_4_says_what_the_interval_says(
+    pocket: Setting, later: float, half: float, words: str
+) -> None:
+    put(pocket, "states", states(later, half))
+    told = EXPERIMENTS["figure-4"].tell(pocket)
+    assert words in told.found
+    assert "0.700 against 0.500" in told.found
+    assert f"{later:+.3f} ({later - half:+.3f} to {later + half:+.3f})" in told.sure
+    (table,) = told.tables
+    assert [line.name for line in table.rows] == ["embedding", "layer 0"]
+    assert cells(table, "layer 0")[0].value == "'y'"
+    assert cells(table, "layer 0")[3].value == 2
+
+
+def walk(firsts: list[int | None], share: list[float], text: bool = True) -> dict[str, Any]:
+    """A walk over 3 heads by two prompts; the mask keeps all but the first."""
+    ranks = (3.0, 2.0, 1.0, 4.0)
+
+    def step(at: int) -> dict[str, Any]:
+        return {
+            "target_rank_median": ranks[at],
+            "top5_ranks": [1 + at, 2 + at, 3 + at, 4 + at, 5 + at],
+            "chrf": 10.0 * at if text else None,
+            "similarity": [0.9, 0.5 + 0.1 * at],
+        }
+
+    return {
+        "baseline": step(0),
+        "steps": [step(at) for at in (1, 2, 3)],
+        "heads": ["5.6", "5.4", "1.3"],
+        "sentences": 2,
+        "mask": {"kept": 95, "removed": 1, "cut_step": 1},
+        "target_first": {
+            "first_steps": firsts,
+            "median": None if None in firsts else float(np.median(firsts)),
+            "never": firsts.count(None),
+            "share": share,
+        },
+        "random_orders": [{"target_rank_median": list(ranks), "target_first": [0, 0.5, 0, 0]}],
+        "example": {
+            "prompt": "p",
+            "target": "t",
+            "texts": [{"step": 0, "text": "a"}, {"step": 2, "text": "b"}],
+        },
+    }
+
+
+def test_figure_2_by_hand(pocket: Setting) -> None:
+    put(pocket, "walk", walk([2, 3], [0.0, 0.25, 0.5, 1.0]))
+    told = EXPERIMENTS["figure-2"].tell(pocket)
+    when = table_of(told, "When the task takes over")
+    first = cells(when, "target first, median over prompts")
+    assert (first[0].value, first[0].published) == (2.5, 162)
+    assert first[1].value == pytest.approx(2.5 / 3)
+    assert cells(when, "exactly the mask's heads are left")[0].value == 1
+    assert "in 0% of 2 prompts with all heads, and in 100% when 3 of 3 are gone" in told.found
+    assert "(1 gone) it is 25%, and chrF++ of the texts 10.0 after 0.0" in told.found
+    assert "in 1 random orders the target is first in at most 50%" in told.sure
+    texts = table_of(told, "What is written")
+    assert [(line.name, line.cells[0].value, line.cells[1].value) for line in texts.rows] == [
+        ("0 removed", "a", 2),
+        ("2 removed", "b", 2),
+    ]
+    (lines,) = told.figures
+    assert isinstance(lines, Lines)
+    assert lines.series[0].points == ((0.0, 3.0), (1.0, 2.0), (2.0, 1.0), (3.0, 4.0))
+    assert len(lines.series) == 1 + 5 + 1
+
+
+def test_figure_5_is_told_from_the_same_walk(pocket: Setting) -> None:
+    put(pocket, "walk", walk([2, 3], [0.0, 0.25, 0.5, 1.0]))
+    told = EXPERIMENTS["figure-4"].tell(pocket)
+    (table,) = told.tables
+    late = cells(table, "second half of the layers")
+    assert [cell.value for cell in late] == pytest.approx([0.5, 0.6])
+    assert cells(table, "heads removed")[1].published == 192
+    assert "by +0.100 in the later layers and by +0.000 in the earlier ones" in told.found
+
+
+def test_figure_8_is_judged_prompt_by_prompt(pocket: Setting) -> None:
+    put(pocket, "walk", walk([1] * 7, [0.0, 1.0, 1.0, 1.0]))
+    later = walk([2] * 6 + [None], [0.0, 0.0, 0.8, 0.8])
+    put(pocket, "walk-influential", later)
+    told = EXPERIMENTS["figure-8"].tell(pocket)
+    assert "later in this order, as in the paper (7 prompts later, 0 sooner)" in told.found
+    assert "p = 0.016" in told.sure  # 2 / 2 ** 7
+    (table,) = told.tables
+    assert cells(table, "prompts with the target never first")[0].value == 1
+    assert cells(table, "target first, median over prompts")[0].published == 290
+
+
+def test_figure_8_of_two_prompts_is_not_sure(pocket: Setting) -> None:
+    put(pocket, "walk", walk([1, 1], [0.0, 1.0, 1.0, 1.0]))
+    put(pocket, "walk-influential", walk([2, 2], [0.0, 0.0, 1.0, 1.0]))
+    told = EXPERIMENTS["figure-8"].tell(pocket)
+    assert "neither surely later nor surely sooner" in told.found
+    # Figure 9 needs a mask that was left out.
+    (table,) = EXPERIMENTS["figure-9"].tell(pocket).tables
+    first, beside = cells(table, "target first, median over prompts")
+    assert (first.why, first.published, beside.value) == ("not run", 355, 1.0)
+
+
+def test_sign_test_against_all_outcomes() -> None:
+    for more, less in ((0, 0), (3, 0), (5, 1), (4, 4), (2, 6)):
+        total = more + less
+        outcomes = [bin(one).count("1") for one in range(2**total)]
+        apart = abs(more - total / 2)
+        as_far = sum(abs(one - total / 2) >= apart for one in outcomes)
+        assert sign_test(more, less) == pytest.approx(as_far / len(outcomes))
+
+
+def scaled(task: str, losses: dict[float, float], best: float, bleu: tuple[float, float]) -> Any:
+    alphas = [
+        {**row(f"α {at:g}", "nll", loss), "alpha": at, "shuffled": [loss + 1, loss + 2]}
+        for at, loss in losses.items()
+    ]
+    plain, turned = bleu
+    change = {
+        "bleu_published": difference(turned - plain, 1.0),
+        "nll": difference(losses[best] - losses[1.0], 0.01),
+    }
+    conditions = [
+        row("instructed", "bleu_published", plain),
+        row("masked and instructed", "bleu_published", plain - 5),
+        {**row("scaled and instructed", "bleu_published", turned), "change": change},
+    ]
+    return {"tasks": {task: {"alphas": alphas, "best": best, "conditions": conditions}}}
+
+
+def test_figure_6_by_hand(pocket: Setting) -> None:
+    put(pocket, "scaling-en-de", scaled("en-de", {0.0: 0.5, 0.3: 0.3, 1.0: 0.6}, 0.3, (50, 60)))
+    put(pocket, "scaling-en-es", scaled("en-es", {0.0: 0.9, 0.3: 0.7, 1.0: 0.4}, 1.0, (50, 50)))
+    samples = pocket.at("scaling-en-de") / "samples"
+    samples.mkdir()
+    made = [
+        ("instructed", "one", "x"),
+        ("instructed", "two", "x"),
+        ("scaled and instructed", "one", "x"),
+        ("scaled and instructed", "two", "y"),
+    ]
+    (samples / "en-de.jsonl").write_text(
+        "".join(
+            json.dumps({"condition": c, "input": i, "reference": "r", "output": o}) + "\n"
+            for c, i, o in made
+        ),
+        encoding="utf-8",
+    )
+    told = EXPERIMENTS["figure-6"].tell(pocket)
+    bleu = table_of(told, "BLEU")
+    assert cells(bleu, "scaled mask")[0].value == pytest.approx(0.60)
+    assert cells(bleu, "scaled mask")[0].published == 0.678
+    assert cells(bleu, "mask")[1].value == pytest.approx(0.45)
+    assert cells(bleu, "mask")[2].why == "not run"
+    alphas = table_of(told, "The best α")
+    assert [cell.value for cell in cells(alphas, "en-de")] == [0.3, 0.5, 0.3, 0.6]
+    assert "lowers the loss in 1 of 2 directions" in told.found
+    assert "best in 1 (en-de 0.3)" in told.found
+    assert "0.500 instructed and 0.550 with the scaled mask" in told.found
+    assert "surely rises with the scaled mask in 1 of 2 directions and surely falls in 0" in (
+        told.sure
+    )
+    examples = table_of(told, "Outputs that the scaled mask changes")
+    assert [line.name for line in examples.rows] == ["two"]
+    assert "in 1 of 2 directions" in told.more["answer"]
+    (lines,) = told.figures
+    assert isinstance(lines, Lines)
+    assert [one.name for one in lines.series][:2] == ["en-de", "en-de, random masks"]
+    assert lines.series[1].points[0] == (0.0, 2.0)  # the mean of 1.5 and 2.5
+
+
+def test_figure_6_without_an_effect(pocket: Setting) -> None:
+    put(pocket, "scaling-en-de", scaled("en-de", {0.0: 0.9, 0.5: 0.7, 1.0: 0.4}, 1.0, (50, 50)))
+    told = EXPERIMENTS["figure-6"].tell(pocket)
+    assert "lowers the loss in 0 of 1 directions" in told.found
+    assert "No α between 0 and 1 is better than both ends." in told.found
+    assert "lowers the loss in no direction" in told.more["answer"]
+
+
+def test_figure_7_by_hand(pocket: Setting) -> None:
+    def mask(name: str, first: float, second: float, dropped: int) -> dict[str, Any]:
+        layers = [{"share": first}] * 3 + [{"share": second}] * 3
+        groups = {"dropped": dropped, "expected": 0.25, "p_value": 0.2}
+        return {
+            "name": name,
+            "base": False,
+            "selected": 80,
+            "kept_share": 80 / 96,
+            "layers": layers,
+            "groups": groups,
+        }
+
+    maps = {name: [[0.5] * 16 for _ in range(6)] for name in ("en-de", "de-en")}
+    result = {
+        "masks": [mask("en-de", 0.5, 0.75, 1), mask("de-en", 0.75, 0.5, 2)],
+        "maps": maps,
+        "always_dropped_groups": [{"layer": 0, "group": 1}],
+    }
+    put(pocket, "masks-compared", result)
+    told = EXPERIMENTS["figure-7"].tell(pocket)
+    (table,) = told.tables
+    assert [cell.value for cell in cells(table, "en-de")] == pytest.approx(
+        [80 / 96, 0.5, 0.75, 1, 0.25, 0.2]
+    )
+    assert len(told.figures) == 2 and all(isinstance(one, Heatmap) for one in told.figures)
+    assert "in 1 of 2 masks" in told.found
+    assert "3 are dropped as a whole over all masks, 0.5 would be by chance; 1" in told.found
+    result["masks"] = [{**one, "groups": None} for one in result["masks"]]
+    (pocket.at("masks-compared") / "result.json").write_text(json.dumps(result), "utf-8")
+    assert "not known" in EXPERIMENTS["figure-7"].tell(pocket).sure
+
+
+def test_tables_39_and_40_beside_masks_of_heads(pocket: Setting) -> None:
+    put(pocket, "proof-en-de", proof("en-de", "nll", (2.0, 1.0, 1.5, 3.0), 0.1))
+    told = EXPERIMENTS["table-39"].tell(pocket)
+    assert told.found == ""
+    assert cells(told.tables[0], "en-de")[3].why == "not run"
+    put(pocket, "proof-en-de-query", proof("en-de", "nll", (2.0, 1.0, 1.9, 3.0), 0.1))
+    told = EXPERIMENTS["table-39"].tell(pocket)
+    assert told.found == "en-de: loss 1.90 under the mask of queries, 1.50 under that of heads."
+    layers = [{"selected": True}] * 5 + [{"selected": False}]
+    put(pocket, "mask-en-de-feed-forward", {"selected": 70, "feed_forward": layers})
+    put(pocket, "proof-en-de-feed-forward", proof("en-de", "nll", (2.0, 1.0, 1.505, 3.0), 0.1))
+    told = EXPERIMENTS["table-40"].tell(pocket)
+    line = cells(told.tables[0], "en-de")
+    assert (line[3].value, line[3].published) == (1.505, 1.33)
+    assert (line[7].value, line[8].value) == (70, 5)
+    assert "0 of 1 masks keep every feed-forward layer" in told.found
+    assert "(the intervals meet)" in told.found
+
+
+def attention(inside: float, p_value: float) -> dict[str, Any]:
+    def condition(name: str) -> dict[str, Any]:
+        shares = {"all": 0.4, "in": 0.4 + inside, "out": 0.4}
+        heads = {
+            group: {"mean": mean, "low": mean - 0.01, "high": mean + 0.01}
+            for group, mean in shares.items()
+        }
+        return {
+            "condition": name,
+            "heads": heads,
+            "uniform": {"mean": 1 / 3},
+            "in_minus_out": {"mean": inside},
+            "random": {"p_value": p_value},
+        }
+
+    return {"conditions": [condition(name) for name in ("as is", "instructed", "masked")]}
+
+
+def test_table_7_by_hand(llama: Setting) -> None:
+    put(llama, "attention-fruit_v_animal_3", {"tasks": {"fruit_v_animal_3": attention(0.1, 0.01)}})
+    told = EXPERIMENTS["table-7"].tell(llama)
+    (table,) = told.tables
+    assert table.columns == ("adjective_v_verb_3", "fruit_v_animal_3")
+    line = cells(table, "mask, heads in the mask")
+    assert (line[1].value, line[1].published) == (0.5, 0.566)
+    assert line[0].why == "not run"
+    assert cells(table, "uniform")[1].value == pytest.approx(1 / 3)
+    assert "instructed in 1 of 1, under the mask in 1 of 1" in told.found
+    assert "in 1 of 1 tasks" in told.sure
+
+
+def test_examples_are_the_first_of_every_task(pocket: Setting) -> None:
+    put(pocket, "proof-en-de", proof("en-de", "nll", (2.0, 1.0, 1.5, 3.0), 0.1))
+    samples = pocket.at("proof-en-de") / "samples"
+    samples.mkdir()
+    file = samples / "en-de.jsonl"
+    rows = [
+        ("as is", "a", "A", "a"),
+        ("as is", "b", "B", "B"),
+        ("instructed", "a", "A", "A"),
+        ("masked", "a", "A", "A "),
+    ]
+    file.write_text(
+        "".join(
+            json.dumps({"condition": c, "input": i, "reference": r, "output": o}) + "\n"
+            for c, i, r, o in rows
+        ),
+        encoding="utf-8",
+    )
+    told = EXPERIMENTS["figure-1"].tell(pocket)
+    (table,) = told.tables
+    assert [cell.value for cell in cells(table, "en-de")] == ["a", "a", "A", "A ", "A"]
+    assert "1 tasks exactly the reference is written for: 0 as is, 1 instructed, 1 masked" in (
+        told.found
+    )
+    sizes = EXPERIMENTS["table-4"].tell(pocket)
+    assert "pocket 1 of 1" in sizes.found and "one model here" in sizes.found
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match="is damaged"):
+        EXPERIMENTS["figure-1"].tell(pocket)

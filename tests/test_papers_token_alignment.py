@@ -1,0 +1,941 @@
+"""Token Alignment Heads as a recipe: coverage, settings, and what is told of made-up runs.
+
+The results below are made up, small enough that every figure can be worked out by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headscope.data.pairs import write_pairs
+from headscope.heads import Geometry, read_scores
+from headscope.lm.digests import digest_of_files
+from headscope.pocket import weights
+from headscope.pocket.sample import sample_pairs
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting
+from headscope.recipes.papers.plan import make_plan
+from headscope.recipes.papers.published import published
+from headscope.recipes.papers.results import describe
+from headscope.recipes.papers.token_alignment_heads import PAPER
+from headscope.recipes.papers.token_alignment_heads.alignment import described
+from headscope.recipes.papers.token_alignment_heads.claims import Claim, answer_of
+from headscope.recipes.papers.token_alignment_heads.classes import bounds, thirds
+from headscope.recipes.papers.token_alignment_heads.consistency import matrix
+from headscope.recipes.papers.token_alignment_heads.key_words import (
+    Prompted,
+    compared,
+    key_word_claim,
+)
+from headscope.recipes.papers.token_alignment_heads.rated import best_documents
+from headscope.recipes.papers.token_alignment_heads.setting import (
+    DIRECTIONS,
+    amounts,
+    checked_on,
+    found_on,
+    how_chosen,
+    largest,
+    top,
+)
+from headscope.recipes.papers.told import Cell, Table, Told
+
+LLAMA = "meta-llama/Llama-3.1-8B"
+DATA = PaperData(
+    pairs=("en-zh=pairs.tsv", "zh-en=other.tsv"),
+    documents=("de=de.jsonl",),
+    tasks=("prompts.json",),
+    benchmarks=("xnli",),
+    checkpoints=("step1", "step2"),
+    others=("org/base",),
+)
+
+
+def experiment(name: str) -> Experiment:
+    return next(one for one in PAPER.experiments if one.name == name)
+
+
+@pytest.fixture
+def bundled(tmp_path: Path) -> Setting:
+    """The bundled model's setting, with nothing run."""
+    return Setting(ModelChoice(), Geometry((16,) * 6), "digest", PaperData(), tmp_path)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Setting:
+    """A model of the paper's size, without data."""
+    return Setting(ModelChoice(LLAMA), Geometry((32,) * 32), "other", PaperData(), tmp_path)
+
+
+def put(setting: Setting, step: str, result: dict[str, Any]) -> None:
+    folder = setting.at(step)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    (folder / "DONE.json").write_text("{}", encoding="utf-8")
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+def row(table: Table, name: str) -> dict[str, Cell]:
+    (cells,) = (one.cells for one in table.rows if one.name == name)
+    return dict(zip(table.columns, cells, strict=True))
+
+
+def claims(told: Told) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in told.more["claims"]}
+
+
+# Coverage, settings, what is missing
+
+
+def test_every_table_and_figure_belongs_to_exactly_one_experiment() -> None:
+    wanted = [f"Table {n}" for n in range(1, 4)] + [f"Figure {n}" for n in range(1, 29)]
+    found = [element for one in PAPER.experiments for element in one.elements]
+    assert sorted(found) == sorted(wanted)
+    for one in PAPER.experiments:  # and the first of them names it
+        assert one.name == one.elements[0].lower().replace(" ", "-")
+
+
+def test_published_figures_are_all_of_elements_or_sections_of_the_paper() -> None:
+    elements = {element for one in PAPER.experiments for element in one.elements}
+    tables = {one.table for one in published(PAPER.name) if not one.table.startswith("Section ")}
+    assert tables <= elements
+
+
+def test_small_models_take_shares_and_large_ones_the_papers_numbers(
+    bundled: Setting, large: Setting
+) -> None:
+    assert (top(bundled), amounts(bundled), largest(bundled)) == ("15%", ("15%",), 14)
+    assert (top(large), amounts(large), largest(large)) == (20, (20, 30), 30)
+    assert "15% of 96 heads (14)" in how_chosen(bundled)
+    assert "The paper's settings: the top 20 heads are compared" in how_chosen(large)
+    assert "reference translation, with exact word links" in how_chosen(bundled)
+    assert "own greedy translation" in how_chosen(large)
+    assert "GPT-4.1" in how_chosen(large)
+    # 256 heads are the first that the numbers suit.
+    assert replace(large, geometry=Geometry((16,) * 16)).small is False
+    assert replace(large, geometry=Geometry((255,))).small is True
+
+
+def test_small_models_read_references_and_large_ones_translate(
+    bundled: Setting, large: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.recipes.papers.token_alignment_heads import steps
+
+    asked = []
+    monkeypatch.setattr(
+        steps, "find_translation", lambda config, out, progress: asked.append(config)
+    )
+    for setting in (bundled, replace(large, data=DATA)):
+        planned = steps.score_steps(setting)
+        assert not isinstance(planned, Missing)
+        planned[-1].run(setting, setting.at("scores"), None)
+    assert [one.score.decode for one in asked] == ["reference", "greedy"]
+    assert [one.threshold for one in asked] == [0.1, 0.1]
+    assert asked[0].pairs.pair == ("all",)
+
+
+def test_a_flores_folder_is_read_in_the_papers_directions_and_by_its_splits(
+    large: Setting, tmp_path: Path
+) -> None:
+    for name in ("eng.dev", "zho_simpl.dev", "eng.devtest", "zho_simpl.devtest"):
+        (tmp_path / "flores").mkdir(exist_ok=True)
+        (tmp_path / "flores" / name).write_text("A sentence.\n", encoding="utf-8")
+    setting = replace(large, data=PaperData(pairs=(str(tmp_path / "flores"),)))
+    assert (found_on(setting).split, checked_on(setting).split) == ("dev", "devtest")
+    assert found_on(setting).pair == DIRECTIONS
+    # Ten pairs of Figure 5 and twenty of Figure 28, which share all but one.
+    assert len(DIRECTIONS) == len(set(DIRECTIONS)) == 21
+
+
+def test_sentences_without_splits_are_cut_into_halves_that_share_none(
+    large: Setting, tmp_path: Path
+) -> None:
+    file = tmp_path / "en-de.tsv"
+    rows = [f"Sentence number {n}.\tSatz Nummer {n}." for n in range(40)]
+    file.write_text("\n".join(["source\ttarget", *rows]) + "\n", encoding="utf-8")
+    setting = replace(large, data=PaperData(pairs=(f"en-de={file}",)))
+    planned = experiment("figure-4").steps(setting)
+    assert not isinstance(planned, Missing)
+    sentences, scores = planned
+    assert scores.after == ("sentences",)
+    result = sentences.run(setting, setting.at("sentences"), None)
+    halves = []
+    for choice in (found_on(setting), checked_on(setting)):
+        (named,) = choice.data
+        pair, _, place = named.partition("=")
+        assert pair == "en-de"
+        halves.append(set(Path(place).read_text(encoding="utf-8").splitlines()[1:]))
+    assert halves[0] and halves[1] and not halves[0] & halves[1]
+    assert halves[0] | halves[1] == set(rows)
+    assert result["found_on"]["en-de"] + result["checked_on"]["en-de"] == 40
+    # The same once more is read back, not done again.
+    assert sentences.run(setting, setting.at("sentences"), None)["signature"] == result["signature"]
+
+
+def test_without_data_every_experiment_names_flags_that_exist(large: Setting) -> None:
+    from typer.main import get_command
+
+    from headscope.cli.app import app
+
+    command = get_command(app).commands["reproduce"]  # type: ignore[attr-defined]
+    flags = {name for option in command.params for name in option.opts}
+    for one in PAPER.experiments:
+        missing = one.steps(large)
+        assert isinstance(missing, Missing), one.name
+        assert missing.why
+        named = set(re.findall(r"--[a-z-]+", missing.give))
+        assert named <= flags
+        # Trainings from nothing are the only thing that no file replaces.
+        assert bool(named) == (one.name != "table-1")
+
+
+def test_data_make_all_but_the_trainings_runnable(
+    large: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prompts = [{"input": "Which animal barks loudly?", "output": "The dog"}]
+    (tmp_path / "prompts.json").write_text(json.dumps(prompts), encoding="utf-8")
+    plan = make_plan(PAPER.experiments, replace(large, data=DATA), lambda work: work.tokens)
+    assert [one.experiment.name for one in plan.experiments if one.missing] == ["table-1"]
+    names = [one.step.name for one in plan.steps]
+    assert {"scores-of-org-base", "key-words-prompts-1", "formation", "tasks"} <= set(names)
+    assert "task-files" not in names and "corpus" not in names
+    seconds = {one.step.name: one.seconds for one in plan.steps}
+    # Fifteen conditions (as is; two sizes, each chosen and two times three random) of as many
+    # sentences as are scored once: 1012 for 997.
+    assert seconds["removal"] == pytest.approx(15 * 1012 / 997 * (seconds["scores"] or 0.0))
+
+
+def test_the_pocket_model_needs_nothing_and_takes_the_stored_trainings(bundled: Setting) -> None:
+    plan = make_plan(PAPER.experiments, bundled, lambda work: work.tokens)
+    assert not [one for one in plan.experiments if one.missing]
+    assert {one.step.name: one.state for one in plan.steps}["trater"] == "due"  # other weights
+    own = replace(bundled, digest=digest_of_files(weights.path()))
+    for retrain, state in ((False, "stored"), (True, "due")):
+        plan = make_plan(PAPER.experiments, replace(own, retrain=retrain))
+        assert {one.step.name: one.state for one in plan.steps}["trater"] == state
+
+
+def test_the_stored_trainings_are_the_measured_ones_without_places() -> None:
+    place = files("headscope.recipes.papers") / "data" / "stored" / "trater-pocket.json"
+    stored = json.loads(place.read_text(encoding="utf-8"))
+    measured = Path(__file__).parents[1] / "bench" / "results" / "trater-mixtures-pocket.json"
+    assert stored == json.loads(measured.read_text(encoding="utf-8"))
+    assert stored["signature"] and stored["command"] and stored["machine"]["cpu"]
+    assert not re.search(r'"/', json.dumps(stored))  # no absolute path
+
+
+def test_checkpoints_are_revisions_of_the_model_unless_they_are_places(
+    bundled: Setting, large: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.recipes.papers.token_alignment_heads import formation
+
+    asked = []
+    monkeypatch.setattr(formation, "formation", lambda config, out, progress: asked.append(config))
+    for name in ("step-10", "step-20"):
+        (tmp_path / "kept" / name).mkdir(parents=True)
+        (tmp_path / "kept" / name / "config.json").write_text("{}", encoding="utf-8")
+    own = ("step1000", f"{LLAMA}@step500", f"{tmp_path}/kept/step-*")
+    data = PaperData(pairs=("en-de=x.tsv", "de-en=y.tsv"), checkpoints=own)
+    for setting in (bundled, replace(large, data=data)):
+        planned = experiment("figure-6").steps(setting)
+        assert not isinstance(planned, Missing)
+        planned[-1].run(setting, setting.at("formation"), None)
+    few, many = asked
+    assert [one.name for one in few.checkpoints][-1] == "final"
+    assert all(one.bundled for one in few.checkpoints)
+    assert (few.check, few.k, few.score.decode) == (20, "15%", "reference")
+    assert [(one.model.model, one.model.revision) for one in many.checkpoints] == [
+        (f"{tmp_path}/kept/step-10", None),
+        (f"{tmp_path}/kept/step-20", None),
+        (LLAMA, "step500"),
+        (LLAMA, "step1000"),
+    ]
+    assert (many.check, many.k, many.score.decode) == (50, 20, "greedy")
+
+
+# What is told
+
+
+def head(layer: int, number: int, score: float, low: float, high: float) -> dict[str, Any]:
+    return {"layer": layer, "head": number, "score": score, "low": low, "high": high}
+
+
+SCORES = {
+    "heads": [
+        head(1, 0, 0.5, 0.4, 0.6),
+        head(1, 1, 0.12, 0.08, 0.16),
+        head(0, 0, 0.09, 0.05, 0.13),
+        head(2, 1, 0.0, 0.0, 0.0),
+    ],
+    "layer_profile": [
+        {"layer": 0, "heads": 1, "token_alignment": 0},
+        {"layer": 1, "heads": 2, "token_alignment": 2},
+        {"layer": 2, "heads": 1, "token_alignment": 0},
+    ],
+}
+
+
+def model(name: str, counts: tuple[int, int, int], above: int | None) -> dict[str, Any]:
+    total = sum(counts)
+    kinds = ("token_alignment", "low_activity", "inactive")
+    return {
+        "name": name,
+        "model": name,
+        "total": total,
+        "counts": dict(zip(kinds, counts, strict=True)),
+        "shares": {kind: n / total for kind, n in zip(kinds, counts, strict=True)},
+        "counts_above_chance": None if above is None else {"token_alignment": above},
+        "shares_above_chance": None if above is None else {"token_alignment": above / total},
+        "highest": {"layer": 1, "head": 0, "score": 0.5, "low": 0.4, "high": 0.6},
+    }
+
+
+def test_class_shares_with_bounds_from_the_heads_own_intervals(bundled: Setting) -> None:
+    put(bundled, "scores", SCORES)
+    put(bundled, "classes", {"models": [model("m", (2, 1, 1), 1)]})
+    told = experiment("figure-3").tell(bundled)
+    cell = row(told.tables[0], "m")["token alignment %"]
+    # One head lies wholly above 0.1, the upper bounds of three do.
+    assert (cell.value, cell.low, cell.high, cell.published) == (50.0, 25.0, 75.0, 8.0)
+    assert told.figures[0].values == ((50.0, 25.0, 25.0),)  # type: ignore[union-attr]
+    assert "2 of 4 heads (50.0%)" in told.found
+    assert "more than in any model of the paper" in told.found
+    assert claims(told)["some heads align tokens"]["holds"] is True
+    assert claims(told)["they are few"]["holds"] is False
+    reference = told.tables[0].reference
+    assert reference is not None and not reference.comparable
+
+
+def test_no_such_heads_and_few_of_them_are_told_as_such(bundled: Setting) -> None:
+    put(bundled, "classes", {"models": [model("m", (0, 3, 1), 0)]})
+    told = experiment("figure-3").tell(bundled)
+    assert "No head of 4 scores above 0.1." in told.found
+    assert "sparse" not in told.found
+    assert claims(told)["some heads align tokens"]["holds"] is False
+    put(bundled, "classes", {"models": [model("m", (5, 90, 5), None), model("n", (1, 9, 0), 1)]})
+    told = experiment("figure-3").tell(bundled)
+    assert "sparse in the paper's sense" in told.found
+    assert "2 of 2 models" in told.found
+    assert claims(told)["they are few"]["holds"] is True
+    # Chance that is not known is told as a reason, never as a number.
+    cell = row(told.tables[0], "m")["0.1 above chance %"]
+    assert cell.value is None and cell.why == "no chance known at every head"
+    # Heads above the threshold that are none above chance are no such heads.
+    put(bundled, "classes", {"models": [model("m", (5, 90, 5), 0)]})
+    assert claims(experiment("figure-3").tell(bundled))["some heads align tokens"]["holds"] is False
+
+
+def test_bounds_need_every_heads_interval() -> None:
+    assert bounds(SCORES["heads"]) == (0.25, 0.75)  # type: ignore[arg-type]
+    assert bounds([{"low": None, "high": 0.2}]) is None
+    assert bounds([]) is None
+
+
+def test_thirds_by_the_middle_of_a_layer() -> None:
+    assert thirds([1, 2, 4]) == (1, 2, 4)
+    assert thirds([1, 1, 1, 1]) == (1, 2, 1)
+    assert sum(thirds(list(range(32)))) == sum(range(32))
+    assert thirds([0, 0, 0, 0, 25, 0]) == (0, 0, 25)
+
+
+def test_positions_say_where_most_heads_lie(bundled: Setting) -> None:
+    put(bundled, "scores", SCORES)
+    told = experiment("figure-4").tell(bundled)
+    assert "2 of 2 token alignment heads (100%) lie in the middle third" in told.found
+    assert "as in the paper's models" in told.found
+    field = told.figures[0].values  # type: ignore[union-attr]
+    assert field == ((0.09, None), (0.5, 0.12), (None, 0.0))
+    late = {**SCORES, "layer_profile": [dict(one) for one in SCORES["layer_profile"]]}
+    for one, number in zip(late["layer_profile"], (0, 1, 2), strict=True):
+        one["token_alignment"] = number
+    put(bundled, "scores", late)
+    told = experiment("figure-4").tell(bundled)
+    assert "highest third" in told.found and "unlike in the paper's models" in told.found
+    assert claims(told)["they lie in the middle layers"]["holds"] is False
+
+
+def pair(a: str, b: str, jaccard: float, p: float) -> dict[str, Any]:
+    same = a.split("-")[0] == b.split("-")[0]
+    return {
+        "a": a,
+        "b": b,
+        "jaccard": jaccard,
+        "expected_exact": 0.1,
+        "p_value": p,
+        "relation": "same source" if same else "other",
+    }
+
+
+@pytest.mark.parametrize(("lowest", "p", "holds"), [(0.7, 0.001, True), (0.4, 0.2, False)])
+def test_consistency_beside_chance_and_the_paper(
+    bundled: Setting, lowest: float, p: float, holds: bool
+) -> None:
+    names = ("en-de", "en-es", "de-es")
+    pairs = [
+        pair("en-de", "en-es", 1.0, 1e-9),
+        pair("en-de", "de-es", lowest, p),
+        pair("en-es", "de-es", 0.9, 1e-9),
+    ]
+    put(bundled, "overlap", {"artifacts": [{"name": n, "size": 14} for n in names], "pairs": pairs})
+    told = experiment("figure-5").tell(bundled)
+    table = told.tables[0]
+    mean = (1.0 + 0.9 + lowest) / 3
+    assert row(table, "all")["mean"].value == pytest.approx(mean)
+    assert row(table, "all")["lowest"] == Cell(lowest, published=0.6)
+    assert row(table, "all")["above 0.8"].value == 2
+    assert row(table, "same source")["pairs"].value == 1
+    assert row(table, "other")["mean"].value == pytest.approx((0.9 + lowest) / 2)
+    assert f"Jaccard index is {mean:.2f}" in told.found and "0.10 would be chance" in told.found
+    assert ("no pair lies below 0.6" in told.found) is holds
+    assert ("Not every pair" in told.sure) is not holds
+    assert claims(told)["they are the same in all directions"]["holds"] is holds
+
+
+def test_the_matrix_is_symmetric_with_ones_and_gaps() -> None:
+    found = matrix(("x", "y", "z"), [{"a": "x", "b": "y", "jaccard": 0.25}])
+    assert found == ((1.0, 0.25, None), (0.25, 1.0, None), (None, None, 1.0))
+
+
+def checkpoint(name: str, step: int | None, share: float, **more: Any) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "name": name,
+        "step": step,
+        "token_alignment": share,
+        "low_activity": 1 - share,
+        "inactive": 0.0,
+        "above_chance": None,
+        "overlap_with_last": 0.9,
+        "overlap_with_last_expected": share,
+        "top_overlap_with_last": 0.5,
+        "chrf": 50.0,
+        "chrf_low": 45.0,
+        "chrf_high": 55.0,
+    }
+    return known | more
+
+
+def test_formation_follows_the_figures_both_ways(bundled: Setting) -> None:
+    rows = [
+        checkpoint("a", 10, 0.0, overlap_with_last=0.0, chrf=5.0, chrf_low=4.0, chrf_high=6.0),
+        checkpoint("b", 20, 0.3, chrf=70.0, chrf_low=65.0, chrf_high=75.0),
+        checkpoint("final", None, 0.2, overlap_with_last=1.0, chrf=80.0, chrf_low=78.0),
+    ]
+    put(bundled, "formation", {"checkpoints": rows})
+    told = experiment("figure-6").tell(bundled)
+    assert "30.0% at its highest (b) and 20.0% at the end: it rises and falls" in told.found
+    assert "most of it between a and b" in told.found
+    assert "From b on at least 80 %" in told.found
+    assert "lie apart" in told.sure
+    assert row(told.tables[0], "a")["chrF++"] == Cell(5.0, 4.0, 6.0, digits=1)
+    end = row(told.tables[1], "at the end")["token alignment %"]
+    assert (end.value, end.published) == (pytest.approx(20.0), pytest.approx(2.6))
+    assert claims(told)["they multiply in training and thin out later"]["holds"] is True
+    # Above chance the same heads do not thin out: the claim is left open.
+    for one, share in zip(rows, (0.0, 0.1, 0.1), strict=True):
+        one["above_chance"] = {"token_alignment": share}
+    put(bundled, "formation", {"checkpoints": rows})
+    again = experiment("figure-6").tell(bundled)
+    assert "0.0% at first, 10.0% at their highest (b) and 10.0% at the end, so no decline" in (
+        again.found
+    )
+    assert claims(again)["they multiply in training and thin out later"]["holds"] is None
+    # A checkpoint without a step is in the table alone.
+    assert [point[0] for point in told.figures[0].series[0].points] == [10.0, 20.0]  # type: ignore[union-attr]
+    assert "without a step" in told.figures[0].note
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [
+        ((0.1, 0.2, 0.3), "it rises, and no decline follows"),
+        ((0.3, 0.2, 0.1), "it only falls"),
+        ((0.2, 0.2, 0.2), "it stays the same"),
+    ],
+)
+def test_phases_that_are_not_there(bundled: Setting, shares: tuple[float, ...], words: str) -> None:
+    rows = [checkpoint(f"c{n}", n, share) for n, share in enumerate(shares, 1)]
+    rows[-2]["overlap_with_last"] = 0.1
+    put(bundled, "formation", {"checkpoints": rows})
+    told = experiment("figure-6").tell(bundled)
+    assert words in told.found
+    assert "fewer than 80 %" in told.found
+    assert "overlap. It is one training" in told.sure
+    assert claims(told)["they multiply in training and thin out later"]["holds"] is False
+
+
+def condition(kind: str, chrf: float, **more: Any) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "k": 14,
+        "gate": 0.0,
+        "draw": None if kind == "top" else 0,
+        "chrf": chrf,
+        "bleu": chrf / 2,
+        "off_target": 0.0,
+        "source_copy": 0.25,
+        "comet": None,
+        "bleurt": None,
+        **more,
+    }
+
+
+def removal(low: float | None, high: float | None) -> dict[str, Any]:
+    value = None if low is None or high is None else (low + high) / 2
+    top_row = condition(
+        "top",
+        30.0,
+        change={"chrf": {"value": -60.0, "low": -62.0, "high": -58.0}},
+        against_random={"value": value, "low": low, "high": high},
+        against_random_layer_matched={"value": None, "low": None, "high": None},
+        p_sentences=0.001,
+        p_draws=0.1,
+    )
+    return {
+        "sentences": 40,
+        "draws": 2,
+        "directions": {"en-de": {}, "de-en": {}},
+        "leakage": {"overlap": 0},
+        "not_measured": {"comet": "comet-score is not installed"},
+        "baseline": {
+            **{"chrf": 90.0, "low": 88.0, "high": 92.0, "bleu": 45.0},
+            **{"off_target": 0.0, "source_copy": 0.0, "comet": None, "bleurt": None},
+        },
+        "conditions": [top_row, condition("random", 80.0), condition("random", 86.0, draw=1)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words", "holds"),
+    [
+        (-55.0, -51.0, "The loss is that of these heads: -53.0 (-55.0 to -51.0)", True),
+        (2.0, 4.0, "the paper's effect is not there", False),
+        (-1.0, 3.0, "no difference is certain", None),
+        (None, None, "Nothing random was removed", None),
+    ],
+)
+def test_removal_says_what_the_interval_beside_random_heads_says(
+    bundled: Setting, low: float | None, high: float | None, words: str, holds: bool | None
+) -> None:
+    put(bundled, "removal", removal(low, high))
+    told = experiment("figure-1").tell(bundled)
+    assert words in told.found
+    assert "chrF++ is 90.0 as it is and 30.0 without the top 14 heads" in told.found
+    assert "it is 83.0" in told.found  # (80 + 86) / 2
+    assert "25.0% copy the source" in told.found
+    assert claims(told)["translation needs them"]["holds"] is holds
+    table = told.tables[0]
+    change = list(row(table, "without the top 14").items())
+    assert table.columns[1] == "its change"
+    cells = next(one.cells for one in table.rows if one.name == "without the top 14")
+    assert (cells[1].value, cells[1].low, cells[1].high) == (-60.0, -62.0, -58.0)
+    assert (cells[1].published, cells[3].published) == (-25.0, -17.0)
+    assert cells[3].value == -30.0 and len(change) >= 4
+    random = next(one.cells for one in table.rows if one.name == "without 14 random heads")
+    assert (random[0].value, random[1].value) == (83.0, -7.0)
+    matched = next(one.cells for one in table.rows if one.name.endswith("of the same layers"))
+    assert matched[0].value is None and matched[0].why == "not run"
+    assert [one.values for one in told.figures] == [  # type: ignore[union-attr]
+        ((-30.0, -3.5, None),),
+        ((-60.0, -7.0, None),),
+    ]
+    assert len(told.tables) == 1  # no outputs, no example
+
+
+def test_the_example_is_the_first_right_one_that_fails(bundled: Setting) -> None:
+    put(bundled, "removal", removal(-55.0, -51.0))
+    made = []
+    for number, (as_is, without) in enumerate(
+        [("wrong", "worse"), ("right", "right"), ("right", "gone")]
+    ):
+        about = {"direction": "en-de", "id": str(number), "source": f"s{number}"}
+        about["reference"] = "right"
+        for kind, text in (("baseline", as_is), ("top", without), ("random", "near")):
+            made.append(
+                {**about, "condition": kind, "k": 0 if kind == "baseline" else 14, "gate": 0.0}
+                | {"draw": 0 if kind == "random" else None, "output": text}
+            )
+    lines(bundled.at("removal") / "outputs.jsonl", made)
+    table = experiment("figure-1").tell(bundled).tables[1]
+    texts = {one.name: one.cells[0].value for one in table.rows}
+    assert texts["source"] == "s2"
+    assert texts["no heads removed"] == "right"
+    assert texts["top 14 removed"] == "gone"
+    assert texts["14 random heads removed"] == "near"
+    assert texts["14 random heads of the same layers removed"] is None
+
+
+def test_failures_beside_the_papers_shares(bundled: Setting) -> None:
+    counts = {"no translation": 1, "missing details": 6, "hallucination": 3, "other": 0}
+    found = {"selected": 10, "rows": 12, "counts": counts, "rule": {"good": 50.0, "loss": 20.0}}
+    put(bundled, "failures", found)
+    told = experiment("figure-10").tell(bundled)
+    shares = {one.name: one.cells[1] for one in told.tables[0].rows}
+    assert [shares[kind].value for kind in counts] == [10.0, 60.0, 30.0, 0.0]
+    assert [shares[kind].published for kind in counts] == [46.0, 36.0, 18.0, None]
+    # Wilson's interval of 6 of 10.
+    assert shares["missing details"].low == pytest.approx(31.27, abs=0.01)
+    assert shares["missing details"].high == pytest.approx(83.18, abs=0.01)
+    assert "missing details 60%, hallucination 30%, no translation 10%" in told.found
+    assert "which is 10% here" in told.found
+    (claim,) = told.more["claims"]
+    assert claim["holds"] is False
+    put(bundled, "failures", {**found, "counts": {**counts, "no translation": 8}, "selected": 17})
+    told = experiment("figure-10").tell(bundled)
+    assert "most frequent kind is the same" in told.found
+    assert told.more["claims"][0]["holds"] is True
+
+
+def test_no_failure_is_nothing_to_sort(bundled: Setting) -> None:
+    counts = dict.fromkeys(("no translation", "missing details", "hallucination", "other"), 0)
+    rule = {"good": 50.0, "loss": 20.0}
+    put(bundled, "failures", {"selected": 0, "rows": 5, "counts": counts, "rule": rule})
+    told = experiment("figure-10").tell(bundled)
+    assert "nothing to sort" in told.found
+    assert not told.figures
+    assert told.tables[0].rows[0].cells[1].why == "no translation failed"
+
+
+def task(base: float, change: float, width: float, random: float) -> dict[str, Any]:
+    against = base + change - random
+    top_row = {
+        "kind": "top",
+        "k": 14,
+        "value": base + change,
+        "change": {"value": change, "low": change - width, "high": change + width},
+        "against_random": {"value": against, "low": against - width, "high": against + width},
+    }
+    return {
+        "metric": "acc",
+        "examples": 100,
+        "baseline": {"value": base, "low": base - 0.1, "high": base},
+        "conditions": [top_row, {"kind": "random", "k": 14, "value": random}],
+    }
+
+
+def test_tasks_within_and_across_languages(bundled: Setting) -> None:
+    tasks = {
+        "pocket_translate_words": task(0.9, -0.5, 0.1, 0.8),  # 40 points below random heads
+        "pocket_plurals": task(0.8, 0.0, 0.1, 0.5),  # 30 above
+        "pocket_capitals": task(0.8, -0.1, 0.2, 0.7),  # no difference
+    }
+    put(bundled, "tasks", {"tasks": tasks, "draws": 5})
+    told = experiment("figure-9").tell(bundled)
+    assert (
+        "Of 3 tasks 1 surely lose more without these heads than without random ones "
+        "(pocket_translate_words) and 1 surely less; of the other 1 neither is certain."
+    ) in told.found
+    assert "change by -50.0 points on average, tasks within one language by -5.0" in told.found
+    assert "as the paper has it" in told.found
+    assert claims(told)["other tasks need them less"]["holds"] is True
+    cells = row(told.tables[0], "pocket_translate_words")
+    assert cells["as it is %"].value == 90.0
+    assert cells["change without the heads"].value == -50.0
+    assert cells["change without the heads"].published == -10.0  # beside our largest loss
+    assert row(told.tables[0], "pocket_plurals")["change without the heads"].published is None
+    assert cells["without random ones"].value == pytest.approx(-10.0)
+    assert cells["of the same layers"].value is None
+    assert cells["chosen less random"].value == pytest.approx(-40.0)
+    # The reverse, and the same: told as such.
+    tasks["pocket_translate_words"], tasks["pocket_plurals"] = (
+        task(0.9, 0.0, 0.01, 0.9),
+        task(0.8, -0.7, 0.01, 0.8),
+    )
+    put(bundled, "tasks", {"tasks": tasks, "draws": 5})
+    told = experiment("figure-9").tell(bundled)
+    assert "the other way round" in told.found
+    assert claims(told)["other tasks need them less"]["holds"] is False
+    put(
+        bundled, "tasks", {"tasks": {name: task(0.5, -0.1, 0.1, 0.5) for name in tasks}, "draws": 5}
+    )
+    told = experiment("figure-9").tell(bundled)
+    assert "no certain difference" in told.found
+    assert claims(told)["other tasks need them less"]["holds"] is None
+
+
+def test_translation_alone_is_told_where_the_tasks_are_missing(bundled: Setting) -> None:
+    put(bundled, "removal", removal(-55.0, -51.0))
+    told = experiment("figure-9").tell(bundled)
+    (table,) = told.tables
+    assert row(table, "chrF++")["change without the top 14"].value == -60.0
+    comet = row(table, "COMET")["as it is"]
+    assert comet.value is None and comet.why == "comet-score is not installed"
+    assert not told.found and not told.more
+
+
+def mixture(kind: str, chrf: float, low: float, high: float) -> dict[str, Any]:
+    value = (low + high) / 2
+    one = {"value": value, "low": low, "high": high, "by_seed": [value, value, -value]}
+    plain = {"value": 0.1, "by_seed": [0.1]}
+    return {
+        "kind": kind,
+        "seeds": [0, 1, 2],
+        "chrf_prompt": chrf,
+        "chrf_document": chrf - 1,
+        "differences": {"chrf_prompt": one, "plain_nll": plain},
+    }
+
+
+BASE = {"kind": "baseline", "seeds": [0, 1, 2], "chrf_prompt": 40.0, "chrf_document": 39.0}
+
+
+@pytest.mark.parametrize(
+    ("remove", "enhance", "holds", "words"),
+    [
+        ((-6.0, -4.0), (2.0, 4.0), True, "-5.0 (-6.0 to -4.0): as in the paper"),
+        ((1.0, 3.0), (2.0, 4.0), False, "+2.0 (+1.0 to +3.0): the opposite of the paper's"),
+        ((-1.0, 1.0), (2.0, 4.0), None, "+0.0 (-1.0 to +1.0): no certain difference"),
+    ],
+)
+def test_trainings_beside_table_1(
+    bundled: Setting,
+    remove: tuple[float, float],
+    enhance: tuple[float, float],
+    holds: bool | None,
+    words: str,
+) -> None:
+    conditions = [BASE, mixture("remove", 35.0, *remove), mixture("enhance", 43.0, *enhance)]
+    file = bundled.kept("trater")
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"conditions": conditions, "note": "a note"}), encoding="utf-8")
+    told = experiment("table-1").tell(bundled)
+    table = told.tables[0]
+    assert len(table.columns) == 10
+    ours = row(table, "remove")["flores_chrF++"]
+    assert (ours.value, ours.published) == (35.0, 41.33)
+    other = row(table, "enhance")["XCOPA"]
+    assert (other.value, other.published, other.why) == (None, 63.70, "no such task")
+    assert words in told.found
+    assert claims(told)["texts that need them teach translation"]["holds"] is holds
+    assert row(told.tables[1], "remove")["gain, nats"].why == "not run"
+
+
+def test_a_mixture_that_was_not_trained_is_told(bundled: Setting) -> None:
+    put(bundled, "trater", {"conditions": [BASE]})
+    told = experiment("table-1").tell(bundled)
+    assert "with three times was not trained" in told.found
+    assert row(told.tables[0], "remove")["flores_chrF++"].why == "not run"
+    assert not told.more
+
+
+def rated(language: str, score: float, kind: str | None) -> dict[str, Any]:
+    about = {"id": f"{language}{score}", "text": "one\ntwo", "language": language, "score": score}
+    return about if kind is None else about | {"kind": kind}
+
+
+def test_the_best_documents_of_each_language() -> None:
+    rows = [rated("de", n, "monolingual") for n in range(10)] + [rated("en", 0.5, "bilingual")]
+    found = best_documents(rows, 0.2)
+    assert [one["score"] for one in found["de"]] == [9, 8]
+    assert [one["score"] for one in found["en"]] == [0.5]  # at least one
+
+
+@pytest.mark.parametrize(
+    ("best", "others", "words", "holds"),
+    [
+        ("bilingual", "monolingual", "texts with translations, as in the paper", True),
+        ("monolingual", "bilingual", "without translations, unlike in the paper", False),
+        (None, None, "the data do not say", None),
+    ],
+)
+def test_whether_selected_documents_carry_translations(
+    bundled: Setting, best: str | None, others: str | None, words: str, holds: bool | None
+) -> None:
+    rows = [rated("de", 100.0 + n, best) for n in range(20)]
+    rows += [rated("de", n / 1000, others) for n in range(380)]
+    about = {"documents": 400, "tokens": 1, "mean": 0.2, "low": 0.1, "high": 0.3}
+    put(bundled, "rated", {"languages": {"de": about}})
+    lines(bundled.at("rated") / "documents" / "a.jsonl", rows)
+    told = experiment("table-2").tell(bundled)
+    assert words in told.found
+    cells = row(told.tables[0], "de")
+    assert cells["selected"].value == 20  # 5 % of 400
+    assert row(told.tables[1], "de")["text"].value == "one / two"
+    assert row(told.tables[1], "de")["score"].value == 119.0
+    if holds is None:
+        assert cells["of all %"].why == "the data do not say" and not told.more
+    else:
+        assert cells["of all %"].value == (5.0 if holds else 95.0)
+        assert told.more["claims"][0]["holds"] is holds
+
+
+def test_attention_of_the_best_heads_and_of_the_others() -> None:
+    attention = {(0, 0): 0.5, (0, 1): 0.1, (1, 0): 0.3, (1, 1): 0.9}
+    scores = {(0, 0): 0.6, (0, 1): 0.7, (1, 0): 0.1, (1, 1): 0.0}
+    found = compared(attention, scores, 2)
+    assert found["chosen"] == pytest.approx(0.3) and found["others"] == pytest.approx(0.6)
+    assert found["beside"] == 1.0  # both others look as much as the mean of the chosen ones
+    assert (found["most"], found["most_score"]) == ((1, 1), 0.0)
+    assert compared(attention, scores, 4)["others"] is None
+
+
+def test_key_words_are_the_longest_in_the_order_of_the_text() -> None:
+    one = Prompted("x", "Repeat: An owl admires elephants.", "An owl", "An owl admires elephants.")
+    assert one.words == ("admires", "elephants")
+    assert Prompted("x", "тигр?", "тигры", "тигр").words == ("тигр",)
+
+
+def test_prompts_are_told_one_by_one_and_missing_ones_left_out(bundled: Setting) -> None:
+    geometry = Geometry((2, 2))
+    setting = replace(bundled, geometry=geometry)
+    scores = [head(1, 1, 0.9, 0.8, 1.0), *(head(at, 0, 0.01, 0.0, 0.02) for at in (0, 1))]
+    scores.append(head(0, 1, 0.0, 0.0, 0.0))
+    put(setting, "scores", {"heads": scores})
+    for name, mine in (("plurals-1", 0.8), ("plurals-2", 0.2)):
+        heads = [{"layer": 1, "head": 1, "score": mine}]
+        heads += [{"layer": a, "head": b, "score": 0.4} for a, b in ((0, 0), (0, 1), (1, 0))]
+        put(setting, f"key-words-{name}", {"heads": heads, "uniform": 0.1})
+    told = experiment("figure-22").tell(setting)
+    assert [one.name for one in told.tables[0].rows] == ["plurals-1", "plurals-2"]
+    cells = row(told.tables[0], "plurals-1")
+    assert (cells["top 1"].value, cells["other heads"].value) == (0.8, pytest.approx(0.4))
+    assert (cells["head that looks most"].value, cells["its translation score"].value) == (
+        "1.1",
+        0.9,
+    )
+    assert "In 1 of 2 prompts" in told.found
+    assert "token alignment head in 1 of 2" in told.found
+    assert "(plurals-1), in 1 they do not (plurals-2)" in told.found
+    # Plurals need no mapping between languages: one of two looks away, so the claim is open.
+    assert "Of the 2 prompts that need no mapping between languages it is so in 1" in told.found
+    name = "they look away from words that need no mapping"
+    assert claims(told)[name]["holds"] is None
+    fact = {"chosen": 0.2, "others": 0.4, "mapping": False}
+    for mine, holds in ((0.2, True), (0.5, False)):
+        (claim,) = key_word_claim({"x": fact | {"chosen": mine}})["claims"]
+        assert claim["holds"] is holds
+    assert key_word_claim({"x": fact | {"mapping": True}}) == {}
+
+
+def test_word_links_of_a_sentence() -> None:
+    def words(text: str) -> tuple[Any, ...]:
+        return tuple(SimpleNamespace(text=one) for one in text.split())
+
+    pairs = SimpleNamespace(pairs=(SimpleNamespace(source="a b", target="x y z"),))
+    linked = SimpleNamespace(
+        aligner="links",
+        units="white-space",
+        source_words=(words("a b"),),
+        target_words=(words("x y z"),),
+        links=(frozenset({(0, 0), (1, 0), (1, 2)}),),
+    )
+    found = described("en-de", pairs, linked)  # type: ignore[arg-type]
+    assert (found["words"], found["linked"]) == (3, 2)
+    assert found["example"]["words"] == [
+        {"target": "x", "source": ["a", "b"]},
+        {"target": "y", "source": []},
+        {"target": "z", "source": ["b"]},
+    ]
+
+
+def test_the_example_of_links_has_a_row_a_target_word(bundled: Setting) -> None:
+    words = [{"target": "x", "source": ["a", "b"]}, {"target": "y", "source": []}]
+    example = {"source": "a b", "target": "x y", "words": words}
+    found = {"direction": "en-de", "aligner": "links", "sentences": 1, "words": 4, "linked": 3}
+    put(bundled, "links", {**found, "example": example})
+    told = experiment("figure-2").tell(bundled)
+    assert [(one.name, one.cells[0].value) for one in told.tables[0].rows] == [
+        ("x", "a b"),
+        ("y", None),
+    ]
+    assert told.found.startswith("75% of 4 target words")
+
+
+# The answer
+
+
+def test_the_answer_sorts_claims_by_what_was_found() -> None:
+    found, sure = answer_of(
+        [
+            Claim("A", True, "1 of 2", "an interval"),
+            Claim("B", False, "0.3"),
+            Claim("C", None, "0.1"),
+        ]
+    )
+    assert found == "Holds here: A (1 of 2). Does not hold here: B (0.3). Left open: C (0.1)."
+    assert "Tested: A (an interval)." in sure
+    assert "Without an interval or a test: B; C." in sure
+    assert answer_of([]) == ("", "")
+
+
+def test_nothing_run_is_nothing_told(bundled: Setting) -> None:
+    for one in PAPER.experiments:
+        told = one.tell(bundled)
+        assert not told.tables and not told.figures and not told.found and not told.sure, one.name
+    assert PAPER.answer(bundled, {}) == ("", "")
+
+
+def test_a_whole_run_of_made_up_results_becomes_plain_json(bundled: Setting) -> None:
+    put(bundled, "scores", SCORES)
+    put(bundled, "classes", {"models": [model("m", (2, 1, 1), 1)]})
+    put(bundled, "removal", removal(-55.0, -51.0))
+    plan = make_plan(PAPER.experiments, bundled)
+    found = describe(PAPER, plan, bundled, {one.name for one in PAPER.experiments}, {})
+    json.dumps(found, allow_nan=False)
+    states = {one["name"]: one["state"] for one in found["experiments"]}
+    assert states["figure-3"] == "run" and states["figure-9"] == "part"
+    assert states["figure-5"] == "part"  # its scores are there, and it has nothing to tell yet
+    assert found["answer"]["found"].startswith("Holds here: ")
+    assert (
+        "translation needs them (chrF++ 90.0 as it is, 30.0 without the top 14"
+        in (found["answer"]["found"])
+    )
+
+
+def test_the_runs_themselves_on_a_few_sentences(
+    loaded: None, bundled: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bundled model on sentences given as files: every step runs, and figures agree."""
+    from headscope.recipes.papers.token_alignment_heads import key_words, steps
+
+    monkeypatch.setattr(steps, "DRAWS", 1)
+    monkeypatch.setattr(key_words, "EACH", 1)
+    monkeypatch.setattr(key_words, "POCKET", key_words.POCKET[:1])
+    places = []
+    for pair_name in ("en-de", "de-en"):
+        file = tmp_path / f"{pair_name}.tsv"
+        write_pairs(file, sample_pairs(pair_name, "dev", 12, 0).pairs)
+        places.append(f"{pair_name}={file}")
+    setting = replace(bundled, data=PaperData(pairs=tuple(places)), batch_tokens=2048)
+    names = ("figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "figure-10", "figure-22")
+    chosen = [experiment(name) for name in names]
+    for one in make_plan(chosen, setting).due:
+        one.step.run(setting, setting.at(one.step.name), None)
+    found = describe(PAPER, make_plan(PAPER.experiments, setting), setting, set(names), {})
+    json.dumps(found, allow_nan=False)
+    told = {one["name"]: one for one in found["experiments"]}
+    assert all(told[name]["state"] == "run" and told[name]["found"] for name in names)
+
+    scores = read_scores(setting.at("scores"))
+    aligned = (scores["mean"].values > 0.1).sum()
+    cells = told["figure-3"]["tables"][0]["rows"][0]["cells"]
+    assert cells[1]["value"] == pytest.approx(100 * aligned / 96)
+    tops = [set(map(tuple, _best(scores[name].values, 14))) for name in ("en-de", "de-en")]
+    jaccard = len(tops[0] & tops[1]) / len(tops[0] | tops[1])
+    whole = told["figure-5"]["tables"][0]["rows"][0]
+    assert whole["name"] == "all" and whole["cells"][1]["value"] == pytest.approx(jaccard)
+
+    # Exact links: every sentence of this world has some, and the model needs its best heads.
+    assert told["figure-2"]["tables"][1]["rows"][0]["cells"][2]["value"] > 50
+    change = told["figure-1"]["tables"][0]["rows"][1]["cells"][1]
+    assert change["high"] < -20
+    shares = [one["cells"][1]["value"] for one in told["figure-10"]["tables"][0]["rows"]]
+    assert sum(shares) == pytest.approx(100)
+    assert len(told["figure-22"]["tables"][0]["rows"]) == 1
+
+
+def _best(values: Any, k: int) -> list[tuple[int, int]]:
+    """The k largest of a (layers, heads) array; of equal ones the lower layer, then head, first."""
+    places = [(layer, at) for layer in range(values.shape[0]) for at in range(values.shape[1])]
+    return sorted(places, key=lambda place: (-values[place], place))[:k]
