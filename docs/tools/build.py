@@ -30,9 +30,9 @@ MARK = ".built"
 
 #: Folders of docs/ that hold no pages of the site.
 LEFT_OUT = {"tools"}
-#: What the theme loads from elsewhere for a search without a server; a copy lies beside this file.
+#: What the theme loads from elsewhere for a search without a server, and what stands for it here.
 SHIM = "https://unpkg.com/iframe-worker/shim"
-SHIM_COPY = Path("assets/javascripts/iframe-worker.js")
+SHIM_COPY = Path("assets/javascripts/frame-worker.js")
 
 
 def main() -> int:
@@ -74,9 +74,9 @@ def page(file: Path) -> str:
 
 
 def keep_at_home(site: Path) -> None:
-    """Let every page load the copy of the script that the theme would fetch from elsewhere."""
+    """Let every page load our script where the theme would fetch one from elsewhere."""
     copy = site / SHIM_COPY
-    shutil.copyfile(Path(__file__).with_name("iframe-worker.js"), copy)
+    shutil.copyfile(Path(__file__).with_name("frame-worker.js"), copy)
     for file in site.rglob("*.html"):
         text = file.read_text(encoding="utf-8")
         if SHIM in text:
