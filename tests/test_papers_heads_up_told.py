@@ -23,6 +23,7 @@ from heads_up_helpers import (
 from headscope.errors import InputError
 from headscope.recipes.papers.heads_up import PAPER
 from headscope.recipes.papers.heads_up.orders import sign_test
+from headscope.recipes.papers.heads_up.walks import SWITCH
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.told import Heatmap, Lines
 
@@ -393,6 +394,16 @@ def test_figure_4_says_what_the_interval_says(
     assert cells(table, "layer 0")[3].value == 2
 
 
+def test_figure_4_tells_the_least_p_that_its_draws_can_give(pocket: Setting) -> None:
+    made = states(0.2, 0.1)
+    made["controls"] = [{"kind": "shuffled", "draws": 4, "after_layer": by_layer(0.6, 0.6)}]
+    shift = {"mean": 0.3, "low": 0.2, "high": 0.4}
+    made["nearer"]["shuffled"] = {"later_half": shift, "p_draws": 0.4}
+    put(pocket, "states", made)
+    sure = EXPERIMENTS["figure-4"].tell(pocket).sure
+    assert "+0.300 (+0.200 to +0.400; p over 4 draws 0.40, which cannot be below 0.20)" in sure
+
+
 def walk(firsts: list[int | None], share: list[float], text: bool = True) -> dict[str, Any]:
     """A walk over 3 heads by two prompts; the mask keeps all but the first."""
     ranks = (3.0, 2.0, 1.0, 4.0)
@@ -430,7 +441,7 @@ def test_figure_2_by_hand(pocket: Setting) -> None:
     put(pocket, "walk", walk([2, 3], [0.0, 0.25, 0.5, 1.0]))
     told = EXPERIMENTS["figure-2"].tell(pocket)
     when = table_of(told, "When the task takes over")
-    first = cells(when, "target first, median over prompts")
+    first = cells(when, SWITCH)
     assert (first[0].value, first[0].published) == (2.5, 162)
     assert first[1].value == pytest.approx(2.5 / 3)
     assert cells(when, "exactly the mask's heads are left")[0].value == 1
@@ -467,7 +478,7 @@ def test_figure_8_is_judged_prompt_by_prompt(pocket: Setting) -> None:
     assert "p = 0.016" in told.sure  # 2 / 2 ** 7
     (table,) = told.tables
     assert cells(table, "prompts with the target never first")[0].value == 1
-    assert cells(table, "target first, median over prompts")[0].published == 290
+    assert cells(table, SWITCH)[0].published == 290
 
 
 def test_figure_8_of_two_prompts_is_not_sure(pocket: Setting) -> None:
@@ -477,7 +488,7 @@ def test_figure_8_of_two_prompts_is_not_sure(pocket: Setting) -> None:
     assert "neither surely later nor surely sooner" in told.found
     # Figure 9 needs a mask that was left out.
     (table,) = EXPERIMENTS["figure-9"].tell(pocket).tables
-    first, beside = cells(table, "target first, median over prompts")
+    first, beside = cells(table, SWITCH)
     assert (first.why, first.published, beside.value) == ("not run", 355, 1.0)
 
 
@@ -503,7 +514,15 @@ def scaled(task: str, losses: dict[float, float], best: float, bleu: tuple[float
     conditions = [
         row("instructed", "bleu_published", plain),
         row("masked and instructed", "bleu_published", plain - 5),
-        {**row("scaled and instructed", "bleu_published", turned), "change": change},
+        {
+            **row("scaled and instructed", "bleu_published", turned),
+            "change": change,
+            "against_shuffled": {"nll": difference(losses[best] - 0.35, 0.01)},
+        },
+        *(
+            row(f"shuffled {at}", "bleu_published", turned + 10 * at, kind="shuffled")
+            for at in range(2)
+        ),
     ]
     return {"tasks": {task: {"alphas": alphas, "best": best, "conditions": conditions}}}
 
@@ -532,6 +551,9 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     assert cells(bleu, "scaled mask")[0].published == 0.678
     assert cells(bleu, "mask")[1].value == pytest.approx(0.45)
     assert cells(bleu, "mask")[2].why == "not run"
+    random = cells(bleu, "scaled random masks")
+    assert [cell.value for cell in random[:2]] == pytest.approx([0.65, 0.55])
+    assert random[2].why == "not run" and random[0].published is None
     alphas = table_of(told, "The best α")
     assert [cell.value for cell in cells(alphas, "en-de")] == [0.3, 0.5, 0.3, 0.6]
     assert "lowers the loss in 1 of 2 directions" in told.found
@@ -542,7 +564,10 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     )
     examples = table_of(told, "Outputs that the scaled mask changes")
     assert [line.name for line in examples.rows] == ["two"]
-    assert "in 1 of 2 directions" in told.more["answer"]
+    assert "lower than with random masks scaled likewise in 1." in told.sure  # 0.30 against 0.35
+    assert told.more["answer"].endswith(
+        "lowers the loss in 1 of 2 directions, and more than turning down random heads in 1."
+    )
     (lines,) = told.figures
     assert isinstance(lines, Lines)
     assert [one.name for one in lines.series][:2] == ["en-de", "en-de, random masks"]
@@ -585,6 +610,12 @@ def test_figure_7_by_hand(pocket: Setting) -> None:
     assert len(told.figures) == 2 and all(isinstance(one, Heatmap) for one in told.figures)
     assert "in 1 of 2 masks" in told.found
     assert "3 are dropped as a whole over all masks, 0.5 would be by chance; 1" in told.found
+    # Layers without heads, as in hybrid models, say nothing of heads that are kept.
+    bare = {"share": None}
+    result["masks"][0]["layers"] = [{"share": 0.5}, bare, bare, bare, {"share": 0.75}, bare]
+    (pocket.at("masks-compared") / "result.json").write_text(json.dumps(result), "utf-8")
+    (table,) = EXPERIMENTS["figure-7"].tell(pocket).tables
+    assert [cell.value for cell in cells(table, "en-de")[1:3]] == [0.5, 0.75]
     result["masks"] = [{**one, "groups": None} for one in result["masks"]]
     (pocket.at("masks-compared") / "result.json").write_text(json.dumps(result), "utf-8")
     assert "not known" in EXPERIMENTS["figure-7"].tell(pocket).sure

@@ -50,7 +50,7 @@ def costs(
     texts = [_about(where)]
     for shape in shapes:
         told = costs_of(shape, where)
-        both = both_in_an_hour(told)
+        both = both_in_an_hour(told, shape, where)
         texts.append(_table(shape, where, told, both))
         found.append(
             {

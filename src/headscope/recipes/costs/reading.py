@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from headscope.errors import InputError
+from headscope.errors import InputError, first_line
 from headscope.recipes.costs.shapes import PUBLISHED, Shape
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ __all__ = ["read_shape", "shape_of", "shape_of_config"]
 
 #: Share of a model's parameters that a shape may miss: biases and the like, no part of a layer.
 _MISSED = 0.02
+#: Beyond these, a number of layers, and a width or number of tokens, is a mistake.
+_MOST_LAYERS, _MOST = 10_000, 10**9
 #: Inner widths and numbers of experts, as configurations call them, the more exact name first.
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 _EXPERT_WIDTH = ("moe_intermediate_size", "intermediate_size")
@@ -56,9 +59,23 @@ def shape_of_config(config: Any, name: str) -> Shape:
     import torch
     from transformers import AutoModelForCausalLM
 
+    text = config.get_text_config(decoder=True)
+    sizes = [_first(text, (one,)) for one in ("num_hidden_layers", "hidden_size", "vocab_size")]
+    if not all(0 < size <= _MOST for size in sizes) or sizes[0] > _MOST_LAYERS:
+        raise InputError(
+            f"{name} would have {sizes[0]:,} layers, a width of {sizes[1]:,} and {sizes[2]:,} "
+            "tokens, which is no model; correct its config.json"
+        )
     causal: Any = AutoModelForCausalLM  # its methods carry no types
-    with torch.device("meta"):
-        model = causal.from_config(config)
+    try:
+        with torch.device("meta"):
+            model = causal.from_config(config)
+    except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
+        raise InputError(
+            f"{name} ({text.model_type}): no decoder of text can be made of its configuration, so "
+            f"its costs cannot be told ({shorten(first_line(error), 160, placeholder=' …')}); "
+            "correct its config.json, or name a decoder such as Llama, Qwen3, Mistral or GPT-2"
+        ) from error
     return _shape(config, name, sum(one.numel() for one in model.parameters()))
 
 

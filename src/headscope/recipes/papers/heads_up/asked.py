@@ -22,6 +22,7 @@ __all__ = [
     "chosen",
     "directions",
     "first_task",
+    "training_places",
     "with_shots",
     "word_tasks",
 ]
@@ -165,6 +166,14 @@ def chosen(tasks: Sequence[Asked]) -> tuple[Asked, ...]:
 def first_task(setting: Setting) -> Asked | None:
     """The task whose single mask is looked at closely: the first direction, else word task."""
     return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
+
+
+def training_places(setting: Setting) -> tuple[str, ...]:
+    """The files and folders that masks of directions are trained on: not the second of any."""
+    first: dict[str, str] = {}
+    for one in setting.data.pairs:
+        first.setdefault(_direction(one) or one, one)
+    return tuple(first.values())
 
 
 def check_file(setting: Setting, direction: str) -> str | None:

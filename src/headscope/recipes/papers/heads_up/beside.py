@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from headscope.recipes.papers.heads_up.asked import training_places
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.published import paper_model, reference, value
 from headscope.recipes.papers.told import NOT_RUN, Cell, Reference
@@ -70,21 +71,33 @@ def partner(place: Beside, other: str | None) -> str | None:
 
 
 def beside(
-    setting: Setting, tables: str | Mapping[str, str], data: str | None = None, main: str = MAIN
+    setting: Setting,
+    tables: str | Mapping[str, str],
+    data: str | None = None,
+    main: str = MAIN,
+    *,
+    places: Sequence[str | None] | None = None,
+    other: str = "",
 ) -> Beside:
     """What stands beside a table: one of the paper's, or that of the model by its name.
 
     `data` names what the paper measured on, where ours is the same only if the files say so: a
     path with that name in it. `main` is the model whose values stand beside those of models that
-    the table does not have.
+    the table does not have. `places` are the files that `data` is asked of, those that masks are
+    trained on if none are given. `other` says why ours is another quantity, whatever the data.
     """
     model = setting.model.model
     own = paper_model(NAME, model)
     table = tables if isinstance(tables, str) else tables.get(own or MAIN, tables[MAIN])
-    places = [one.casefold() for one in setting.data.pairs]
-    same = data is None or (bool(places) and all(data.casefold() in one for one in places))
-    why = "" if data is None else f"other sentences than {data}'s"
-    return Beside(table, reference(NAME, table, model, default=main, same_data=same, data_why=why))
+    asked = training_places(setting) if places is None else places
+    same = data is None or (
+        bool(asked) and all(data.casefold() in (one or "").casefold() for one in asked)
+    )
+    why = other or ("" if data is None else f"other sentences than {data}'s")
+    return Beside(
+        table,
+        reference(NAME, table, model, default=main, same_data=same and not other, data_why=why),
+    )
 
 
 def not_run(published: float | str | None = None, why: str = NOT_RUN, digits: int = 3) -> Cell:

@@ -38,6 +38,8 @@ __all__ = ["TABLE_6"]
 
 #: Draws of random heads, free and layer by layer; the paper has one.
 DRAWS = 3
+#: Directions whose masks the paper takes together.
+PAPER_MASKS = 42
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,11 @@ def _family_tell(setting: Setting) -> Told:
 
 def _family_table(setting: Setting, tasks: Sequence[Asked], kind: Kind) -> Table:
     result = setting.result(_name(kind))
-    place = beside(setting, "Table 6", "XNLI")
+    other = f"heads shared by {len(tasks)} masks, in the paper by {PAPER_MASKS}"
+    if not kind:
+        other = "in the paper of masks begun with hardly any head"
+    same = kind and len(tasks) == PAPER_MASKS
+    place = beside(setting, "Table 6", "XNLI", other="" if same else other)
     names = [task.name for task in tasks]
     total = setting.geometry.total
     if result is None:

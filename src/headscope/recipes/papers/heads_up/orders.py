@@ -10,6 +10,8 @@ from headscope.recipes.papers.heads_up.beside import Beside, beside, not_run
 from headscope.recipes.papers.heads_up.walks import (
     INFLUENTIAL,
     NEGATIVE,
+    ONE_PROMPT,
+    SWITCH,
     WALK,
     rank_lines,
     target_first,
@@ -24,7 +26,7 @@ __all__ = ["FIGURE_8", "FIGURE_9", "sign_test"]
 def _compared(name: str, title: str, paper: str, row: str) -> Callable[[Setting], Told]:
     def tell(setting: Setting) -> Told:
         result, plain = setting.result(name), setting.result(WALK)
-        table = _table(setting, result, plain, beside(setting, paper), title, row)
+        table = _table(setting, result, plain, beside(setting, paper, other=ONE_PROMPT), title, row)
         if result is None:
             return Told((table,))
         prompts = target_first(result)[1]
@@ -65,7 +67,7 @@ def _table(
         ("this order", "rising weight"),
         (
             Row(
-                "target first, median over prompts",
+                SWITCH,
                 (_median_cell(result, theirs), _median_cell(plain, None)),
             ),
             Row("prompts with the target never first", (_never_cell(result), _never_cell(plain))),

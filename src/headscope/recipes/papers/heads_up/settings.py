@@ -8,7 +8,7 @@ from headscope.find.mask import MaskTraining, preset
 from headscope.recipes.papers.heads_up.asked import Asked, chosen, directions, word_tasks
 from headscope.recipes.papers.heads_up.beside import MAIN, NAME
 from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, slug, training_changes
-from headscope.recipes.papers.heads_up.words import SAME
+from headscope.recipes.papers.heads_up.words import same_task
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import ANY, paper_model, source, value
 from headscope.recipes.papers.told import Cell, Reference, Row, Table, Told
@@ -28,6 +28,8 @@ HYPER = {
     "last temperature": "final_temperature",
     "temperature decrease ratio": "cooling",
 }
+#: What a mask of a direction is trained on; of word tasks the paper tells all examples together.
+SAMPLES = "training samples"
 SHAPE = ("parameters", "layers", "heads per layer", "key-value heads per layer", "heads")
 
 
@@ -119,7 +121,7 @@ def _data(setting: Setting) -> Table:
         "The data",
         ("examples trained on", "held out", "bare prompt", "instructed prompt"),
         tuple(Row(task.name, _data_cells(setting, task)) for task in tasks),
-        _settings_reference("Table 10", ANY, "numbers of all examples, not of those trained on"),
+        _settings_reference("Table 10", ANY, "of word tasks all examples, not those trained on"),
         "Instructions are worded by us, not the paper's. The paper holds out 100 examples of each "
         "task, of which the bundled model's word tasks have fewer.",
     )
@@ -133,11 +135,11 @@ def _data_cells(setting: Setting, task: Asked) -> tuple[Cell, ...]:
         "Table 10",
         model=ANY,
         row="dataset",
-        column=SAME.get(task.name, task.name),
+        column=same_task(setting, task),
         measure="samples",
     )
     if task.translation:
-        theirs = value(NAME, "Section A", model=ANY, row="XNLI", column="samples", measure="count")
+        theirs = value(NAME, "Section A", model=ANY, row="XNLI", column=SAMPLES, measure="count")
     held = None if tested is None else tested["tasks"][task.name]
     return (
         Cell(

@@ -235,16 +235,15 @@ def _maps(setting: Setting) -> Told:
 def _group_table(own: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for one in own:
-        half = len(one["layers"]) // 2
-        shares = [layer["share"] or 0.0 for layer in one["layers"]]
+        earlier, later = _halves(one)
         groups = one["groups"] or {}
         rows.append(
             Row(
                 one["name"],
                 (
                     Cell(one["kept_share"]),
-                    Cell(fmean(shares[:half])) if half else Cell(why="one layer"),
-                    Cell(fmean(shares[half:])),
+                    Cell(why="one layer") if earlier is None else Cell(earlier),
+                    Cell(later),
                     _known(groups.get("dropped")),
                     _known(groups.get("expected"), 2),
                     _known(groups.get("p_value")),
@@ -259,6 +258,13 @@ def _group_table(own: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
+def _halves(mask: Mapping[str, Any]) -> tuple[float | None, float]:
+    """Mean shares of kept heads in the earlier and later half of the layers that have heads."""
+    shares = [layer["share"] for layer in mask["layers"] if layer["share"] is not None]
+    half = len(shares) // 2
+    return (fmean(shares[:half]) if half else None), fmean(shares[half:])
+
+
 def _known(value: float | None, digits: int = 3) -> Cell:
     return Cell(value, digits=digits) if value is not None else Cell(why="no groups")
 
@@ -266,9 +272,8 @@ def _known(value: float | None, digits: int = 3) -> Cell:
 def _maps_words(own: Sequence[Mapping[str, Any]], result: Mapping[str, Any]) -> tuple[str, str]:
     later = 0
     for one in own:
-        shares = [layer["share"] or 0.0 for layer in one["layers"]]
-        half = len(shares) // 2
-        later += fmean(shares[half:]) > fmean(shares[:half]) if half else 0
+        first, second = _halves(one)
+        later += first is not None and second > first
     told = (
         f"Heads are kept in the later half of the layers more than in the earlier one in {later} "
         f"of {len(own)} masks."

@@ -14,7 +14,7 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
 from headscope.recipes.papers.heads_up.beside import beside
 from headscope.recipes.papers.heads_up.steps import DRAWS, mask_name, mask_step
-from headscope.recipes.papers.heads_up.walks import WALK, walk_step
+from headscope.recipes.papers.heads_up.walks import ONE_PROMPT, WALK, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
 
@@ -167,9 +167,11 @@ def _states_words(result: Mapping[str, Any]) -> tuple[str, str]:
     drawn = result["nearer"].get("shuffled")
     if drawn is not None:
         later = drawn["later_half"]
+        draws = next(one["draws"] for one in result["controls"] if one["kind"] == "shuffled")
         sure += (
             f", against random masks of its size {later['mean']:+.3f} ({later['low']:+.3f} to "
-            f"{later['high']:+.3f}; p over draws {drawn['p_draws']:.2f})"
+            f"{later['high']:+.3f}; p over {draws} draws {drawn['p_draws']:.2f}, which cannot "
+            f"be below {1 / (1 + draws):.2f})"
         )
     return found, sure + "."
 
@@ -198,7 +200,7 @@ def _at(walk: Mapping[str, Any]) -> int:
 
 
 def _along_table(setting: Setting, walk: Mapping[str, Any]) -> Table:
-    place = beside(setting, "Figure 5")
+    place = beside(setting, "Figure 5", other=ONE_PROMPT)
     rows = (walk["baseline"], *walk["steps"])
     first, cut = rows[0]["similarity"], rows[_at(walk)]["similarity"]
     stable = place.value("removal in order of weight", "similarity is stable", "heads")

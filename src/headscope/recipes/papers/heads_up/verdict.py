@@ -42,7 +42,7 @@ SERIES = {
 }
 
 
-ROLES = ("mask", "instructed")
+ROLES = ("original", "mask", "instructed")
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,13 @@ class Verdict:
             interval says so, `worse` where it says the opposite.
         controlled: those where it is better than the mean of the random masks of its size;
             `surely_controlled` by the paired interval. `draws` is how many masks there were.
-        reached: those where an instruction helps and the mask is at least as good; `short` where
-            the intervals of both do not meet and the instruction is better.
+        helped: those where an instruction helps; `reached` those of them where the mask is at
+            least as good; `short` where the intervals of both do not meet and the instruction is
+            better.
         means: of the conditions `original`, `instructed`, `mask`, `random mask`, over the tasks
             that have all of them, on the paper's scale.
-        way: mean share of the way from the bare prompt to the instructed one that the mask goes;
-            None where an instruction does not help.
+        way: share of the way from the bare prompt to the instructed one that the mask goes, by the
+            means over the tasks where an instruction helps; None where it helps in none.
     """
 
     ran: tuple[str, ...]
@@ -69,6 +70,7 @@ class Verdict:
     worse: tuple[str, ...]
     controlled: tuple[str, ...]
     surely_controlled: tuple[str, ...]
+    helped: tuple[str, ...]
     reached: tuple[str, ...]
     short: tuple[str, ...]
     draws: int
@@ -88,11 +90,12 @@ def verdict(rows: Mapping[str, Mapping[str, Any]], measure: str, higher: bool) -
             "worse",
             "controlled",
             "surely_controlled",
+            "helped",
             "reached",
             "short",
         )
     }
-    ways = []
+    gone, whole_way = 0.0, 0.0
     for name, own in ran.items():
         mask, told, plain = own["mask"], own.get("instructed"), own.get("original")
         change = changed(mask, measure)
@@ -108,19 +111,23 @@ def verdict(rows: Mapping[str, Mapping[str, Any]], measure: str, higher: bool) -
             continue
         before = None if plain is None else plain.get(measure)
         whole = None if before is None else sign * (told[measure] - before)
+        helps = whole is None or whole > 0
+        if helps:
+            found["helped"].append(name)
         if sign * (mask[measure] - told[measure]) < 0:
             if _apart(mask, told, measure, sign):
                 found["short"].append(name)
-        elif whole is None or whole > 0:
+        elif helps:
             found["reached"].append(name)
         if whole is not None and whole > 0:
-            ways.append(sign * (mask[measure] - before) / whole)
+            gone += sign * (mask[measure] - before)
+            whole_way += whole
     return Verdict(
         tuple(ran),
         **{key: tuple(names) for key, names in found.items()},
         draws=max((len(own.get("random mask", ())) for own in ran.values()), default=0),
         means=_means(ran, measure),
-        way=fmean(ways) if ways else None,
+        way=gone / whole_way if whole_way else None,
     )
 
 
@@ -178,7 +185,8 @@ def way(one: Verdict) -> str:
     """How far the mask goes towards what the instruction does, where that is known."""
     if one.way is None:
         return ""
-    return f", {one.way:.0%} of the way that the instruction goes"
+    far = "more than twice" if one.way > 2 else f"{one.way:.0%} of"
+    return f", {far} the way that the instruction goes{_where(one)}"
 
 
 def reached(one: Verdict, what: str, measure: str, theirs: str = "") -> str:
@@ -188,25 +196,41 @@ def reached(one: Verdict, what: str, measure: str, theirs: str = "") -> str:
     if one.way is None and "original" in one.means:
         return f"An instruction helps this model in no {what}, so there is nothing to reach."
     if not one.reached:
-        told = f"In no {what} does the mask reach the instructed {measure}"
+        told = f"In no {what} does the mask reach the instructed {measure}{_where(one)}"
     else:
         told = (
             f"The masked {measure} is at least as good as the instructed one in "
-            f"{share(one.reached, one.ran, what)}"
+            f"{share(one.reached, one.helped, what)}{_where(one)}"
         )
     return f"{told}{theirs}."
 
 
+def _where(one: Verdict) -> str:
+    """Of which tasks that is said, if not of all."""
+    if len(one.helped) == len(one.ran):
+        return ""
+    return f" where it helps ({len(one.helped)} of {len(one.ran)})"
+
+
 def published_reached(place: Beside, measure: str, higher: bool) -> str:
-    """In how many columns of a published table the mask does as well as the instruction."""
+    """In how many of a published table's tasks the mask does as well as an instruction that helps.
+
+    Its columns of averages are no tasks.
+    """
     by: dict[str, dict[str, float]] = {}
     for figure in published(NAME):
-        if figure.table == place.table and figure.measure == measure:
+        mean = figure.column.casefold() == "average"
+        if figure.table == place.table and figure.measure == measure and not mean:
             by.setdefault(figure.column, {})[figure.row] = figure.value
-    both = [(own["mask"], own["instructed"]) for own in by.values() if {*ROLES} <= own.keys()]
+    sign = 1 if higher else -1
+    both = [
+        (own["mask"], own["instructed"])
+        for own in by.values()
+        if {*ROLES} <= own.keys() and sign * (own["instructed"] - own["original"]) > 0
+    ]
     if not both:
         return ""
-    good = sum(mask >= told if higher else mask <= told for mask, told in both)
+    good = sum(sign * (mask - told) >= 0 for mask, told in both)
     return f" (in the paper, {place.reference.model}: {good} of {len(both)})"
 
 
@@ -216,16 +240,25 @@ def summary(one: Verdict, name: str, what: str, measure: str) -> str:
         return ""
     if not one.surely:
         return f"Without an instruction no mask surely has a better {measure} in any {what}."
+    control = ""
+    if one.draws and len(one.surely_controlled) < len(one.surely):
+        control = (
+            f", and surely better than under random masks in "
+            f"{share(one.surely_controlled, one.ran, what)}"
+        )
     if len(one.reached) == len(one.ran):
         return (
             f"Without an instruction masks have as good a {measure} as the instructed model in "
-            f"{share(one.reached, one.ran, what)}."
+            f"{share(one.reached, one.ran, what)}{control}."
         )
-    part = "" if one.way is None else f", {one.way:.0%} of the way that an instruction goes"
-    return (
-        f"Without an instruction masks bring {name} out in part: the {measure} is surely better "
-        f"in {share(one.surely, one.ran, what)}{part}."
-    )
+    better = f"the {measure} is surely better in {share(one.surely, one.ran, what)}"
+    if not one.helped:
+        return (
+            f"Without an instruction, which helps this model in no {what}, {better}{control}, "
+            "under masks."
+        )
+    part = way(one) if one.way is not None and one.way > 0 else ""
+    return f"Without an instruction masks bring {name} out in part: {better}{part}{control}."
 
 
 def sureness(one: Verdict, what: str, measure: str, better: str) -> str:

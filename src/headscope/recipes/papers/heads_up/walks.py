@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from headscope.recipes.costs.work import Work
@@ -21,6 +23,8 @@ __all__ = [
     "FIGURE_2",
     "INFLUENTIAL",
     "NEGATIVE",
+    "ONE_PROMPT",
+    "SWITCH",
     "WALK",
     "rank_lines",
     "target_first",
@@ -34,6 +38,10 @@ LOOKED_AT, OF = 320, 1024
 #: Prompts that are walked over; the paper has one. Random orders beside, without texts.
 PROMPTS = {True: 10, False: 1}
 RANDOM_ORDERS = 2
+#: The row of the switch: prompts that begin with the target, such as names, have none.
+SWITCH = "target comes first, median over prompts where it is not at the start"
+#: Why the paper's numbers of heads are no measure for ours, whatever the model.
+ONE_PROMPT = "the paper's are of one prompt of its own, English to Chinese"
 #: The share of a walk's work that is left, since steps share the layers below what they change.
 SHARED = 0.6
 #: Texts that Figure 2 shows.
@@ -181,18 +189,24 @@ def _text_table(result: Mapping[str, Any], title: str) -> Table:
 
 
 def target_first(result: Mapping[str, Any]) -> tuple[int, int, float | None]:
-    """Prompts in which the target never comes first, prompts, and the median first step."""
-    found = result["target_first"]
-    return found["never"], len(found["first_steps"]), found["median"]
+    """Prompts in which the target never comes first, prompts, and the median first step.
+
+    The median is of the prompts whose target is not first with all heads, which have nothing to
+    switch to; None if it never comes first in half of them, or there are none.
+    """
+    found = result["target_first"]["first_steps"]
+    later = [inf if step is None else float(step) for step in found if step != 0]
+    middle = median(later) if later else inf
+    return sum(step is None for step in found), len(found), None if middle == inf else middle
 
 
 def _walk_tell(setting: Setting) -> Told:
     result = setting.result(WALK)
     if result is None:
         return Told()
-    place = beside(setting, "Figure 2")
+    place = beside(setting, "Figure 2", other=ONE_PROMPT)
     cut = (result["mask"] or {}).get("cut_step")
-    never, prompts, median = target_first(result)
+    never, prompts, middle = target_first(result)
     total = len(result["heads"])
     share = result["target_first"]["share"]
     chrf = [row["chrf"] for row in (result["baseline"], *result["steps"])]
@@ -203,8 +217,8 @@ def _walk_tell(setting: Setting) -> Told:
         ("heads removed", "share of heads"),
         (
             _when(
-                "target first, median over prompts",
-                median,
+                SWITCH,
+                middle,
                 total,
                 place.value(row, "behaviour switches", "heads"),
             ),

@@ -42,7 +42,7 @@ from headscope.recipes.papers.heads_up.verdict import (
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
-__all__ = ["SAME", "TABLE_2"]
+__all__ = ["TABLE_2", "same_task"]
 
 _MODELS = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
 ACCURACY = {model: f"Table {32 + at}" for at, model in enumerate(_MODELS)}
@@ -68,6 +68,11 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         for task in chosen(every):
             found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
     return tuple(found)
+
+
+def same_task(setting: Setting, task: Asked) -> str:
+    """What the paper calls a task; other names are the bundled model's own tasks alone."""
+    return task.name if setting.data.tasks else SAME.get(task.name, task.name)
 
 
 def _others(setting: Setting) -> tuple[str, ...]:
@@ -133,7 +138,8 @@ def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> 
         ),
         place.reference,
         "An answer counts as right where it stands among ten tokens that are written, as in the "
-        "paper; without echoes, where it is a word of its own."
+        "paper (of some tasks only at the start); without echoes, where it is a word of its own. "
+        "Instructions are worded by us."
         + (f" The other model is {slug(other)}." if other else f" {GIVE_OTHER}"),
     )
 
@@ -169,7 +175,7 @@ def _full(setting: Setting, every: Sequence[Asked], rows: Mapping[str, Any]) -> 
                     _cell(
                         rows[task.name],
                         name,
-                        _theirs(place, name, SAME.get(task.name, task.name), other),
+                        _theirs(place, name, same_task(setting, task), other),
                     )
                     for name in names
                 ),
