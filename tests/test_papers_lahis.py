@@ -351,12 +351,14 @@ def language(values: tuple[float, ...], specific: tuple[int, ...], **more: Any) 
     return {
         "heads": heads, "documents": 30, "tokens": 900, "loss": 2.0, "threshold": 0.001,
         "important": 3, "specific": [heads[at] for at in specific],
-        "halves": {"jaccard": 0.5, "expected": 0.1},
+        "halves": {"jaccard": 0.5, "expected": 0.08, "expected_exact": 0.1},
         "layers": [{"layer": layer, "heads": 2} for layer in range(2)],
     } | more  # fmt: skip
 
 
-def heads_result(general: tuple[int, ...] = (0,), jaccard: float = 0.4) -> dict[str, Any]:
+def heads_result(
+    general: tuple[int, ...] = (0,), jaccard: float = 0.4, p: float = 0.01
+) -> dict[str, Any]:
     listed = [{**scores(0, 0, 0, 0)[at], "languages": 2} for at in general]
     return {
         "quantile": 0.9, "general_in": 2, "general": listed, "general_expected": 0.25,
@@ -364,7 +366,9 @@ def heads_result(general: tuple[int, ...] = (0,), jaccard: float = 0.4) -> dict[
             "de": language((0.004, 0.003, 0.002, 0.001), (1, 2)),
             "en": language((0.004, 0.001, 0.003, 0.002), (2,)),
         },
-        "overlap": [{"a": "de", "b": "en", "jaccard": jaccard, "expected": 0.1}],
+        # The ratio of the means is not the mean of the ratio, which is what chance gives.
+        "overlap": [{"a": "de", "b": "en", "jaccard": jaccard, "expected": 0.08,
+                     "expected_exact": 0.1, "p_value": p}],
     }  # fmt: skip
 
 
@@ -378,15 +382,23 @@ def test_importance_is_drawn_where_the_heads_lie(tmp_path: Path) -> None:
     shared = told.figures[-1]
     assert shared.values == ((None, 0.4), (0.4, None))
     assert row(told.tables[0], "de")["most important head"].value == "0.0"
-    assert "share more of them than chance gives: Jaccard 0.40, by chance 0.10" in told.found
-    assert "0.50" in told.sure
+    assert told.found.endswith(
+        "Every two languages share more of them than random sets would: Jaccard 0.40, by chance "
+        "0.10 (largest p 0.01)."
+    )
+    assert row(told.tables[0], "de")["by chance"].value == 0.1
+    assert "0.50 (chance 0.10)" in told.sure
     assert "two halves of one language" not in told.sure  # 0.4 is less than the halves' 0.5
 
 
 def test_languages_that_share_nothing_are_told_so(tmp_path: Path) -> None:
     one = setting(tmp_path, geometry=TWO_LAYERS)
-    finish(one, "heads", heads_result(jaccard=0.05))
-    assert "share no more of them than chance gives" in tell(one, "importance").found
+    finish(one, "heads", heads_result(jaccard=0.05, p=0.9))
+    assert "share no more of them than random sets would" in tell(one, "importance").found
+    other_one = setting(tmp_path / "other", geometry=TWO_LAYERS)
+    finish(other_one, "heads", heads_result(jaccard=0.12, p=0.3))
+    found = tell(other_one, "importance").found
+    assert "than random sets would, but not surely every two" in found
 
 
 def test_languages_as_alike_as_halves_are_told_so(tmp_path: Path) -> None:
@@ -404,8 +416,7 @@ def test_sets_are_counted_by_layer(tmp_path: Path) -> None:
     # Layer 0: head 1 is specific, head 0 general; layer 1: head 0 to both languages, counted once.
     assert told.figures[0].values == ((50.0, 50.0), (50.0, 0.0))
     assert told.found == (
-        "1 head is general (0.0), more than chance gives (0.25). Specific to a language are 1 "
-        "to 2 heads."
+        "1 head is general (0.0); by chance 0.25 would be. Specific to a language are 1 to 2 heads."
     )
 
 
@@ -509,7 +520,7 @@ def test_an_absent_effect_is_told_as_absent(tmp_path: Path) -> None:
     assert crossed.found.startswith("No language's own text suffers most")
     text, _ = PAPER.answer(one, {"ppl": told, "ppl-cross": crossed})
     assert "No language's text surely loses more without its heads" in text
-    assert "The heads of no language are its own" in text
+    assert "No language's own text loses most without its heads." in text
 
 
 def test_a_language_without_heads_of_its_own_is_no_zero(tmp_path: Path) -> None:
@@ -549,8 +560,21 @@ def test_a_language_whose_heads_harm_others_more_is_named(tmp_path: Path) -> Non
     finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.05}))
     told = tell(one, "ppl-cross")
     assert "in 1 of 2 languages" in told.found
-    assert told.found.endswith("The heads of English harm other text as much or more.")
+    assert told.found.endswith("For the heads of English it does not.")
     assert "The documents that heads were found on are not known." in told.sure
+
+
+def test_text_that_gains_without_its_heads_does_not_suffer_most(tmp_path: Path) -> None:
+    """Other text gains more, so the margin is positive and nothing is harmed."""
+    one = setting(tmp_path)
+    result = losses_result({"de": -0.01, "en": -0.02})
+    for own in result["matrices"][0]["own"].values():
+        own["largest_other"]["change"] = -0.06
+        own["own_minus_largest_other"] = around(own["own"] + 0.06, 0.01)
+    finish(one, "perplexity", result)
+    told = tell(one, "ppl-cross")
+    assert told.found == "No language's own text suffers most from the loss of its heads."
+    assert (told.more["own_most"], told.more["own_most_surely"]) == (0, 0)
 
 
 def layers_result(changes: tuple[tuple[float, ...], ...], important: tuple[int, ...]) -> Any:
@@ -587,8 +611,9 @@ def test_layers_stand_beside_as_many_random_heads(tmp_path: Path) -> None:
     told = tell(one, "layers")
     assert told.found == (
         "Layer 0 costs most in 2 of 2 languages: 0.300 to 0.500 nats a token. 3 of 4 layers, "
-        "counted by language, surely cost more than as many random heads. Most important heads "
-        "lie in layer 1 (75 %; evenly spread 50 %), not the one that costs most."
+        "counted by language, surely cost more than as many random heads. Layer 1 has the largest "
+        "share of the important heads (75 %; evenly spread 50 %); it is not the one that costs "
+        "most."
     )
     cells = row(told.tables[0], "0")
     assert cells["change of NLL, mean over languages"].value == pytest.approx(0.4)

@@ -65,7 +65,7 @@ def _own(more: Mapping[str, Any]) -> str:
         return ""
     n, most, surely = (more[key] for key in ("languages", "own_most", "own_most_surely"))
     if not most:
-        return "The heads of no language are its own: other text loses as much."
+        return "No language's own text loses most without its heads."
     return f"The loss is largest for the own text {several(most, n)}, surely in {surely or 'none'}."
 
 

@@ -35,7 +35,7 @@ def tell_importance(setting: Setting) -> Told:
                     Cell(one["threshold"], digits=4),
                     Cell(_best(one)),
                     Cell(agree["jaccard"], digits=2) if agree else Cell(why="one document"),
-                    Cell(agree["expected"], digits=2) if agree else Cell(why="one document"),
+                    Cell(agree["expected_exact"], digits=2) if agree else Cell(why="one document"),
                 ),
             )
         )
@@ -154,7 +154,7 @@ def _alike(found: Mapping[str, Any]) -> Heatmap:
     for one in found["overlap"]:
         a, b = codes.index(one["a"]), codes.index(one["b"])
         values[a][b] = values[b][a] = one["jaccard"]
-    expected = mean(one["expected"] for one in found["overlap"])
+    expected = mean(one["expected_exact"] for one in found["overlap"])
     return Heatmap(
         "Important heads that two languages share",
         tuple(codes),
@@ -202,15 +202,19 @@ def _importance_found(found: Mapping[str, Any], pairs: list[float]) -> str:
     )
     if not pairs:
         return f"{text} With one language nothing can be said of what languages share."
-    expected = mean(one["expected"] for one in found["overlap"])
-    if mean(pairs) > expected:
-        return (
-            f"{text} Two languages share more of them than chance gives: Jaccard {span(pairs, 2)}, "
-            f"by chance {expected:.2f}."
+    expected = mean(one["expected_exact"] for one in found["overlap"])
+    largest = max(one["p_value"] for one in found["overlap"])
+    if largest < 0.05:
+        verdict = "Every two languages share more of them than random sets would"
+    elif mean(pairs) > expected:
+        verdict = (
+            "Two languages share more of them than random sets would, but not surely every two"
         )
+    else:
+        verdict = "Two languages share no more of them than random sets would"
     return (
-        f"{text} Two languages share no more of them than chance gives: Jaccard {span(pairs, 2)}, "
-        f"by chance {expected:.2f}."
+        f"{text} {verdict}: Jaccard {span(pairs, 2)}, by chance {expected:.2f} (largest p "
+        f"{largest:.2g})."
     )
 
 
@@ -218,10 +222,10 @@ def _importance_sure(found: Mapping[str, Any], halves: Mapping[str, Mapping[str,
     if not halves:
         return "With one document a language there is no second half to compare with."
     agree = [one["jaccard"] for one in halves.values()]
-    chance = mean(one["expected"] for one in halves.values())
+    chance = mean(one["expected_exact"] for one in halves.values())
     text = (
-        f"Sets from the two halves of a language's documents agree to a Jaccard index of "
-        f"{span(agree, 2)} (chance {chance:.2f})."
+        f"Sets from the two halves of a language's documents, each found on half as many, agree "
+        f"to a Jaccard index of {span(agree, 2)} (chance {chance:.2f})."
     )
     pairs = [one["jaccard"] for one in found["overlap"]]
     if pairs and mean(pairs) >= min(agree):
@@ -243,9 +247,8 @@ def _sets_found(found: Mapping[str, Any]) -> str:
     if not number:
         return f"No head is general to these languages. {own}"
     listed = _listed(found["general"][:10])
-    beside = "more than" if number > expected else "no more than"
     are = "head is" if number == 1 else "heads are"
-    return f"{number} {are} general ({listed}), {beside} chance gives ({expected:.2g}). {own}"
+    return f"{number} {are} general ({listed}); by chance {expected:.2g} would be. {own}"
 
 
 def _sets_sure(found: Mapping[str, Any]) -> str:

@@ -137,8 +137,9 @@ def _layers_found(
         if known[dense] > even[dense]:
             where = "the layer that costs most" if dense == top else "not the one that costs most"
             text += (
-                f" Most important heads lie in layer {dense} ({100 * known[dense]:.0f} %; evenly "
-                f"spread {100 * even[dense]:.0f} %), {where}."
+                f" Layer {dense} has the largest share of the important heads "
+                f"({100 * known[dense]:.0f} %; evenly spread {100 * even[dense]:.0f} %); it is "
+                f"{where}."
             )
         else:
             text += " Important heads are spread evenly over the layers."

@@ -109,8 +109,9 @@ def tell_cross(setting: Setting) -> Told:
             documents_said(setting, found),
         )
     margins = {code: one["own_minus_largest_other"] for code, one in own.items()}
-    most = [code for code, one in margins.items() if one["value"] > 0]
-    surely = [code for code, one in margins.items() if sign(one) > 0]
+    # A loss that falls less than any other is no harm.
+    most = [code for code, one in margins.items() if one["value"] > 0 and own[code]["own"] > 0]
+    surely = [code for code in most if sign(margins[code]) > 0]
     return Told(
         (table,),
         (figure,),
@@ -268,10 +269,7 @@ def _perplexity_sure(
 def _cross_found(own: Mapping[str, Any], most: Sequence[str], surely: Sequence[str]) -> str:
     n = len(own)
     if not most:
-        return (
-            "No language's own text suffers most from the loss of its heads: other text always "
-            "suffers as much or more."
-        )
+        return "No language's own text suffers most from the loss of its heads."
     margin = [own[code]["own_minus_largest_other"]["value"] for code in most]
     text = (
         f"A language's own text suffers most from the loss of its heads {several(len(most), n)} "
@@ -280,5 +278,5 @@ def _cross_found(own: Mapping[str, Any], most: Sequence[str], surely: Sequence[s
     text += f", surely {several(len(surely), n)}." if surely else ", surely in none."
     others = [code for code in own if code not in most]
     if others:
-        text += f" The heads of {names(others)} harm other text as much or more."
+        text += f" For the heads of {names(others)} it does not."
     return text

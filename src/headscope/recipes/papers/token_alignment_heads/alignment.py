@@ -136,7 +136,12 @@ def _tell(setting: Setting) -> Told:
             ),
         ),
     )
-    said = f"{share:.0%} of {found['words']} target words have a source word; scores count those."
+    counted_in = (
+        "scores count those"
+        if setting.small
+        else "scores count those of the model's own translations, which are linked in the same way"
+    )
+    said = f"{share:.0%} of {found['words']} target words have a source word; {counted_in}."
     return Told((table, counted), (), said, how)
 
 

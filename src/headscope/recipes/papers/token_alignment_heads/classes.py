@@ -10,12 +10,18 @@ from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.published import reference, value
+from headscope.recipes.papers.published import paper_model, reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, THRESHOLD, how_scored
+from headscope.recipes.papers.token_alignment_heads.setting import (
+    NAME,
+    THRESHOLD,
+    bound,
+    halved,
+    how_scored,
+)
 from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
-from headscope.recipes.papers.told import Bars, Heatmap, Row, Table, Told
+from headscope.recipes.papers.told import Bars, Heatmap, Reference, Row, Table, Told
 
 __all__ = ["CLASSES", "POSITIONS", "bounds", "class_claims", "class_words", "thirds"]
 
@@ -56,14 +62,8 @@ def _tell_classes(setting: Setting) -> Told:
         return Told()
     scores = setting.result("scores")
     own = bounds(scores["heads"]) if scores is not None else None
-    most = value(
-        NAME,
-        "Section 3.1",
-        model="any",
-        row="token alignment heads",
-        column="all models, below",
-        measure="share",
-    )
+    most = _told("any", "token alignment heads", "all models, below")
+    theirs, cited, published = _beside(setting, most)
     rows, bars = [], []
     for number, one in enumerate(found["models"]):
         low, high = own if own is not None and number == 0 else (None, None)
@@ -78,7 +78,7 @@ def _tell_classes(setting: Setting) -> Told:
                         percent(shares["token_alignment"]),
                         percent(low),
                         percent(high),
-                        published=percent(most),
+                        published=percent(theirs) if number == 0 else None,
                         digits=1,
                     ),
                     cell(percent(shares["low_activity"]), digits=1),
@@ -107,11 +107,13 @@ def _tell_classes(setting: Setting) -> Told:
             "its head",
         ),
         tuple(rows),
-        reference(NAME, "Section 3.1", setting.model.model, default="any"),
+        cited,
         sentence(
             how_scored(setting),
-            "The published figure is the bound that all models of the paper lie below. The "
-            "interval runs from heads whose score is surely above the threshold to those whose "
+            "Scores are means over directions, so a head is inactive where it hits nothing in any.",
+            published,
+            _rest(),
+            "The interval runs from heads whose score is surely above the threshold to those whose "
             "score may be.",
         ),
     )
@@ -120,6 +122,42 @@ def _tell_classes(setting: Setting) -> Told:
     )
     said, sure = class_words(found["models"], own, most)
     return Told((table,), (figure,), said, sure, class_claims(found["models"][0], own, most))
+
+
+def _told(model: str, row: str, column: str) -> float | None:
+    """A share that the paper tells of its models' heads."""
+    return value(NAME, "Section 3.1", model=model, row=row, column=column, measure="share")
+
+
+def _beside(setting: Setting, most: float | None) -> tuple[float | None, Reference, str]:
+    """The paper's share of this very model where it tells one, else the bound over all of them."""
+    model = paper_model(NAME, setting.model.model)
+    own = None if model is None else _told(model, "token alignment heads", "of all heads")
+    if model is None or own is None:
+        note = "The published figure is the bound that all models of the paper lie below."
+        return most, bound(setting, "Section 3.1"), note
+    cited = reference(
+        NAME,
+        "Section 3.1",
+        model,
+        default=model,
+        same_data=not halved(setting),
+        data_why="other sentences",
+    )
+    return own, cited, "The published figure is this model's."
+
+
+def _rest() -> str:
+    """What the paper tells of the other classes."""
+    low = _told("any", "infrequently activated heads", "of all heads")
+    ends = [_told("any", "inactive heads", end) for end in ("least", "most")]
+    if low is None or None in ends:
+        return ""
+    least, most = (f"{one:.0%}" for one in ends if one is not None)
+    return (
+        f"In the paper's models nearly {low:.0%} of the heads have low activity and {least} to "
+        f"{most} are almost never active."
+    )
 
 
 def class_claims(
@@ -131,9 +169,12 @@ def class_claims(
     chance = None if above is None else above["token_alignment"]
     beside = "" if chance is None else f", {chance} above chance by as much"
     tested = "" if own is None else "intervals of single heads over sentences"
+    some: bool | None = count > 0 and chance != 0
+    if some and own is not None and own[0] == 0:
+        some = None
     there = Claim(
         "some heads align tokens",
-        count > 0 and chance != 0,
+        some,
         f"{count} of {total} score above {THRESHOLD}{beside}",
         tested,
     )

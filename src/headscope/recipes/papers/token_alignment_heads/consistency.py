@@ -7,10 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from headscope.recipes.papers.paper import Experiment, Setting
-from headscope.recipes.papers.published import reference, value
+from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, sentence, text
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, how_chosen
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
 from headscope.recipes.papers.token_alignment_heads.steps import overlap_steps
 from headscope.recipes.papers.told import Heatmap, Row, Table, Told
 
@@ -47,7 +47,12 @@ def _tell(setting: Setting) -> Told:
     by_relation = {one["relation"]: [] for one in pairs}  # type: dict[str | None, list[Any]]
     for one in pairs:
         by_relation[one["relation"]].append(one)
-    groups = [("all", pairs), *((name, one) for name, one in by_relation.items() if name)]
+    ways = _ways(pairs)
+    groups = [
+        ("all", pairs),
+        *((name, one) for name, one in by_relation.items() if name),
+        *((name, one) for name, one in ways.items() if one),
+    ]
     least = value(
         NAME,
         "Section 3.2",
@@ -68,14 +73,7 @@ def _tell(setting: Setting) -> Told:
         "Jaccard index of the best heads of two directions",
         ("pairs", "mean", "lowest", "highest", "above 0.8", "by chance", "largest p"),
         tuple(_row(name, group, least) for name, group in groups),
-        reference(
-            NAME,
-            "Section 3.2",
-            setting.model.model,
-            default=LLAMA,
-            same_data=bool(setting.data.pairs),
-            data_why="other languages",
-        ),
+        bound(setting, "Section 3.2", LLAMA),
         sentence(
             how_chosen(setting),
             "The p-value is that of the pair least alike (hypergeometric). Published: the paper "
@@ -83,7 +81,36 @@ def _tell(setting: Setting) -> Told:
         ),
     )
     said, sure = overlap_words(pairs, least, usual)
+    said = sentence(said, _ways_words(ways))
     return Told((table,), (figure,), said, sure, overlap_claim(pairs, least))
+
+
+def _ways(pairs: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Pairs of two directions from English, and of two into English (Figure 28)."""
+
+    def both(one: Mapping[str, Any], end: int) -> bool:
+        return all(str(one[name]).split("-")[end] == "en" for name in ("a", "b"))
+
+    return {
+        "from English": [one for one in pairs if both(one, 0)],
+        "into English": [one for one in pairs if both(one, -1)],
+    }
+
+
+def _ways_words(ways: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Which of both the paper's Figure 28 finds more alike; empty where one has no pair."""
+    if not all(ways.values()):
+        return ""
+    means = [fmean(each["jaccard"] for each in one) for one in ways.values()]
+    verdict = (
+        "as in the paper the former are more alike"
+        if means[0] > means[1]
+        else "in the paper the former are more alike, which they are not here"
+    )
+    return (
+        f"Directions from English have {means[0]:.2f} on average, those into English "
+        f"{means[1]:.2f}; {verdict}."
+    )
 
 
 def overlap_claim(pairs: Sequence[Mapping[str, Any]], least: float | None) -> dict[str, Any]:

@@ -34,6 +34,7 @@ __all__ = ["FORMATION", "formation_claim", "formation_words"]
 SCRATCH = "8B trained from scratch"
 #: Sentences of each direction that every checkpoint translates: of the pocket world, and of others.
 POCKET_CHECKED, CHECKED = 20, 50
+NO_LAST = "the last checkpoint has no such heads"
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -118,10 +119,12 @@ def _tell(setting: Setting) -> Told:
     )
     beside = Table(
         "Beside the paper's training",
-        ("token alignment %", "inactive %"),
+        ("token alignment %", "inactive %", "overlap with last"),
         _beside(rows),
         reference(NAME, "Figure 6", setting.model.model, default=SCRATCH),
-        "Shares of all heads in per cent; the paper's share of inactive heads is from section 4.",
+        "Shares of all heads in per cent; the paper's share of inactive heads is from section 4, "
+        "its overlap from Figure 7. Scores are means over directions, so a head is inactive where "
+        "it hits nothing in any.",
     )
     left = len(rows) - len(steps)
     note = f"{left} checkpoints without a step are in the table alone." if left else ""
@@ -167,7 +170,7 @@ def _row(one: Mapping[str, Any]) -> Row:
             cell(percent(above.get("token_alignment")), digits=1, why="no chance known"),
             cell(percent(one["low_activity"]), digits=1),
             cell(percent(one["inactive"]), digits=1),
-            cell(one["overlap_with_last"], why="the last checkpoint has no such heads"),
+            cell(one["overlap_with_last"], why=NO_LAST),
             cell(one["overlap_with_last_expected"]),
             cell(one["chrf"], one["chrf_low"], one["chrf_high"], digits=1),
         ),
@@ -193,6 +196,11 @@ def _beside(rows: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
                     digits=1,
                 ),
                 none,
+                cell(
+                    peak["overlap_with_last"],
+                    published=_published("Figure 7", "step 8000", "overlap"),
+                    why=NO_LAST,
+                ),
             ),
         ),
         Row(
@@ -204,6 +212,11 @@ def _beside(rows: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
                     digits=1,
                 ),
                 cell(percent(last["inactive"]), published=percent(inactive), digits=1),
+                cell(
+                    last["overlap_with_last"],
+                    published=_published("Figure 7", "end", "overlap"),
+                    why=NO_LAST,
+                ),
             ),
         ),
     )
@@ -273,10 +286,13 @@ def formation_words(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
             f"({rows[highest]['name']}) and {over[-1]:.1%} at the end, so {falls_too}."
         )
     rise = max(pairwise(rows), key=lambda two: two[1]["chrf"] - two[0]["chrf"])
-    quality = (
-        f"chrF++ goes from {first['chrf']:.1f} to {last['chrf']:.1f}, most of it between "
-        f"{rise[0]['name']} and {rise[1]['name']}."
+    step = rise[1]["chrf"] - rise[0]["chrf"]
+    largest = (
+        f"; its largest rise is between {rise[0]['name']} and {rise[1]['name']} ({step:+.1f})"
+        if step > 0
+        else ", and never rises"
     )
+    quality = f"chrF++ goes from {first['chrf']:.1f} to {last['chrf']:.1f}{largest}."
     kept = next(
         (
             one["name"]
@@ -286,11 +302,13 @@ def formation_words(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         None,
     )
     settled = (
-        f"From {kept} on at least 80 % of the last checkpoint's heads are there."
+        ""
+        if last["overlap_with_last"] is None
+        else f"From {kept} on at least 80 % of the last checkpoint's heads are there."
         if kept is not None and kept != last["name"]
         else "Before the end fewer than 80 % of the last checkpoint's heads are there throughout."
     )
-    apart = first["chrf_high"] < last["chrf_low"]
+    apart = first["chrf_high"] < last["chrf_low"] or last["chrf_high"] < first["chrf_low"]
     sure = (
         "The intervals of chrF++ at the first and the last checkpoint "
         f"{'lie apart' if apart else 'overlap'}. It is one training; shares of heads have no "

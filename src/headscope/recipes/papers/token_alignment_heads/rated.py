@@ -130,6 +130,10 @@ def _tell_rated(setting: Setting) -> Told:
             how_chosen(setting),
             f"Selected: the {share:.1%} of each language with the highest scores (nats a token "
             "that the heads are worth).",
+            f"That is the share of documents that were made with a translation; the paper selects "
+            f"{theirs:.1%}."
+            if theirs is not None and share != theirs and not setting.data.documents
+            else "",
         ),
     )
     examples = Table(

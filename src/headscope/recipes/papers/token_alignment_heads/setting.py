@@ -8,12 +8,15 @@ from headscope.data.flores import is_flores
 from headscope.heads import Amount, count_of
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.papers.paper import Missing, Setting
+from headscope.recipes.papers.published import ANY, reference
+from headscope.recipes.papers.told import Reference
 
 __all__ = [
     "DIRECTIONS",
     "NAME",
     "THRESHOLD",
     "amounts",
+    "bound",
     "checked_on",
     "found_on",
     "halved",
@@ -89,6 +92,17 @@ def how_scored(setting: Setting) -> str:
         f"Heads are scored as in the paper on the model's own greedy translation, with {links}; "
         "the paper has links by GPT-4.1."
     )
+
+
+def bound(setting: Setting, table: str, default: str = ANY) -> Reference:
+    """Where a figure comes from that the paper tells of several models or pairs together.
+
+    What one model lies away from a bound or a largest value is no difference to a result, so it is
+    never compared, not even for a model of the paper.
+    """
+    found = reference(NAME, table, setting.model.model, default=default)
+    why = found.why or "not comparable: told of several models or pairs together"
+    return Reference(found.source, "no single model" if default == ANY else default, False, why)
 
 
 def needs_pairs(setting: Setting) -> Missing | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.pocket.tasks import CROSS_LINGUAL
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.published import reference, value
+from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
     less,
@@ -19,7 +19,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     tops,
 )
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, how_chosen
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
 from headscope.recipes.papers.told import Bars, Cell, Row, Table
 
 __all__ = ["change_bars", "measures_table", "task_claim", "task_words", "tasks_table"]
@@ -123,14 +123,7 @@ def tasks_table(setting: Setting, found: Mapping[str, Any] | None) -> Table | No
         if not setting.data.benchmarks
         else "",
     )
-    cited = reference(
-        NAME,
-        "Section 5.2",
-        setting.model.model,
-        default="any",
-        same_data=bool(setting.data.benchmarks),
-        data_why="other tasks",
-    )
+    cited = bound(setting, "Section 5.2")
     return Table("Tasks without the heads", columns, tuple(rows), cited, note)
 
 

@@ -88,8 +88,9 @@ def _tell_trainings(setting: Setting) -> Told:
         "Differences to the corpus as it is",
         ("chrF++, prompt", "chrF++, document", "gain, nats", "NLL of plain text"),
         tuple(_differences(conditions[kind]) for kind in KINDS[1:] if kind in conditions),
-        note="Intervals are over sentences and seeds where they are known. The gain is what the "
-        "source before a translation is worth in nats a token.",
+        note="Means of differences between trainings of the same seed. Intervals are over "
+        "sentences alone; how far trainings differ is not in them. The gain is what the source "
+        "before a translation is worth in nats a token.",
     )
     figure = Bars(
         "chrF++ after training",

@@ -1,0 +1,73 @@
+"""The figures of the demo and of a quick survey of the bundled model, as JSON.
+
+    python bench/demo.py --out bench/results/demo-pocket.json
+
+What `make demo` and `headscope survey pocket --quick` compute, in brief. The runs are kept in
+--runs and go on where they were; of a run that is there already the seconds are those it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from machine import machine, tell
+
+from headscope.cli.output import progress
+from headscope.recipes.atlas import Atlas, atlas
+from headscope.recipes.survey import Survey, survey
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, default=Path("runs/bench-demo"))
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    before = machine("cpu")
+    with progress() as update:
+        made = atlas(Atlas(), given.runs / "atlas", update)
+        surveyed = survey(Survey(quick=True), given.runs / "survey", update)
+    told = {
+        "command": "bench/demo.py",
+        "machine": before,
+        "atlas": _atlas(made),
+        "survey": _survey(surveyed),
+        "induction": _induction(given.runs / "survey" / "runs" / "induction"),
+    }
+    tell(told, given.out)
+
+
+def _atlas(made: Mapping[str, Any]) -> dict[str, Any]:
+    removal = made["removal"]
+    return {
+        **{name: made[name] for name in ("signature", "seconds", "model", "counts")},
+        "directions": len(made["directions"]),
+        "best": [f"{one['layer']}.{one['head']}" for one in made["heads"][:10]],
+        "removal": {
+            "k": removal["k"],
+            "draws": removal["draws"],
+            "sentences": removal["sentences"],
+            "baseline": removal["baseline"]["chrf"],
+            "top": removal["top"]["chrf"],
+            "random_mean": removal["random_mean"]["chrf"],
+        },
+    }
+
+
+def _survey(made: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("signature", "seconds", "k", "runs", "shared", "agreement", "pairs")
+    return {name: made[name] for name in names}
+
+
+def _induction(run: Path) -> dict[str, Any]:
+    """The two heads that most often look at what followed the same token before."""
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    heads = sorted(result["heads"], key=lambda one: one["score"], reverse=True)
+    return {"signature": result["signature"], "highest": heads[:2]}
+
+
+if __name__ == "__main__":
+    main()

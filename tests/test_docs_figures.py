@@ -1,0 +1,404 @@
+"""Every figure of the documentation that docs/figures.md traces is where the page says it is.
+
+The files are there, and hold the signatures and commits that are named; the most important figures
+of the README are read from the stored results and found, rounded, in its text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COLUMNS = ["place", "what it says", "command", "stored in", "signature or commit"]
+SIGNATURE = re.compile(r"(?<!commit )`([0-9a-f]{12})`")
+COMMIT = re.compile(r"commit `([0-9a-f]{7})`")
+
+
+def traced() -> list[tuple[Path, list[str], list[str]]]:
+    """Each row of the page's tables: the stored file, the hashes of runs, and the commits."""
+    rows = []
+    for line in (ROOT / "docs" / "figures.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("| ") or cells[1:] == COLUMNS[1:]:
+            continue
+        assert len(cells) == len(COLUMNS), line
+        (name,) = re.findall(r"`([^`]+)`", cells[3])
+        file = ROOT / name if "/" in name else RESULTS / name
+        rows.append((file, SIGNATURE.findall(cells[4]), COMMIT.findall(cells[4])))
+    return rows
+
+
+@cache
+def text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@cache
+def stored(name: str) -> Any:
+    return json.loads(text(RESULTS / f"{name}.json"))
+
+
+TRACED = traced()
+REPORTS = sorted({file for file, *_ in TRACED if file.suffix == ".html"})
+
+
+def test_every_stored_file_is_there_and_holds_what_the_page_names() -> None:
+    rows = [row for row in TRACED if row[0] not in REPORTS]
+    assert len(rows) > 50
+    wrong = []
+    for file, signatures, commits in rows:
+        if not file.is_file():
+            wrong.append(f"{file.name} is not there")
+            continue
+        held = text(file)
+        # A signature ends in its hash, or goes on with what of the run is meant.
+        wrong += [
+            f"{file.name}: {one}"
+            for one in signatures
+            if not re.search(rf'"headscope-[\d.]+\|[a-z -]+\|{one}["|]', held)
+        ]
+        wrong += [f"{file.name}: {one}" for one in commits if f'"commit": "{one}' not in held]
+    assert not wrong
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda file: file.name)
+def test_the_papers_reports_hold_the_runs_that_the_page_names(report: Path) -> None:
+    if not report.is_file():
+        pytest.skip("the report is made by `headscope reproduce`, and is not there yet")
+    named = [one for file, signatures, _ in TRACED if file == report for one in signatures]
+    assert named
+    assert [one for one in named if one not in text(report)] == []
+
+
+def test_every_stored_result_is_traced() -> None:
+    """No file of results is left without a figure that says where it is used."""
+    assert {file.name for file in RESULTS.glob("*.json")} == {
+        file.name for file, *_ in TRACED if file.parent == RESULTS
+    }
+
+
+def line(start: str) -> str:
+    """The one line of the README that begins so."""
+    (found,) = (one for one in README.splitlines() if one.startswith(start))
+    return found
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.0f}"
+
+
+def expected() -> dict[str, tuple[str, list[str]]]:
+    """Of each line of the README: how it begins, and the figures it has to hold, in order."""
+    pocket = stored("pocket")
+    prompts = [pocket[f"translation, {name} prompt"] for name in ("default", "labelled", "say")]
+    words = pocket["word tasks, accuracy"]
+    order = ("translate", "plural", "past", "first_letter", "capital", "antonym")
+    removal = stored("removal-pocket")["runs"]
+    default = removal["default"]
+    (curve,), (top,) = default["curves"], default["top"]
+    atlas, survey = stored("demo-pocket")["atlas"], stored("demo-pocket")["survey"]
+    gates, doses = removal["doses over gates"], removal["doses over k"]
+    speed = stored("one_by_one")["with_texts"]["speedup"]
+    samples = [one["matrices"][0] for one in stored("languages-pocket")["runs"].values()]
+    own, others, random = (
+        [sum(values) / len(values) for values in column]
+        for column in (
+            [[one["own"] for one in sample["own"].values()] for sample in samples],
+            [
+                [one["largest_other"]["change"] for one in sample["own"].values()]
+                for sample in samples
+            ],
+            [[row[i]["value"] for i, row in enumerate(sample["random"])] for sample in samples],
+        )
+    )
+    gated = stored("soft-gate-pocket-question-first")["result"]["accuracy"]
+    mixtures = stored("trater-mixtures-pocket")["conditions"]
+    masks = [
+        {
+            kind: [one["nll"] for one in next(iter(task["tasks"].values()))["conditions"]
+                   if one["kind"] == kind]
+            for kind in ("as-is", "masked", "shuffled", "instructed")
+        }
+        for name, task in stored("masks-pocket")["tasks"].items()
+        if re.fullmatch("[a-z]{2}-[a-z]{2}", name)
+    ]  # fmt: skip
+    losses = [
+        sum(sum(one[kind]) / len(one[kind]) for one in masks) / len(masks) for kind in masks[0]
+    ]
+    plural = next(iter(stored("masks-pocket")["tasks"]["plural-en"]["tasks"].values()))
+    right = {one["kind"]: one["accuracy"] for one in plural["conditions"]}
+    shared = {(one["a"], one["b"]): one for one in survey["pairs"]}
+    copying = shared["translation-score", "retrieval"]
+    rating = stored("rate-pocket")["firsts"]
+    two, whole = (stored("rate-workers-two")[name] for name in ("two", "whole"))
+    ratios = [one["ratio"] for one in stored("costs-pocket")["recipes"].values()]
+    identified = stored("identify")["candidates"]["headscope.measure.identify"]["right"]
+    final = stored("formation-pocket")["checkpoints"][-1]
+    tasks = stored("tasks-pocket")["tasks"]
+    alignment = [stored(f"alignment-{pair}") for pair in ("en-es", "en-ru", "en-nl")]
+    forward = stored("peaks-cpu-2-cores")["reference"][0]
+    return {
+        "classes of the demo": (
+            "25 token",
+            [*map(str, atlas["counts"].values()), ", ".join(atlas["best"])],
+        ),
+        "the demo's removal": (
+            "chrF++ of its",
+            [f"{atlas['removal'][name]:.1f}" for name in ("baseline", "top", "random_mean")],
+        ),
+        "as is": ("as is   ", [f"{default['baseline'][name]:.1f}" for name in ("chrf", "bleu")]),
+        "chosen": (
+            "chosen   ",
+            [f"{top['chrf']:.1f}"]
+            + [f"{top['change']['chrf'][name]:.1f}" for name in ("value", "low", "high")],
+        ),
+        "random": (
+            "random   ",
+            [f"{curve[f'random_{name}']:.1f}" for name in ("mean", "low", "high")],
+        ),
+        "same layers": (
+            "same layers   ",
+            [f"{curve[f'random_layer_matched_{name}']:.1f}" for name in ("mean", "low", "high")],
+        ),
+        "dose over gates": (
+            "| chrF++ (200",
+            [
+                f"{value:.1f}"
+                for value in [
+                    *(one["top"] for one in gates["curves"][:2]),
+                    gates["baseline"]["chrf"],
+                    *(one["top"] for one in gates["curves"][2:]),
+                ]
+            ],
+        ),
+        "dose over heads": ("| the best |", [f"{one['top']:.1f}" for one in doses["curves"]]),
+        "random heads beside": (
+            "| random, mean",
+            [f"{one['random_mean']:.1f}" for one in doses["curves"]],
+        ),
+        "formation": (
+            "final   ",
+            [
+                f"{100 * final['token_alignment']:.1f}%",
+                f"{100 * final['above_chance']['token_alignment']:.1f}%",
+                f"{final['mean_score']:.3f}",
+                f"{final['highest']['score']:.3f}",
+                *(f"{final[name]:.1f}" for name in ("chrf", "chrf_low", "chrf_high")),
+            ],
+        ),
+        "plurals": (
+            "Without its instruction",
+            [
+                f"{percent(right[kind])} %" if kind == "as-is" else percent(right[kind])
+                for kind in ("as-is", "instructed", "masked")
+            ],
+        ),
+        "survey": (
+            "(`survey pocket",
+            [
+                str(shared["lahis", "first-order"]["intersection"]),
+                str(copying["intersection"]),
+                f"{copying['jaccard']:.2f}, {copying['expected']:.2f}",
+                f"{survey['agreement'][0]['heads']} of 96",
+                f"{survey['agreement'][0]['expected']:.0f} would",
+            ],
+        ),
+        "the bundled model": (
+            "| the bundled model: chrF++",
+            [
+                f"{prompts[0]['mean chrF++']:.1f}",
+                f"{percent(prompts[0]['exactly right'])} %",
+                *(f"{one['mean chrF++']:.1f}" for one in prompts[1:]),
+            ],
+        ),
+        "word tasks": ("| its word tasks", [f"{words[one]['accuracy']:.2f}" for one in order]),
+        "removal": (
+            "| removal on the bundled",
+            [
+                f"{value:.1f}"
+                for value in (
+                    default["baseline"]["chrf"],
+                    curve["top"],
+                    curve["random_mean"],
+                    curve["random_layer_matched_mean"],
+                )
+            ],
+        ),
+        "seconds": (
+            "| the same, eleven",
+            [f"{removal['eleven conditions, 200 sentences']['seconds']:.0f} s"],
+        ),
+        "tasks": (
+            "| tasks without",
+            [
+                ", ".join(
+                    percent(value)
+                    for value in (
+                        tasks[name]["baseline"]["value"],
+                        tasks[name]["top"]["value"],
+                        tasks[name]["random-layer-matched"]["mean"],
+                    )
+                )
+                for name in (
+                    "pocket_translate_sentences",
+                    "pocket_repeat_sentences",
+                    "pocket_capitals",
+                )
+            ],
+        ),
+        "one by one": (
+            "| heads removed one by one",
+            [f"{speed[name]:.1f}" for name in ("median", "min", "max")],
+        ),
+        "LAHIS": (
+            "| LAHIS, bundled model",
+            [f"{a:.3f}, {b:.3f}, {c:.3f}" for a, b, c in zip(own, others, random, strict=True)],
+        ),
+        "LAHIS, speed": (
+            "| LAHIS, documents",
+            [", ".join(f"{one['speedup']['median']:.1f}" for one in stored("lahis")["lengths"])],
+        ),
+        "masks": ("| masks, bundled", [f"{value:.2f}" for value in losses]),
+        "soft gates": (
+            "| soft gates",
+            [
+                f"{100 * gated[name]['accuracy']['mean']:.1f} %"
+                for name in ("untouched", "trained", "random", "random-layer-matched")
+            ],
+        ),
+        "mixtures": (
+            "| models trained on mixtures",
+            [f"{one['chrf_prompt']:.1f} / {one['chrf_document']:.1f}" for one in mixtures],
+        ),
+        "rating": (
+            "| rating with TRater",
+            [
+                ", ".join(f"{one[name]['median']:.2f}" for one in rating)
+                for name in ("cost_in_plain_passes", "speed_over_two_passes")
+            ],
+        ),
+        "two workers": (
+            "| two workers",
+            [
+                *(f"{one['scored_tokens_per_second']:,.0f}" for one in (two, whole)),
+                f"{two['scored_tokens_per_second_over_one_worker']:.2f}",
+            ],
+        ),
+        "estimates": ("| estimated", [f"{min(ratios):.2f} to {max(ratios):.2f}"]),
+        "languages": (
+            "| language identification",
+            [
+                f"{100 * identified['data folder']['1-3']['mean']:.1f}",
+                f"{100 * identified['data folder']['4-7']['mean']:.1f}",
+                f"{100 * identified['pocket']['all']['mean']:.1f}",
+            ],
+        ),
+        "alignment": (
+            "| statistical alignment",
+            [f"{one['precision']:.3f}, {one['recall']:.3f}" for one in alignment],
+        ),
+        "forward passes": (
+            "| forward pass",
+            [
+                f"{forward[base]['peaks']['median']:.2f}"
+                for base in ("ratio_to_plain", "ratio_to_plain_last_logits")
+            ],
+        ),
+    }
+
+
+EXPECTED = expected()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_figure_of_the_readme_is_that_of_its_stored_result(name: str) -> None:
+    """In the order in which the line tells them, each behind the one before."""
+    start, figures = EXPECTED[name]
+    told, at = line(start), 0
+    for figure in figures:
+        found = re.compile(rf"(?<![\d.]){re.escape(figure)}(?!\d)").search(told, at)
+        assert found, f"{figure} is not in: {told[at:]}"
+        at = found.end()
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """The cells of a page's table rows, without their emphasis, by the first cell."""
+    lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+    cells = (
+        [cell.strip().replace("*", "") for cell in one.strip("|").split("|")]
+        for one in lines
+        if one.startswith("| ")
+    )
+    return {first: rest for first, *rest in cells}
+
+
+def short(value: float, digits: int = 2) -> str:
+    """Rounded, halves upwards also where their nearest binary number lies below them."""
+    return f"{value + 1e-9:.{digits}f}"
+
+
+def test_the_table_of_masks_is_that_of_the_stored_runs() -> None:
+    told = rows("masks.md")
+    for name, task in stored("masks-pocket")["tasks"].items():
+        (tested,) = task["tasks"].values()
+        by_kind: dict[str, list[dict[str, Any]]] = {}
+        for one in tested["conditions"]:
+            by_kind.setdefault(one["kind"], []).append(one)
+        nll = {kind: sum(one["nll"] for one in of) / len(of) for kind, of in by_kind.items()}
+        alone = ("as-is", "instructed", "masked")
+        assert told[f"{name} ({tested['examples']})"] == [
+            str(task["kept"]),
+            *(short(nll[kind]) for kind in alone),
+            f"{short(nll['shuffled'])}; {short(nll['shuffled-layer-matched'])}",
+            *(
+                f"{percent(by_kind[kind][0]['accuracy'])} %"
+                if by_kind[kind][0]["chrf"] is None
+                else short(by_kind[kind][0]["chrf"], 1)
+                for kind in alone
+            ),
+        ]
+
+
+def test_the_table_of_languages_is_that_of_the_stored_run() -> None:
+    told, (matrix, _) = (
+        rows("languages.md"),
+        stored("languages-pocket")["runs"]["seed 0"]["matrices"],
+    )
+    for language, changes in zip(matrix["heads_of"], matrix["change"], strict=True):
+        assert told[language] == [short(one["value"], 3) for one in changes]
+    assert told["random (mean of 10)"] == [short(one["value"], 3) for one in matrix["random"][0]]
+
+
+def test_the_tables_of_corpora_are_those_of_the_stored_results() -> None:
+    told, languages = rows("corpora.md"), stored("trater-pocket")["languages"]
+    ranked = [one["rankers"] for one in languages.values()]
+
+    def each(name: str) -> list[list[float]]:
+        return [[one[f"{name} {draw}"]["auc"] for draw in range(10)] for one in ranked]
+
+    assert told["TRater, 14 heads: AUC"] == [short(one["found 15%"]["auc"], 3) for one in ranked]
+    assert told["AUC with 5 heads"] == [short(one["found 5"]["auc"]) for one in ranked]
+    assert told["14 random heads, 10 draws: mean AUC"] == [
+        short(sum(draws) / 10) for draws in each("random")
+    ]
+    assert told["the best of the ten draws"] == [short(max(draws)) for draws in each("random")]
+    assert told["of the same layers: mean, best"] == [
+        f"{short(sum(draws) / 10)}, {short(max(draws))}" for draws in each("same layers")
+    ]
+    for kind in stored("trater-mixtures-pocket")["conditions"]:
+        models = [
+            one for one in stored("trater-mixtures-pocket")["models"] if one["kind"] == kind["kind"]
+        ]
+        for cell, measure in zip(
+            told[kind["kind"]][1:3], ("chrf_prompt", "chrf_document"), strict=True
+        ):
+            by_seed = ", ".join(short(one[measure], 1) for one in models)
+            assert cell == f"{short(kind[measure], 1)} ({by_seed})"
