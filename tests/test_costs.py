@@ -165,6 +165,28 @@ def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"hidden_size": -64}, "a width of -64 .*, which is no model; correct its config.json"),
+        ({"hidden_size": 10**30}, "which is no model"),
+        ({"num_hidden_layers": 0}, "would have 0 layers"),
+        ({"num_hidden_layers": 100_000}, "would have 100,000 layers"),
+        ({"vocab_size": 0}, "and 0 tokens"),
+        ({"head_dim": -1}, "no decoder of text can be made of its configuration"),
+        ({"model_type": "llava"}, "llama.: no decoder of text .*Unrecognized configuration class"),
+    ],
+)
+def test_a_configuration_of_no_model_is_one_sentence(
+    tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    plain = {**COMMON, "model_type": "llama", "num_attention_heads": 4, "intermediate_size": 160}
+    (tmp_path / "config.json").write_text(json.dumps({**plain, **change}))
+    with pytest.raises(InputError, match=why) as told:
+        read_shape(str(tmp_path))
+    assert "\n" not in str(told.value) and len(str(told.value)) < 600
+
+
+@pytest.mark.parametrize(
     ("name", "known"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", "Llama-3.1-8B"),

@@ -217,6 +217,16 @@ def test_data_make_all_but_the_trainings_runnable(
     assert seconds["removal"] == pytest.approx(15 * 1012 / 997 * (seconds["scores"] or 0.0))
 
 
+def test_one_direction_is_compared_with_nothing(large: Setting) -> None:
+    one = replace(large, data=PaperData(pairs=("en-de=a.tsv",)))
+    missing = experiment("figure-5").steps(one)
+    assert isinstance(missing, Missing) and "--pairs de-en=FILE" in missing.give
+    two = replace(large, data=PaperData(pairs=("en-de=a.tsv", "de-en=b.tsv")))
+    steps = experiment("figure-5").steps(two)
+    assert not isinstance(steps, Missing) and steps[-1].name == "overlap"
+    assert not isinstance(experiment("figure-1").steps(one), Missing)
+
+
 def test_the_pocket_model_needs_nothing_and_takes_the_stored_trainings(bundled: Setting) -> None:
     plan = make_plan(PAPER.experiments, bundled, lambda work: work.tokens)
     assert not [one for one in plan.experiments if one.missing]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from pathlib import Path
 from types import MappingProxyType
@@ -96,6 +99,7 @@ def test_one_folder_fills_up_and_nothing_is_run_twice(tmp_path: Path) -> None:
     )
     # a step that another experiment has made is told, whether it was asked for or not
     assert rows["table-2"]["state"] == "part"
+    assert rows["table-2"]["why"] == "it was not asked for"
     result = reproduce(Reproduce("small", full=True, only=("table-2",)), tmp_path / "r")
     assert small_paper.CALLS == ["first", "second", "long", "after"]
     assert by_name(result)["table-2"]["state"] == "run"
@@ -120,11 +124,139 @@ def test_a_killed_process_is_gone_on_with(tmp_path: Path) -> None:
     ]
 
 
+def broken_result(folder: Path) -> Path:
+    file = folder / "result.json"
+    file.write_bytes(file.read_bytes().replace(b"3.0", b"4.0"))
+    return file
+
+
+def no_object(folder: Path) -> Path:
+    file = folder / "result.json"
+    file.write_text("[]")
+    return file
+
+
+def no_result(folder: Path) -> Path:
+    file = folder / "result.json"
+    file.unlink()
+    return file
+
+
+def empty_marker(folder: Path) -> Path:
+    file = folder / "DONE.json"
+    file.write_bytes(b"")
+    return file
+
+
+@pytest.mark.parametrize("damage", [broken_result, no_object, no_result, empty_marker])
+def test_a_damaged_result_is_told_and_the_others_stand(
+    tmp_path: Path, damage: Callable[[Path], Path]
+) -> None:
+    out = tmp_path / "r"
+    whole = by_name(reproduce(Reproduce("small", only=("table-1", "table-3")), out))
+    file = damage(out / "runs" / "first")
+    small_paper.CALLS.clear()
+    result = reproduce(Reproduce("small", only=("table-1",)), out)
+    assert small_paper.CALLS == []
+    why = result["failed"]["first"]
+    assert str(file) in why and f"delete {out / 'runs' / 'first'} and run the same" in why
+    rows = by_name(result)
+    assert (rows["table-1"]["state"], rows["table-1"]["why"]) == ("part", why)
+    cells = rows["table-1"]["tables"][0]["rows"][0]["cells"]
+    assert [(cell["value"], cell["why"]) for cell in cells] == [(None, "not run"), (6.0, None)]
+    assert rows["table-3"] == whole["table-3"]
+    shutil.rmtree(out / "runs" / "first")
+    again = reproduce(Reproduce("small", only=("table-1",)), out)
+    assert small_paper.CALLS == ["first"] and again["failed"] == {}
+    assert by_name(again)["table-1"]["tables"] == whole["table-1"]["tables"]
+
+
+def test_stored_results_are_told_when_others_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {"signature": "s", "model": {"digest": ModelChoice().load().digest}, "value": 12.0}
+    folder = tmp_path / "package" / "data" / "stored"
+    folder.mkdir(parents=True)
+    (folder / "small-trained.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(plans, "files", lambda name: tmp_path / "package")
+    row = by_name(reproduce(Reproduce("small", only=("table-1",)), tmp_path / "r"))["table-3"]
+    assert row["state"] == "stored"
+    assert row["tables"][0]["rows"][0]["cells"][0]["value"] == 12.0
+    for retrain, state in ((False, "stored"), (True, "to run")):
+        rows = listing(Reproduce("small", only=("table-3",), retrain=retrain))
+        assert [row["state"] for row in rows] == [state]
+
+
+def test_a_file_counts_as_what_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.tsv").write_text("some")
+    documents = PaperData(documents=("de=a.tsv",)).digests()
+    assert set(documents) & set(PaperData(questions=("de=a.tsv",)).digests()) == set()
+    one = PaperData(questions=("de=",), pairs=("", "en-de=a.tsv"))
+    before = one.digests()
+    Path("b.tsv").write_text("another")  # no name is not the folder one is in
+    assert one.digests() == before
+    Path("a.tsv").write_text("other")
+    assert one.digests() != before
+    assert PaperData(documents=("de=a.tsv",)).digests() != documents
+    os.mkfifo("pipe")  # reading it would wait for ever
+    with pytest.raises(InputError, match="pipe: is a pipe or a device"):
+        PaperData(pairs=("en-de=pipe",)).digests()
+
+
+def test_flags_that_cannot_be_planned_bind_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(setting: Setting) -> tuple[Step, ...]:
+        raise InputError("the language code is empty; give one like en or de")
+
+    experiment = Experiment("table-9", ("Table 9",), "t", refused, lambda _: Told())
+    paper = dataclasses.replace(small_paper.PAPER, experiments=(experiment,))
+    monkeypatch.setattr(small_paper, "PAPER", paper)
+    for run, name in ((reproduce, "small"), (reproduce_all, "all")):
+        with pytest.raises(InputError, match="language code is empty"):
+            run(Reproduce(name), tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_command_that_is_told_can_be_typed_again(tmp_path: Path) -> None:
+    config = Reproduce("small", data=PaperData(others=("a model",)), seed=3, only=("table-3",))
+    told = reproduce(config, tmp_path / "r")["command"]
+    assert told == "headscope reproduce small --model pocket --others 'a model' --seed 3"
+
+
+def test_options_of_other_commands_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ["give more with --documents de=FILE", "--data has no 'source'; name --source-column"]
+
+    def fails(setting: Setting, out: Path, progress: object) -> dict[str, Any]:
+        raise InputError(said[out.name == "second"])
+
+    steps = [Step(name, name, fails, Work()) for name in ("first", "second")]
+    experiment = Experiment("e", ("Table 1",), "t", lambda _: tuple(steps), lambda _: Told())
+    paper = dataclasses.replace(small_paper.PAPER, experiments=(experiment,))
+    monkeypatch.setattr(small_paper, "PAPER", paper)
+    failed = reproduce(Reproduce("small"), tmp_path / "r")["failed"]
+    ours = "(reproduce has no --data or --source-column: give data that can do without)"
+    assert failed == {"first": said[0], "second": f"{said[1]} {ours}"}
+
+
+def test_nothing_to_tell_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = dataclasses.replace(small_paper.PAPER, answer=lambda setting, told: ("", ""))
+    monkeypatch.setattr(small_paper, "PAPER", paper)
+    result = reproduce(Reproduce("small", only=("table-5",)), tmp_path / "r")
+    assert result["answer"]["found"] == "Nothing that answers the question was run."
+
+
 def test_results_of_the_package_stand_for_trainings_of_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = ModelChoice().load().digest
     kept = {"signature": "headscope-0|x|y", "model": {"digest": digest}, "value": 12.0, "note": "n"}
+    kept |= {"seconds": 2.0, "seconds_of_the_first_run": 99.0}
     package = tmp_path / "package"
     (package / "data" / "stored").mkdir(parents=True)
     file = package / "data" / "stored" / "small-trained.json"
@@ -135,11 +267,18 @@ def test_results_of_the_package_stand_for_trainings_of_the_same_weights(
     assert small_paper.CALLS == [] and row["state"] == "stored"
     assert row["tables"][0]["rows"][0]["cells"][0]["value"] == 12.0
     assert (row["runs"][0]["signature"], row["runs"][0]["note"]) == ("headscope-0|x|y", "n")
+    assert row["runs"][0]["seconds"] == 99.0 and result["seconds"] == 0
     # asked to, the training is repeated, and then it is what is told
     again = reproduce(Reproduce("small", only=("table-3",), retrain=True), tmp_path / "r")
     row = by_name(again)["table-3"]
     assert small_paper.CALLS == ["trained"] and row["state"] == "run"
     assert row["tables"][0]["rows"][0]["cells"][0]["value"] == 11.0
+    # asked to, and stopped before it is, nothing stands for it
+    stopped = setting(tmp_path / "stopped")
+    stopped.kept("trained").parent.mkdir(parents=True)
+    stopped.kept("trained").write_text(json.dumps(kept))
+    assert stopped.result("trained") == kept
+    assert setting(tmp_path / "stopped", retrain=True).result("trained") is None
     # of other weights it says nothing
     file.write_text(json.dumps(kept | {"model": {"digest": "of other weights"}}))
     other = reproduce(Reproduce("small", only=("table-3",)), tmp_path / "other")

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from headscope.errors import InputError
 from headscope.runs import file_digest
 
 __all__ = ["place_digests"]
@@ -16,19 +17,23 @@ def place_digests(places: Iterable[str]) -> dict[str, str]:
 
     A folder's is that of the names and contents of its files; what is no path here, such as a
     dataset of the Hub, stands for itself.
+
+    Raises:
+        InputError: for pipes and devices.
     """
     found = {}
     for place in places:
-        path = Path(place)
-        if "=" in place and not path.exists():
-            path = Path(place.partition("=")[2])
-        found[f"data {place}"] = _digest(path, place)
+        named = place.partition("=")[2] if "=" in place and not Path(place).exists() else place
+        # without a name it would be the folder that one happens to be in
+        found[f"data {place}"] = _digest(Path(named), place) if named.strip() else place
     return found
 
 
 def _digest(path: Path, place: str) -> str:
     if path.is_file():
         return file_digest(path)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a pipe or a device, and is read more than once; name a file")
     if not path.is_dir():
         return place
     total = hashlib.sha256()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,9 @@ from headscope.recipes.costs.reading import read_shape
 from headscope.recipes.inputs import POCKET, ModelChoice
 from headscope.recipes.papers.plan import Planned
 from headscope.recipes.papers.registry import ALL, PAPERS
-from headscope.recipes.papers.reproduce import Reproduce, planned
+from headscope.recipes.papers.reproduce import NOWHERE, Reproduce, planned
 
 __all__ = ["listing"]
-
-#: Where runs would be if none is named: a folder that never is.
-NOWHERE = Path("runs") / "none"
 
 
 def listing(config: Reproduce, out: Path | None = None) -> list[dict[str, Any]]:
@@ -29,8 +27,7 @@ def listing(config: Reproduce, out: Path | None = None) -> list[dict[str, Any]]:
     rows = []
     for name in names:
         folder = NOWHERE if out is None else (out / name if config.paper == ALL else out)
-        one = Reproduce(name, config.model, config.data, config.seed, config.only, config.full)
-        paper, plan = planned(one, geometry, digest, folder)
+        paper, plan = planned(replace(config, paper=name), geometry, digest, folder)
         for each in plan.experiments:
             rows.append(
                 {

@@ -17,9 +17,13 @@ from headscope.heads import Geometry
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
 from headscope.recipes.papers.told import Told
+from headscope.recipes.places import place_digests
+from headscope.runs import file_digest
 
 __all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Step"]
 
+#: What a finished run has; it holds the digest of the result.
+MARKER = "DONE.json"
 #: Below this many heads the papers' numbers do not suit a model, and shares are taken instead.
 SMALL = 256
 
@@ -51,10 +55,13 @@ class PaperData:
     checkpoints: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
-    def places(self) -> tuple[str, ...]:
-        """The files and folders that were named."""
-        several = (self.pairs, self.documents, self.tasks, self.questions, self.summaries)
-        return tuple(one for places in (*several, self.statements) for one in places)
+    def digests(self) -> dict[str, str]:
+        """A content hash for each file and folder that was named, by what it was named as."""
+        return {
+            f"{name} {place.removeprefix('data ')}": digest
+            for name in ("pairs", "documents", "tasks", "questions", "summaries", "statements")
+            for place, digest in place_digests(getattr(self, name)).items()
+        }
 
 
 @dataclass(frozen=True)
@@ -98,25 +105,49 @@ class Setting:
         return self.folder / "runs" / step
 
     def done(self, step: str) -> bool:
-        """Whether the step's run is finished."""
-        return (self.at(step) / "DONE.json").is_file()
+        """Whether the step's run is finished, and its result whole."""
+        return (self.at(step) / MARKER).is_file() and self.damage(step) is None
+
+    def damage(self, step: str) -> str | None:
+        """What is wrong with a step's finished run, and what to do; None if nothing is."""
+        folder = self.at(step)
+        marker, file = folder / MARKER, folder / "result.json"
+        if not marker.is_file():
+            return None
+        done = _object(marker)
+        if done is None:
+            file = marker
+        elif _object(file) is not None and done.get("result") in (None, file_digest(file)):
+            return None
+        remedy = f"delete {folder} and run the same command again"
+        return f"{file}: is missing, damaged or not what was written; {remedy}"
 
     def kept(self, step: str) -> Path:
         """Where the result lies that came with the package and stands for the step's run."""
         return self.folder / "stored" / f"{step}.json"
 
     def result(self, step: str) -> dict[str, Any] | None:
-        """The result of a finished step, else the one that stands for it, else None."""
-        file = self.at(step) / "result.json" if self.done(step) else self.kept(step)
-        if not file.is_file():
+        """The result of a finished step, else the one that stands for it, else None.
+
+        Nothing stands for a training that is to be repeated.
+        """
+        done = self.done(step)
+        file = self.at(step) / "result.json" if done else self.kept(step)
+        if not file.is_file() or (self.retrain and not done):
             return None
-        try:
-            found: dict[str, Any] = json.loads(file.read_bytes())
-        except ValueError as error:
-            raise InputError(
-                f"{file}: is damaged; delete {file.parent} and run the same command again"
-            ) from error
+        found = _object(file)
+        if found is None:
+            raise InputError(f"{file}: is damaged; delete it and run the same command again")
         return found
+
+
+def _object(file: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is no such thing."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
 from headscope.recipes.inputs import (
@@ -23,13 +25,17 @@ from headscope.recipes.papers.paper import Paper, PaperData, Setting
 from headscope.recipes.papers.plan import Plan, PlannedStep, make_plan, stored_result
 from headscope.recipes.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.recipes.papers.results import describe
-from headscope.recipes.places import place_digests
 from headscope.report import write_report
 from headscope.runs import open_run, reopen_run
 
-__all__ = ["Reproduce", "reproduce", "reproduce_all"]
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["NOWHERE", "Reproduce", "reproduce", "reproduce_all"]
 
 COMMAND = "reproduce"
+#: Where runs would be if no folder is named yet: one that never is.
+NOWHERE = Path("runs") / "none"
 Announce = Callable[[str, Plan], None]
 
 
@@ -74,7 +80,8 @@ def reproduce(
     with kept_model():
         lm = config.model.load()
         model, provenance = about_model(lm), model_provenance(lm)
-        inputs = model_inputs(lm, {}) | place_digests(config.data.places())
+        _check([paper], config, lm)
+        inputs = model_inputs(lm, {}) | config.data.digests()
         command = f"{COMMAND} {paper.name}"
         settings = {"settings": config}
         opened = open_run(out, command, settings, inputs, provenance=provenance)
@@ -89,8 +96,8 @@ def reproduce(
                 announce(paper.name, wanted)
             del lm
             failed = _run_all(paper, wanted, setting, progress)
-            _keep_stored(wanted, setting)
             after = make_plan(paper.experiments, setting)
+            _keep_stored(after, setting)
             result = {
                 "signature": run.signature,
                 "command": _command(config),
@@ -116,7 +123,8 @@ def reproduce_all(
     with kept_model():
         lm = config.model.load()
         model, provenance = about_model(lm), model_provenance(lm)
-        inputs = model_inputs(lm, {}) | place_digests(config.data.places())
+        _check([paper_named(name) for name in PAPERS], config, lm)
+        inputs = model_inputs(lm, {}) | config.data.digests()
         del lm
         command = f"{COMMAND} {config.paper}"
         opened = open_run(out, command, {"settings": config}, inputs, provenance=provenance)
@@ -163,6 +171,13 @@ def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tupl
     return paper, make_plan(experiments_named(paper, config.only), setting)
 
 
+def _check(papers: Iterable[Paper], config: Reproduce, lm: LanguageModel) -> None:
+    """InputError for flags that no plan can be made of, before a folder is bound to them."""
+    setting = _setting(config, lm.geometry, lm.digest, NOWHERE)
+    for paper in papers:
+        make_plan(paper.experiments, setting)
+
+
 def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Setting:
     return Setting(
         model=config.model,
@@ -187,16 +202,30 @@ def _run_all(
         if progress is not None:
             progress(f"{paper.name}, runs", at, len(due))
         broken = [name for name in one.step.after if name in failed]
-        if broken:
-            failed[one.step.name] = f"it needs {broken[0]}, which failed"
+        damage = setting.damage(one.step.name)
+        if damage is not None or broken:
+            failed[one.step.name] = damage or f"it needs {broken[0]}, which failed"
             continue
         try:
             one.step.run(setting, setting.at(one.step.name), _titled(one, progress))
         except InputError as error:
-            failed[one.step.name] = str(error)
+            failed[one.step.name] = _said(error)
     if progress is not None and due:
         progress(f"{paper.name}, runs", len(due), len(due))
     return failed
+
+
+def _said(error: InputError) -> str:
+    """What a recipe says; options that only its own command has are told apart."""
+    kinds = (Reproduce, ModelChoice, PaperData)
+    names = {one.name for kind in kinds for one in dataclasses.fields(kind)} - {"paper", "data"}
+    ours = {f"--{name.replace('_', '-')}" for name in names}
+    named = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", str(error)))
+    foreign = [flag for flag in named if flag not in ours]
+    if not foreign:
+        return str(error)
+    flags = " or ".join(foreign)
+    return f"{error} ({COMMAND} has no {flags}: give data that can do without)"
 
 
 def _titled(one: PlannedStep, progress: Progress | None) -> Progress | None:
@@ -226,12 +255,14 @@ def _keep_stored(plan: Plan, setting: Setting) -> None:
 def _command(config: Reproduce) -> str:
     """The command, as one would type it again for everything that the folder holds."""
     words = ["headscope", COMMAND, config.paper, "--model", config.model.model]
-    flags: Mapping[str, tuple[str, ...]] = {
-        f"--{name}": value for name, value in asdict(config.data).items()
-    }
-    for flag, values in flags.items():
+    usual = ModelChoice()
+    for name in ("revision", "dtype", "quantise"):  # where it runs does not change what is told
+        given = getattr(config.model, name)
+        words += [f"--{name}", str(given)] if given != getattr(usual, name) else []
+    for name, values in asdict(config.data).items():
         for value in values:
-            words += [flag, value]
-    for flag, given in (("--full", config.full), ("--retrain", config.retrain)):
-        words += [flag] if given else []
-    return " ".join(words)
+            words += [f"--{name}", value]
+    words += ["--seed", str(config.seed)] if config.seed else []
+    for flag, wanted in (("--full", config.full), ("--retrain", config.retrain)):
+        words += [flag] if wanted else []
+    return shlex.join(words)

@@ -45,6 +45,7 @@ def describe(
             }
         )
     found, sure = paper.answer(setting, told)
+    found = found or "Nothing that answers the question was run."
     runs = [_run(step, setting) for step in plan.steps]
     seconds = sum(run["seconds"] or 0.0 for run in runs if run["state"] == "run")
     return {
@@ -80,7 +81,7 @@ def _state(
     there = [state for state in states if state in ("done", "stored")]
     why = next((failed[step.step.name] for step in one.steps if step.step.name in failed), None)
     if len(there) < len(states) and why is None:
-        why = _left(one) if asked or there else "it was not asked for"
+        why = _left(one) if asked else "it was not asked for"
     if not there and states:
         return "not run", why, None
     if len(there) < len(states):
@@ -101,12 +102,14 @@ def _run(one: PlannedStep, setting: Setting) -> dict[str, Any]:
     state = {"done": "run", "stored": "stored"}.get(one.state, "not run")
     if state == "not run":
         found = {}
+    # A stored result may have been worked out again from runs that took longer.
+    seconds = found.get("seconds_of_the_first_run", found.get("seconds"))
     return {
         "step": one.step.name,
         "title": one.step.title,
         "run": f"runs/{one.step.name}" if state == "run" else None,
         "signature": found.get("signature"),
-        "seconds": found.get("seconds"),
+        "seconds": seconds,
         "state": state,
         "note": found.get("note") if state == "stored" else None,
     }

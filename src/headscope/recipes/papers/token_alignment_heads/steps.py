@@ -82,6 +82,11 @@ def overlap_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     scores = score_steps(setting)
     if isinstance(scores, Missing):
         return scores
+    if halved(setting) and len(setting.data.pairs) < 2:
+        return Missing(
+            "heads of one direction alone cannot be compared with those of another",
+            "a second direction, such as the reverse: --pairs de-en=FILE",
+        )
     own = Step("overlap", "the best heads of every two directions", _overlap, Work(), ("scores",))
     return (*scores, own)
 
