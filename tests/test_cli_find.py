@@ -31,6 +31,17 @@ def data(tmp_path: Path) -> Path:
     return file
 
 
+def test_a_run_of_one_direction_has_a_report(
+    command: Command, model: Path, data: Path, tmp_path: Path
+) -> None:
+    arguments = ("--model", model, "--data", data, "--pair", "en-de", "--out", tmp_path / "run")
+    assert command("find", "translation-score", *arguments).code == 0
+    code, _, err = command("report", tmp_path / "run", "--out", tmp_path / "r.html")
+    assert (code, err) == (0, "")
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert "1 direction" in page and "3 sentence pairs" in page and "en-de" in page
+
+
 def test_the_json_has_the_agreed_names(
     command: Command, model: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -153,7 +153,15 @@ def test_a_flores_folder_is_read_in_the_papers_directions_and_by_its_splits(
         (tmp_path / "flores" / name).write_text("A sentence.\n", encoding="utf-8")
     setting = replace(large, data=PaperData(pairs=(str(tmp_path / "flores"),)))
     assert (found_on(setting).split, checked_on(setting).split) == ("dev", "devtest")
-    assert found_on(setting).pair == DIRECTIONS
+    assert found_on(setting).pair == checked_on(setting).pair == ("en-zh", "zh-en")
+    (tmp_path / "flores" / "deu.dev").write_text("Ein Satz.\n", encoding="utf-8")
+    assert found_on(setting).pair == ("en-zh", "zh-en")  # the other split has no German
+    (tmp_path / "flores" / "deu.devtest").write_text("Ein Satz.\n", encoding="utf-8")
+    assert found_on(setting).pair == ("en-zh", "en-de", "zh-en", "de-en")
+    for file in (tmp_path / "flores").glob("eng.*"):
+        file.rename(file.with_name(file.name.replace("eng", "por")))
+    missing = experiment("figure-1").steps(setting)
+    assert isinstance(missing, Missing) and "none of the paper's directions" in missing.why
     # Ten pairs of Figure 5 and twenty of Figure 28, which share all but one.
     assert len(DIRECTIONS) == len(set(DIRECTIONS)) == 21
 

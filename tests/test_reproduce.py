@@ -347,7 +347,9 @@ def test_the_command_says_how_long_runs_the_rest_and_ends_with_what_failed(
     assert lines[0].endswith("; 2 left to --full, about 10 s")
     assert lines[-1].startswith("error: 2 of the runs could not be made (broken: numbers.tsv, line")
     assert main(["reproduce", "small", "--out", out, "--only", "table-1"]) == 0
-    assert "table-1          run      2 numbers" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "table-1          run      2 numbers" in shown
+    assert "the folder holds 3 runs of 1 s in all" in shown
 
 
 def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,7 +111,7 @@ def _announce(paper: str, plan: Plan) -> None:
     """How long it will take, before it begins."""
     due = plan.due
     ready = sum(one.state in ("done", "stored") for one in plan.steps)
-    words = [f"{paper}: {len(plan.steps)} runs, {ready} finished or stored"]
+    words = [f"{paper}: {_runs(len(plan.steps))}, {ready} finished or stored"]
     words.append(f"{len(due)} to be made{_about(plan.seconds())}")
     left = [one for one in plan.steps if one.state in ("left out", "blocked")]
     if left:
@@ -137,8 +137,9 @@ def _list(config: Reproduce, out: Path | None, as_json: bool) -> None:
     lines = []
     for row in rows:
         lines.append(f"{row['paper']}  {row['name']:<14} {row['state']:<9} {row['title']}")
-        lines.append(f"    {', '.join(row['elements'])}")
-        told = [f"{row['runs']} runs"] if row["runs"] else []
+        if row["elements"]:
+            lines.append(f"    {', '.join(row['elements'])}")
+        told = [_runs(row["runs"])] if row["runs"] else []
         told += [row["why"]] if row["why"] else []
         told += [row["give"]] if row["give"] else []
         if told:
@@ -146,19 +147,30 @@ def _list(config: Reproduce, out: Path | None, as_json: bool) -> None:
     emit({"experiments": rows}, as_json, "\n".join(lines))
 
 
+def _runs(number: int) -> str:
+    return "1 run" if number == 1 else f"{number} runs"
+
+
 def _summary(result: dict[str, Any]) -> str:
+    from headscope.recipes.papers.results import NOT_ASKED
+
     lines = []
     if "papers" in result:
         for one in result["papers"]:
             lines += [f"{one['name']}: {one['answer']['found']}", ""]
     else:
+        others = 0
         for one in result["experiments"]:
+            if one["why"] == NOT_ASKED:
+                others += 1
+                continue
             lines.append(f"{one['name']:<16} {one['state']:<8} {one['found'] or one['why'] or ''}")
+        lines += [f"{others} more were not asked for"] if others else []
         lines += ["", result["answer"]["found"]]
     totals = result["totals"]
     lines.append(
-        f"{totals['run']} runs made in {totals['seconds']:.0f} s, {totals['stored']} stored, "
-        f"{totals['not_run']} not made"
+        f"the folder holds {_runs(totals['run'])} of {totals['seconds']:.0f} s in all; "
+        f"{totals['stored']} stored, {totals['not_run']} not made"
     )
     lines.append(f"signature: {result['signature']}")
     lines.append(f"report: {result['report']}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,17 @@ def is_flores(folder: Path) -> bool:
         if place.is_dir()
         for path in place.iterdir()
     )
+
+
+def directions_in(folder: Path, directions: Iterable[Direction], split: str) -> list[Direction]:
+    """Those of some directions for whose languages the folder has files of a split.
+
+    Raises ``InputError`` if it has no files of the split at all.
+    """
+    files = _files(folder, split)
+    return [
+        one for one in directions if all(_fitting(files, code) for code in (one.source, one.target))
+    ]
 
 
 def read_flores(
@@ -82,16 +94,8 @@ def _choose(folder: Path, files: dict[str, Path], code: str, split: str) -> Path
     """The file of a language, however either side spells its code."""
     if code in files:
         return files[code]
-    wanted = language_tag(code)
-    tags = {name: language_tag(name) for name in files}
-    # First the language itself, then the one that stands for its macrolanguage (ar: arb).
-    fitting = [name for name, tag in tags.items() if tag.language == wanted.language]
-    fitting = fitting or [
-        name
-        for name, tag in tags.items()
-        if wanted.language == tag.macro or wanted.macro == tag.language
-    ]
-    in_script = [name for name in fitting if tags[name].script == wanted.script]
+    fitting = _fitting(files, code)
+    in_script = [name for name in fitting if language_tag(name).script == language_tag(code).script]
     if len(in_script) == 1:
         return files[in_script[0]]
     if fitting:
@@ -103,6 +107,20 @@ def _choose(folder: Path, files: dict[str, Path], code: str, split: str) -> Path
         f"{folder} has no file for {code} ({language_name(code)}) in the split {split!r}; found: "
         f"{', '.join(sorted(files))}"
     )
+
+
+def _fitting(files: dict[str, Path], code: str) -> list[str]:
+    """The names of a language's files: its own, else those that stand for its macrolanguage."""
+    if code in files:
+        return [code]
+    wanted = language_tag(code)
+    tags = {name: language_tag(name) for name in files}
+    own = [name for name, tag in tags.items() if tag.language == wanted.language]
+    return own or [  # such as arb for ar
+        name
+        for name, tag in tags.items()
+        if wanted.language == tag.macro or wanted.macro == tag.language
+    ]
 
 
 def _sentences(path: Path) -> tuple[list[tuple[int, str]], str]:

@@ -10,7 +10,10 @@ from headscope.recipes.papers.paper import Paper, Setting
 from headscope.recipes.papers.plan import Plan, Planned, PlannedStep
 from headscope.recipes.papers.told import Cell, Table, Told
 
-__all__ = ["describe"]
+__all__ = ["NOT_ASKED", "describe"]
+
+#: Why an experiment was not run, if nothing else is in the way.
+NOT_ASKED = "it was not asked for"
 
 
 def describe(
@@ -81,7 +84,7 @@ def _state(
     there = [state for state in states if state in ("done", "stored")]
     why = next((failed[step.step.name] for step in one.steps if step.step.name in failed), None)
     if len(there) < len(states) and why is None:
-        why = _left(one) if asked else "it was not asked for"
+        why = _left(one) if asked else NOT_ASKED
     if not there and states:
         return "not run", why, None
     if len(there) < len(states):

@@ -133,6 +133,10 @@ def read_scores_run(path: Path) -> AtlasRecord:
     what = "a search for heads"
     with naming(path / "run.json", what):
         threshold = float(dict(dict(config or {}).get("settings") or {}).get("threshold", 0.1))
+    if "directions" not in result:  # a run of one direction is told as that direction
+        with naming(path / "found_on.json", what):
+            (pair,) = read_object(path / "found_on.json")
+        result["directions"] = {pair: dict(result)}
     with naming(path / "result.json", what):
         result["config"] = {"threshold": threshold}
         result["data"] = {

@@ -17,10 +17,10 @@ from headscope.recipes.papers.published import reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import (
-    DIRECTIONS,
     NAME,
     POCKET_FOUND,
     THRESHOLD,
+    directions,
     halved,
     how_chosen,
     needs_pairs,
@@ -89,7 +89,7 @@ def _revision(name: str) -> bool:
 
 
 def _given(setting: Setting) -> PairsChoice:
-    pair = () if halved(setting) else DIRECTIONS
+    pair = () if halved(setting) else directions(setting)
     return PairsChoice(pair, setting.data.pairs)
 
 
@@ -127,7 +127,10 @@ def _tell(setting: Setting) -> Told:
         "it hits nothing in any.",
     )
     left = len(rows) - len(steps)
-    note = f"{left} checkpoints without a step are in the table alone." if left else ""
+    note = ""
+    if left:
+        are = "checkpoint without a step is" if left == 1 else "checkpoints without a step are"
+        note = f"{left} {are} in the table alone."
     figures = (_shares(steps, note), _overlap(steps, note), _quality(steps, note)) if steps else ()
     said, sure = formation_words(rows)
     return Told((table, beside), figures, said, sure, formation_claim(rows))
@@ -139,11 +142,11 @@ def formation_claim(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     told = [_three(shares)]
     verdicts = {_rises_and_falls(shares)}
     if over is not None:
-        told.append(f"by as much above chance, {_three(over)}")
+        told.append(f"above chance by {THRESHOLD}: {_three(over)}")
         verdicts.add(_rises_and_falls(over))
     holds = verdicts.pop() if len(verdicts) == 1 else None
-    name = "they multiply in training and thin out later"
-    return with_claims(Claim(name, holds, " and, ".join(told)))
+    name = "token alignment heads multiply in training and thin out later"
+    return with_claims(Claim(name, holds, "; ".join(told)))
 
 
 def _three(shares: Sequence[float]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headscope.data.flores import is_flores
+from headscope.data.flores import directions_in, is_flores
+from headscope.data.languages import parse_direction
 from headscope.heads import Amount, count_of
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.papers.paper import Missing, Setting
@@ -18,6 +19,7 @@ __all__ = [
     "amounts",
     "bound",
     "checked_on",
+    "directions",
     "found_on",
     "halved",
     "how_chosen",
@@ -107,6 +109,14 @@ def bound(setting: Setting, table: str, default: str = ANY) -> Reference:
 
 def needs_pairs(setting: Setting) -> Missing | None:
     """What is missing where there are no sentences to translate."""
+    flores = _flores(setting)
+    if flores is not None and not directions(setting):
+        codes = dict.fromkeys(code for pair in DIRECTIONS for code in pair.split("-"))
+        return Missing(
+            f"{flores} has files for none of the paper's directions",
+            f"a FLORES folder with English and one more of {', '.join(codes)}, or sentence pairs "
+            "of any direction: --pairs en-pt=FILE",
+        )
     if setting.pocket or setting.data.pairs:
         return None
     return Missing(
@@ -114,6 +124,17 @@ def needs_pairs(setting: Setting) -> Missing | None:
         "a FLORES folder, or sentence pairs for each direction: --pairs flores/ or "
         "--pairs en-zh=FILE",
     )
+
+
+def directions(setting: Setting) -> tuple[str, ...]:
+    """The directions of a FLORES folder: those of the paper whose languages it has."""
+    flores = _flores(setting)
+    if flores is None:
+        return ()
+    known = [parse_direction(pair) for pair in DIRECTIONS]
+    for split in ("dev", "devtest"):
+        known = directions_in(Path(flores), known, split)
+    return tuple(f"{one.source}-{one.target}" for one in known)
 
 
 def halved(setting: Setting) -> bool:
@@ -141,7 +162,7 @@ def _choice(setting: Setting, split: str, limit: int) -> PairsChoice:
         return PairsChoice(pair=("all",), limit=limit)
     flores = _flores(setting)
     if flores is not None:
-        return PairsChoice(DIRECTIONS, (flores,), split=split)
+        return PairsChoice(directions(setting), (flores,), split=split)
     folder = setting.at("sentences") / split
     files = sorted(folder.glob("*.tsv"))
     return PairsChoice(data=tuple(f"{file.stem}={file}" for file in files))

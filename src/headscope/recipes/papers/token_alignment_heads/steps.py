@@ -16,12 +16,12 @@ from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import Progress, find_and_check
 from headscope.recipes.papers.paper import Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.setting import (
-    DIRECTIONS,
     POCKET_CHECKED,
     POCKET_FOUND,
     THRESHOLD,
     amounts,
     checked_on,
+    directions,
     found_on,
     given,
     halved,
@@ -82,7 +82,8 @@ def overlap_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     scores = score_steps(setting)
     if isinstance(scores, Missing):
         return scores
-    if halved(setting) and len(setting.data.pairs) < 2:
+    given_ones = len(setting.data.pairs) if halved(setting) else len(directions(setting))
+    if given_ones == 1:
         return Missing(
             "heads of one direction alone cannot be compared with those of another",
             "a second direction, such as the reverse: --pairs de-en=FILE",
@@ -116,13 +117,12 @@ def failure_steps(setting: Setting) -> tuple[Step, ...] | Missing:
 def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> Work:
     """The work of every direction's sentences once, read or translated."""
     if setting.data.pairs:
-        directions, each, (prompt, answer) = len(DIRECTIONS), others, TOKENS
-        if halved(setting):
-            directions = len(setting.data.pairs)
+        count = len(setting.data.pairs) if halved(setting) else len(directions(setting))
+        each, (prompt, answer) = others, TOKENS
     else:
-        directions, each, (prompt, answer) = 20, pocket, POCKET_TOKENS
+        count, each, (prompt, answer) = 20, pocket, POCKET_TOKENS
     rows = max(1.0, setting.batch_tokens / (prompt + answer))
-    number = directions * each
+    number = count * each
     batches = number / rows
     if not generate:
         return Work(
