@@ -168,3 +168,11 @@ def test_bars_show_points_intervals_and_what_is_missing() -> None:
     assert "single values 30.0 and 50.0" in html
     assert "random &amp; co" in html
     assert html.count("not computed") == 1
+
+
+def test_of_many_points_so_many_can_be_pointed_at_and_all_are_drawn() -> None:
+    points = [(float(x), float(x % 7)) for x in range(1, 301)]
+    html = str(line_chart([Series("one", points)], "x", "y", "a line"))
+    assert html.count('class="point') == 101  # every third, and the last
+    assert "x: 300" in html and "x: 1\n" in html and "x: 2\n" not in html
+    assert html.split('d="')[1].split('"')[0].count("L") == 299

@@ -22,7 +22,10 @@ SHAPES, DASHES = 8, 6
 """How many shapes (`p0` \u2026) and dashes (`d0` \u2026) the style sheet has."""
 
 MARKED = 16
-"""How many marks a line shows; of more points only some are marked, all can be pointed at."""
+"""How many marks a line shows; of more points only some are marked."""
+
+SPOKEN = 100
+"""How many points of a line can be pointed at; of more, so many and the last, evenly spread."""
 
 SAID = 24
 """How many single points of a bar are said in words; of more, the lowest and the highest are."""
@@ -232,9 +235,12 @@ def _marks(
 ) -> list[Html]:
     bands = {x: (low, high) for x, low, high in one.band or ()}
     step = ceil(len(one.points) / MARKED)
+    every = ceil(len(one.points) / SPOKEN)
     marks = []
     for place, (x, y) in enumerate(one.points):
         if not (isfinite(x) and isfinite(y)):
+            continue
+        if place % every and place + 1 < len(one.points):
             continue
         words = [one.name, f"{x_title}: {across.words(x)}", f"{y_title}: {number(y)}"]
         if x in bands and all(map(isfinite, bands[x])):
