@@ -24,7 +24,7 @@ from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.published import published
-from headscope.recipes.papers.results import describe
+from headscope.recipes.papers.results import describe, typeset
 from headscope.recipes.papers.token_alignment_heads import PAPER
 from headscope.recipes.papers.token_alignment_heads.alignment import described
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, answer_of
@@ -326,12 +326,12 @@ def test_class_shares_with_bounds_from_the_heads_own_intervals(bundled: Setting)
     told = experiment("figure-3").tell(bundled)
     cell = row(told.tables[0], "m")["token alignment %"]
     # One head lies wholly above 0.1, the upper bounds of three do.
-    assert (cell.value, cell.low, cell.high, cell.published) == (50.0, 25.0, 75.0, 8.0)
+    assert (cell.value, cell.low, cell.high, cell.published) == (50.0, 25.0, 75.0, "< 8")
     assert told.figures[0].values == ((50.0, 25.0, 25.0),)  # type: ignore[union-attr]
     assert "2 of 4 heads (50.0%)" in told.found
     assert "more than in any model of the paper" in told.found
     assert claims(told)["some heads align tokens"]["holds"] is True
-    assert claims(told)["they are few"]["holds"] is False
+    assert claims(told)["token alignment heads are few"]["holds"] is False
     reference = told.tables[0].reference
     assert reference is not None and not reference.comparable
 
@@ -346,7 +346,7 @@ def test_no_such_heads_and_few_of_them_are_told_as_such(bundled: Setting) -> Non
     told = experiment("figure-3").tell(bundled)
     assert "sparse in the paper's sense" in told.found
     assert "2 of 2 models" in told.found
-    assert claims(told)["they are few"]["holds"] is True
+    assert claims(told)["token alignment heads are few"]["holds"] is True
     # Chance that is not known is told as a reason, never as a number.
     cell = row(told.tables[0], "m")["0.1 above chance %"]
     assert cell.value is None and cell.why == "no chance known at every head"
@@ -391,7 +391,7 @@ def test_positions_say_where_most_heads_lie(bundled: Setting) -> None:
     put(bundled, "scores", late)
     told = experiment("figure-4").tell(bundled)
     assert "highest third" in told.found and "unlike in the paper's models" in told.found
-    assert claims(told)["they lie in the middle layers"]["holds"] is False
+    assert claims(told)["token alignment heads lie in the middle layers"]["holds"] is False
 
 
 def pair(a: str, b: str, jaccard: float, p: float) -> dict[str, Any]:
@@ -421,14 +421,14 @@ def test_consistency_beside_chance_and_the_paper(
     table = told.tables[0]
     mean = (1.0 + 0.9 + lowest) / 3
     assert row(table, "all")["mean"].value == pytest.approx(mean)
-    assert row(table, "all")["lowest"] == Cell(lowest, published=0.6)
+    assert row(table, "all")["lowest"] == Cell(lowest, published="\u2265 0.6")
     assert row(table, "all")["above 0.8"].value == 2
     assert row(table, "same source")["pairs"].value == 1
     assert row(table, "other")["mean"].value == pytest.approx((0.9 + lowest) / 2)
     assert f"Jaccard index is {mean:.2f}" in told.found and "0.10 would be chance" in told.found
     assert ("no pair lies below 0.6" in told.found) is holds
     assert ("Not every pair" in told.sure) is not holds
-    assert claims(told)["they are the same in all directions"]["holds"] is holds
+    assert claims(told)["the same heads align tokens in all directions"]["holds"] is holds
 
 
 def test_directions_from_english_beside_those_into_it(bundled: Setting) -> None:
@@ -494,7 +494,10 @@ def test_formation_follows_the_figures_both_ways(bundled: Setting) -> None:
     assert (end.value, end.published) == (pytest.approx(20.0), pytest.approx(2.6))
     peak = row(told.tables[1], "largest share (b; paper: step 8000)")["overlap with last"]
     assert (peak.value, peak.published) == (0.9, 0.9)  # Figure 7
-    assert claims(told)["they multiply in training and thin out later"]["holds"] is True
+    assert (
+        claims(told)["token alignment heads multiply in training and thin out later"]["holds"]
+        is True
+    )
     # Above chance the same heads do not thin out: the claim is left open.
     for one, share in zip(rows, (0.0, 0.1, 0.1), strict=True):
         one["above_chance"] = {"token_alignment": share}
@@ -503,7 +506,10 @@ def test_formation_follows_the_figures_both_ways(bundled: Setting) -> None:
     assert "0.0% at first, 10.0% at their highest (b) and 10.0% at the end, so no decline" in (
         again.found
     )
-    assert claims(again)["they multiply in training and thin out later"]["holds"] is None
+    assert (
+        claims(again)["token alignment heads multiply in training and thin out later"]["holds"]
+        is None
+    )
     # A checkpoint without a step is in the table alone.
     assert [point[0] for point in told.figures[0].series[0].points] == [10.0, 20.0]  # type: ignore[union-attr]
     assert "without a step" in told.figures[0].note
@@ -525,7 +531,10 @@ def test_phases_that_are_not_there(bundled: Setting, shares: tuple[float, ...], 
     assert words in told.found
     assert "fewer than 80 %" in told.found
     assert "overlap. It is one training" in told.sure
-    assert claims(told)["they multiply in training and thin out later"]["holds"] is False
+    assert (
+        claims(told)["token alignment heads multiply in training and thin out later"]["holds"]
+        is False
+    )
 
 
 def test_a_training_that_only_unlearns_is_told_so(bundled: Setting) -> None:
@@ -600,13 +609,13 @@ def test_removal_says_what_the_interval_beside_random_heads_says(
     assert "chrF++ is 90.0 as it is and 30.0 without the top 14 heads" in told.found
     assert "it is 83.0" in told.found  # (80 + 86) / 2
     assert "25.0% copy the source" in told.found
-    assert claims(told)["translation needs them"]["holds"] is holds
+    assert claims(told)["translation needs the heads"]["holds"] is holds
     table = told.tables[0]
     change = list(row(table, "without the top 14").items())
     assert table.columns[1] == "its change"
     cells = next(one.cells for one in table.rows if one.name == "without the top 14")
     assert (cells[1].value, cells[1].low, cells[1].high) == (-60.0, -62.0, -58.0)
-    assert (cells[1].published, cells[3].published) == (-25.0, -17.0)
+    assert (cells[1].published, cells[3].published) == ("< \u221225", "< \u221217")
     assert cells[3].value == -30.0 and len(change) >= 4
     random = next(one.cells for one in table.rows if one.name == "without 14 random heads")
     assert (random[0].value, random[1].value) == (83.0, -7.0)
@@ -626,7 +635,7 @@ def test_heads_that_are_no_loss_are_not_needed(bundled: Setting) -> None:
     put(bundled, "removal", found)
     told = experiment("figure-1").tell(bundled)
     assert "not surely lower than as it is: the paper's effect is not shown" in told.found
-    assert claims(told)["translation needs them"]["holds"] is None
+    assert claims(told)["translation needs the heads"]["holds"] is None
 
 
 def test_heads_from_other_layers_are_counted(bundled: Setting) -> None:
@@ -771,7 +780,7 @@ def test_tasks_within_and_across_languages(bundled: Setting) -> None:
     ) in told.found
     assert "change by -50.0 points on average, tasks within one language by -5.0" in told.found
     assert "as the paper has it" in told.found
-    assert claims(told)["other tasks need them less"]["holds"] is True
+    assert claims(told)["other tasks need the heads less"]["holds"] is True
     cells = row(told.tables[0], "pocket_translate_words")
     assert cells["as it is %"].value == 90.0
     assert cells["change without the heads"].value == -50.0
@@ -788,13 +797,13 @@ def test_tasks_within_and_across_languages(bundled: Setting) -> None:
     put(bundled, "tasks", {"tasks": tasks, "draws": 5})
     told = experiment("figure-9").tell(bundled)
     assert "the other way round" in told.found
-    assert claims(told)["other tasks need them less"]["holds"] is False
+    assert claims(told)["other tasks need the heads less"]["holds"] is False
     put(
         bundled, "tasks", {"tasks": {name: task(0.5, -0.1, 0.1, 0.5) for name in tasks}, "draws": 5}
     )
     told = experiment("figure-9").tell(bundled)
     assert "no certain difference" in told.found
-    assert claims(told)["other tasks need them less"]["holds"] is None
+    assert claims(told)["other tasks need the heads less"]["holds"] is None
 
 
 def test_translation_alone_is_told_where_the_tasks_are_missing(bundled: Setting) -> None:
@@ -803,7 +812,7 @@ def test_translation_alone_is_told_where_the_tasks_are_missing(bundled: Setting)
     (table,) = told.tables
     assert row(table, "chrF++")["change without the top 14"].value == -60.0
     comet = row(table, "COMET")["as it is"]
-    assert comet.value is None and comet.why == "comet-score is not installed"
+    assert comet.value is None and comet.why == "not measured"
     assert not told.found and not told.more
 
 
@@ -826,7 +835,19 @@ BASE = {"kind": "baseline", "seeds": [0, 1, 2], "chrf_prompt": 40.0, "chrf_docum
 @pytest.mark.parametrize(
     ("remove", "enhance", "holds", "words"),
     [
-        ((-6.0, -4.0), (2.0, 4.0), True, "-5.0 (-6.0 to -4.0): as in the paper"),
+        (
+            (-6.0, -4.0),
+            (2.0, 4.0),
+            True,
+            "-5.0 (-6.0 to -4.0): the direction agrees with the paper (-2.5 there)",
+        ),
+        (
+            (-6.0, -4.0),
+            (70.0, 74.0),
+            True,
+            "+72.0 (+70.0 to +74.0): only the direction agrees with the paper (+2.8 there), it is "
+            "far larger here",
+        ),
         ((1.0, 3.0), (2.0, 4.0), False, "+2.0 (+1.0 to +3.0): the opposite of the paper's"),
         ((-1.0, 1.0), (2.0, 4.0), None, "+0.0 (-1.0 to +1.0): no certain difference"),
     ],
@@ -844,21 +865,20 @@ def test_trainings_beside_table_1(
     file.write_text(json.dumps({"conditions": conditions, "note": "a note"}), encoding="utf-8")
     told = experiment("table-1").tell(bundled)
     table = told.tables[0]
-    assert len(table.columns) == 10
-    ours = row(table, "remove")["flores_chrF++"]
+    assert table.columns == ("chrF++",)
+    ours = row(table, "remove: without the selected texts")["chrF++"]
     assert (ours.value, ours.published) == (35.0, 41.33)
-    other = row(table, "enhance")["XCOPA"]
-    assert (other.value, other.published, other.why) == (None, 63.70, "no such task")
+    assert "MMMLU, " in table.note and "do not exist for this world" in table.note
     assert words in told.found
-    assert claims(told)["texts that need them teach translation"]["holds"] is holds
-    assert row(told.tables[1], "remove")["gain, nats"].why == "not run"
+    assert claims(told)["texts that need the heads teach translation"]["holds"] is holds
+    assert row(told.tables[1], "remove: without the selected texts")["gain, nats"].why == "not run"
 
 
 def test_a_mixture_that_was_not_trained_is_told(bundled: Setting) -> None:
     put(bundled, "trater", {"conditions": [BASE]})
     told = experiment("table-1").tell(bundled)
-    assert "with three times was not trained" in told.found
-    assert row(told.tables[0], "remove")["flores_chrF++"].why == "not run"
+    assert "with three times as many of them was not trained" in told.found
+    assert row(told.tables[0], "remove: without the selected texts")["chrF++"].why == "not run"
     assert not told.more
 
 
@@ -942,7 +962,7 @@ def test_prompts_are_told_one_by_one_and_missing_ones_left_out(bundled: Setting)
     assert "(plurals-1), in 1 they do not (plurals-2)" in told.found
     # Plurals need no mapping between languages: one of two looks away, so the claim is open.
     assert "Of the 2 prompts that need no mapping between languages it is so in 1" in told.found
-    name = "they look away from words that need no mapping"
+    name = "token alignment heads look away from words that need no mapping"
     assert claims(told)[name]["holds"] is None
     fact = {"chosen": 0.2, "others": 0.4, "mapping": False}
     for mine, holds in ((0.2, True), (0.5, False)):
@@ -996,10 +1016,34 @@ def test_the_answer_sorts_claims_by_what_was_found() -> None:
             Claim("C", None, "0.1"),
         ]
     )
-    assert found == "Holds here: A (1 of 2). Does not hold here: B (0.3). Left open: C (0.1)."
-    assert "Tested: A (an interval)." in sure
-    assert "Without an interval or a test: B; C." in sure
+    assert found == (
+        "Holds here:\n\u2013 A (1 of 2).\nDoes not hold here:\n\u2013 B (0.3).\n"
+        "Left open:\n\u2013 C (0.1)."
+    )
+    assert "Tested by intervals or random sets, told below, are all but these: B; C." in sure
     assert answer_of([]) == ("", "")
+
+
+def test_signs_and_per_cent_have_one_form() -> None:
+    said = "-0.5 (-1 to +2), 26% and 5 % of en-de, step-00032, --full, p 4.1e-05"
+    assert typeset(said) == (
+        "\u22120.5 (\u22121 to +2), 26\u00a0% and 5\u00a0% of en-de, step-00032, --full, "
+        "p 4.1e\u22125"
+    )
+
+
+def test_what_answers_nothing_is_told_so(bundled: Setting) -> None:
+    put(
+        bundled,
+        "links",
+        {
+            "direction": "en-de", "aligner": "links", "words": 2, "linked": 1, "sentences": 1,
+            "example": {"source": "a", "target": "x", "words": [{"target": "x", "source": ["a"]}]},
+        },
+    )  # fmt: skip
+    plan = make_plan(PAPER.experiments, bundled)
+    found = describe(PAPER, plan, bundled, {"figure-2"}, {})
+    assert found["answer"]["found"] == "What was run does not answer the paper's question."
 
 
 def test_nothing_run_is_nothing_told(bundled: Setting) -> None:
@@ -1019,14 +1063,14 @@ def test_a_whole_run_of_made_up_results_becomes_plain_json(bundled: Setting) -> 
     states = {one["name"]: one["state"] for one in found["experiments"]}
     assert states["figure-3"] == "run" and states["figure-9"] == "part"
     assert states["figure-5"] == "part"  # its scores are there, and it has nothing to tell yet
-    assert found["answer"]["found"].startswith("Holds here: ")
+    assert found["answer"]["found"].startswith("Holds here:\n")
     # Figure 9 has a table of what was removed, and no task that it is about.
     assert found["answer"]["sure"].endswith(
         "Not answered here: Figure 2, Figure 5, Figure 6, Figure 9, Table 1, Table 2, Figure 10, "
         "Figure 22."
     )
     assert (
-        "translation needs them (chrF++ 90.0 as it is, 30.0 without the top 14"
+        "Translation needs the heads (chrF++ 90.0 as it is, 30.0 without the top 14"
         in (found["answer"]["found"])
     )
 

@@ -129,8 +129,53 @@ def test_numbers_are_traced_to_their_runs(page: str) -> None:
     assert "<code>runs/mask-en-de</code>" in runs
     assert "made with seed 0" in runs
     repeat = Seen(page).sections["repeat"]
-    assert "38 runs are not made" in repeat and "--full" in repeat
+    assert "36 runs are not made: left to --full, which makes all runs" in repeat
+    assert "1 run is not made: not asked for." in repeat
+    assert "1 run is not made: data for them is missing." in repeat
     assert "the run mask-es-en" in repeat
+
+
+def test_the_command_to_repeat_a_run_names_its_folder(tmp_path: Path) -> None:
+    out = tmp_path / "two words"
+    repeat = Seen(page_of(made.write_paper(out))).sections["repeat"]
+    assert f"headscope reproduce heads-up --model pocket --out '{out}'" in repeat
+    given = Seen(page_of(made.write_paper(tmp_path / "r", command="headscope --out there")))
+    assert given.sections["repeat"].count("--out") == 1
+
+
+def test_a_run_that_failed_is_told_once_and_for_its_own_reason(tmp_path: Path) -> None:
+    rows = [made.experiment("table-1", "Table 1", state="part", why="the package is not there")]
+    run = made.write_paper(
+        tmp_path, experiments=rows, failed={"step-table-1": "the package is not there"}
+    )
+    page = page_of(run)
+    repeat = Seen(page).sections["repeat"]
+    assert "step-table-1: the package is not there" in repeat
+    assert "not made:" not in repeat and "--full" not in repeat
+    # Every experiment is at least in part there, so nothing tells why one is not.
+    assert 'href="#not-run"' not in page and 'id="not-run"' not in page
+
+
+def test_an_answer_that_is_lacking_is_told_from_nothing_run(tmp_path: Path) -> None:
+    nothing = {"found": "", "sure": ""}
+    one = made.write_paper(
+        tmp_path / "one", answer=nothing, experiments=[made.experiment("a", "Figure 2")]
+    )
+    assert "does not answer the paper\u2019s question" in Seen(page_of(one)).sections["summary"]
+    none = [made.experiment("a", "Figure 2", state="not run", why="it was not asked for")]
+    none_run = made.write_paper(tmp_path / "none", answer=nothing, experiments=none)
+    assert "Nothing was run" in Seen(page_of(none_run)).sections["summary"]
+
+
+def test_a_column_of_bounds_is_set_as_numbers(tmp_path: Path) -> None:
+    cells = (Cell("< 0.001"), Cell("4.3"), Cell(1.0))
+    html = one_table(tmp_path, Table("A", ("p", "head", "n"), (Row("r", cells),)))
+    assert re.findall(r'<td( class="said")?>', html) == ["", ' class="said"', ""]
+
+
+def test_notes_become_sentences(tmp_path: Path) -> None:
+    table = Table("A", ("b",), (Row("r", (Cell(1.0),)),), note="by chance 0.055")
+    assert "By chance 0.055. " in one_table(tmp_path, table)
 
 
 def test_runs_that_failed_are_told_with_their_reason(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "p_value",
     "percent",
     "ranges",
+    "sentence_of",
 ]
 
 MEAN = "mean"
@@ -93,6 +94,12 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return enumeration([str(a) if a == b else f"{a}\u2013{b}" for a, b in runs])
+
+
+def sentence_of(words: str) -> str:
+    """Words with a capital at their beginning and a stop at their end."""
+    end = "" if words.endswith((".", "!", "?", "\u2026")) else "."
+    return f"{words[:1].upper()}{words[1:]}{end}" if words else ""
 
 
 def languages_of(direction: str) -> tuple[str, str]:

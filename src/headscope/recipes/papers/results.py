@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Set
 from dataclasses import asdict
 from typing import Any
 
 from headscope.recipes.papers.paper import Paper, Setting
 from headscope.recipes.papers.plan import Plan, Planned, PlannedStep
-from headscope.recipes.papers.told import Cell, Table, Told
+from headscope.recipes.papers.told import Cell, Figure, Table, Told
 
-__all__ = ["NOT_ASKED", "describe"]
+__all__ = ["NOT_ASKED", "describe", "typeset"]
+
+#: The answer of a run that has none.
+UNANSWERED = "What was run does not answer the paper's question."
+SIGN = re.compile(r"(?<![\w)\].\u2212/-])-(?=\.?\d)")
+EXPONENT = re.compile(r"(?<=\de)-0?(?=\d)")
+PERCENT = re.compile(r"(?<=\d)[ \u00a0\u202f]?%")
+
+
+def typeset(words: str) -> str:
+    """Words of ours with one minus sign before numbers, and one form of per cent."""
+    return PERCENT.sub("\u00a0%", SIGN.sub("\u2212", EXPONENT.sub("\u2212", words)))
+
 
 #: Why an experiment was not run, if nothing else is in the way.
 NOT_ASKED = "it was not asked for"
@@ -41,14 +54,15 @@ def describe(
                 "give": give,
                 "runs": [_run(step, setting) for step in one.steps],
                 "tables": [_table(table) for table in shown.tables],
-                "figures": [asdict(figure) for figure in shown.figures],
-                "found": shown.found,
-                "sure": shown.sure,
+                "figures": [_figure(figure) for figure in shown.figures],
+                "found": typeset(shown.found),
+                "sure": typeset(shown.sure),
                 "more": dict(shown.more),
             }
         )
     found, sure = paper.answer(setting, told)
-    found = found or "Nothing that answers the question was run."
+    if not found:
+        found = UNANSWERED if told else "Nothing that answers the question was run."
     runs = [_run(step, setting) for step in plan.steps]
     seconds = sum(run["seconds"] or 0.0 for run in runs if run["state"] == "run")
     return {
@@ -59,7 +73,7 @@ def describe(
             "question": paper.question,
             "method": list(paper.method),
         },
-        "answer": {"found": found, "sure": sure},
+        "answer": {"found": typeset(found), "sure": typeset(sure)},
         "experiments": rows,
         "totals": {
             "experiments": len(rows),
@@ -121,10 +135,15 @@ def _run(one: PlannedStep, setting: Setting) -> dict[str, Any]:
 def _table(table: Table) -> dict[str, Any]:
     comparable = table.reference is not None and table.reference.comparable
     shown = asdict(table)
+    shown |= {"title": typeset(table.title), "note": typeset(table.note)}
     for row, cells in zip(shown["rows"], (row.cells for row in table.rows), strict=True):
         for kept, cell in zip(row["cells"], cells, strict=True):
             kept["difference"] = _difference(cell) if comparable else None
     return shown
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return asdict(figure) | {"title": typeset(figure.title), "note": typeset(figure.note)}
 
 
 def _difference(cell: Cell) -> float | None:

@@ -13,12 +13,12 @@ from headscope.report.sections.paper_parts import (
     answer_section,
     experiment_section,
     experiments_table,
-    left_section,
     method_section,
     not_run_section,
     runs_section,
     span,
 )
+from headscope.report.sections.paper_repeat import left_section
 from headscope.report.sections.provenance import facts_list, model_facts
 
 __all__ = ["page"]

@@ -14,6 +14,7 @@ from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.paper import slugs
 from headscope.report.records.reading import finite, naming, read_result
 from headscope.report.sections.paper_parts import span
+from headscope.report.sections.paper_repeat import whole_command
 from headscope.report.words import count
 
 __all__ = ["page"]
@@ -103,4 +104,4 @@ def _repeat(result: Mapping[str, Any]) -> Html | None:
     command = result.get("command")
     if not command:
         return None
-    return section("repeat", "How to repeat it", tag("pre", str(command), tabindex=0))
+    return section("repeat", "How to repeat it", tag("pre", whole_command(result), tabindex=0))

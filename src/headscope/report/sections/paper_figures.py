@@ -9,7 +9,7 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import CHARACTER, EMPTY, Axis, Cell, matrix, ramp_bar
 from headscope.report.parts import diverging_class, figure, legend, ramp_class, scroll
 from headscope.report.records.told import Bars, Figure, Heatmap, Lines
-from headscope.report.words import count, fixed
+from headscope.report.words import count, fixed, sentence_of
 
 __all__ = ["told_figure"]
 
@@ -34,7 +34,9 @@ def told_figure(identifier: str, one: Figure) -> Html:
 
 def _caption(one: Figure, *more: Child) -> Html:
     return join(
-        tag("strong", one.title.rstrip("."), ". "), f"{one.note} " if one.note else None, *more
+        tag("strong", one.title.rstrip("."), ". "),
+        f"{sentence_of(one.note)} " if one.note else None,
+        *more,
     )
 
 

@@ -16,12 +16,12 @@ __all__ = [
     "answer_section",
     "experiment_section",
     "experiments_table",
-    "left_section",
     "method_section",
     "not_run_section",
     "runs_section",
     "span",
     "state_mark",
+    "with_flags",
 ]
 
 FLAG = re.compile(r"--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?")
@@ -74,10 +74,16 @@ def answer_section(record: PaperRecord) -> Html:
         "summary",
         "The question, and what was found",
         tag("p", tag("strong", "The paper asks: "), record.question),
-        tag("p", record.found or "Nothing was run, so there is no answer.", class_="answer"),
+        tag("p", record.found or _unanswered(record), class_="answer"),
         tag("p", tag("strong", "How sure: "), record.sure, class_="sure") if record.sure else None,
         tag("dl", tiles, class_="tiles"),
     )
+
+
+def _unanswered(record: PaperRecord) -> str:
+    if any(one.shown for one in record.experiments):
+        return "What was run does not answer the paper\u2019s question."
+    return "Nothing was run, so there is no answer."
 
 
 def method_section(record: PaperRecord) -> Html:
@@ -111,16 +117,19 @@ def experiments_table(record: PaperRecord, at: Mapping[str, str]) -> Html:
     caption = join(
         tag("strong", "The paper\u2019s tables and figures, and what became of them. "),
         "Run: measured here. From stored results: read from runs that come with the package. "
-        "Several experiments share runs, so their seconds do not add up. Not run, and data "
-        "missing: see ",
-        tag("a", "why, and how to run them", href="#not-run"),
-        ".",
+        "Several experiments share runs, so their seconds do not add up.",
+        None if all(one.shown for one in record.experiments) else _to_not_run(),
     )
     head = ("In the paper", "About", "State", "Runs", "Time")
     body = table("Experiments", head, rows, {1, 2}, class_="numbers experiments")
     return section(
         "experiments", "Experiments", figure("experiments-figure", caption, scroll("All", body))
     )
+
+
+def _to_not_run() -> Child:
+    link = tag("a", "why, and how to run them", href="#not-run")
+    return [" Not run, and data missing: see ", link, "."]
 
 
 def _seconds(runs: Sequence[PaperRun]) -> float | None:
@@ -253,34 +262,3 @@ def runs_section(record: PaperRecord, places: Mapping[str, str]) -> Html | None:
         words = tag("summary", f"The other {len(rows) - MOST}")
         more = tag("details", words, scroll("Further runs", rest))
     return section("runs", "Runs", figure("runs-figure", caption, shown, more))
-
-
-def left_section(record: PaperRecord) -> Html:
-    """How to repeat what was run, and what was left out."""
-    left = [run for run in record.runs if run.state == "not run"]
-    listed = ", ".join(run.title for run in left)
-    parts: list[Child] = [
-        tag("p", "This page is made by"),
-        tag("pre", record.command, tabindex=0),
-        tag(
-            "p",
-            f"It took {span(record.seconds)} of computing. Finished runs are read again, not "
-            "repeated; the same command goes on where it was stopped.",
-        ),
-    ]
-    if left:
-        parts.append(
-            tag(
-                "p",
-                f"{count(len(left), 'run is', 'runs are')} not made: they were not asked for, or "
-                "are left to ",
-                tag("code", "--full"),
-                ", which makes all of them and says beforehand how long that takes.",
-            )
-        )
-        parts.append(tag("details", tag("summary", f"Which {len(left)}"), tag("p", listed)))
-    failed = record.failed
-    if failed:
-        told = [tag("li", tag("bdi", step), f": {why}") for step, why in failed.items()]
-        parts += [tag("p", "These runs could not be made:"), tag("ul", told)]
-    return section("repeat", "How to repeat it", *parts)

@@ -9,7 +9,7 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, table
 from headscope.report.records.told import Shown, Table, Value
 from headscope.report.sections.effects import signed
-from headscope.report.words import between, fixed
+from headscope.report.words import between, fixed, sentence_of
 
 __all__ = ["table_figure"]
 
@@ -27,7 +27,7 @@ def table_figure(identifier: str, one: Table) -> Html:
     """A table with the words that say what stands in it and what it is compared with."""
     caption = join(
         tag("strong", one.title.rstrip("."), ". "),
-        f"{one.note} " if one.note else None,
+        f"{sentence_of(one.note)} " if one.note else None,
         _reading(one),
         _source(one),
     )
@@ -123,8 +123,15 @@ def _worded(one: Table) -> set[int]:
         at
         for at in range(1, len(one.columns) + 1)
         if any(isinstance(row[at - 1].value, str) for _, row in one.rows)
-        and not any(isinstance(row[at - 1].value, (int, float)) for _, row in one.rows)
+        and not any(_numeric(row[at - 1].value) for _, row in one.rows)
     }
+
+
+def _numeric(value: Value) -> bool:
+    """Whether a cell holds a number, or a bound of one such as `< 0.001`."""
+    if isinstance(value, str):
+        return value.startswith(("< ", "> ", "\u2264 ", "\u2265 "))
+    return value is not None
 
 
 def _numbers(one: Table) -> list[Shown]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headscope.recipes.papers.lahis.words import count, several
+from headscope.recipes.papers.lahis.words import count, several, span
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.told import Told
 
@@ -39,12 +39,31 @@ def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
     return " ".join(found), sure
 
 
+#: Whether more outputs are in another language than from the untouched model, and than without
+#: random heads.
+LEAVES = {
+    (True, True): "surely more than from the untouched model and than without random heads",
+    (True, False): "surely more than from the untouched model, but not than without random heads",
+    (
+        False,
+        True,
+    ): "not surely more than from the untouched model, but surely more than without random heads",
+    (False, False): "not surely more than from the untouched model, nor than without random heads",
+}
+
+
 def _heads_there(more: Mapping[str, Any]) -> str:
-    with_own = sum(number > 0 for number in more["specific"].values())
-    general = count(more["general"], "general head") if more["general"] else "no general head"
+    sizes = list(more["specific"].values())
+    taken = (
+        f"A quantile makes the heads of each language ({span(sizes, 0)} specific ones), so that "
+        "there are such heads is no finding; what they do was tested."
+    )
+    if more["general_in"] is None:
+        return taken
     return (
-        f"The method finds heads specific to {with_own} of {len(more['specific'])} languages, and "
-        f"{general}."
+        f"{taken} {count(more['general'], 'head')} {'is' if more['general'] == 1 else 'are'} "
+        f"important in at least {more['general_in']} of {len(sizes)} languages, where chance gives "
+        f"{more['general_expected']:.2g}."
     )
 
 
@@ -52,11 +71,10 @@ def _depends(more: Mapping[str, Any]) -> str:
     if not more["with_heads"]:
         return ""
     surely, n = more["above_random_surely"], more["with_heads"]
-    if not surely:
-        return "No language's text surely loses more without its heads than without random ones."
     return (
-        f"A language's text surely loses more without its own heads than without random ones "
-        f"{several(surely, n)}."
+        "Without its own heads a language's text surely loses more than without random heads on "
+        f"average {several(surely, n)}; {several(more['unmatched_by_draws'], n)} no single random "
+        f"draw did as much harm (largest p over draws {more['largest_p_draws']:.2g})."
     )
 
 
@@ -79,18 +97,15 @@ def _shared(more: Mapping[str, Any]) -> str:
 
 
 def _leaves(more: Mapping[str, Any]) -> str:
-    kinds = [one["specific"] for one in more.values() if "specific" in one]
+    kinds = {ask: one["specific"] for ask, one in more.items() if "specific" in one}
     if not kinds:
         return ""
-    if any(one["change"] > 0 and one["against_random"] > 0 for one in kinds):
-        where = " and ".join(
-            {"translate": "translating", "continue": "going on with documents"}[ask]
-            for ask, one in more.items()
-            if one.get("specific", {}).get("change", 0) > 0
-            and one["specific"]["against_random"] > 0
-        )
-        return f"Without a language's heads the model leaves it more often, when {where}."
-    return "Without a language's heads the model does not surely leave it more than without others."
+    doing = {"translate": "translating", "continue": "going on with documents"}
+    said = [
+        f"when {doing[ask]}, {LEAVES[one['change'] > 0, one['against_random'] > 0]}"
+        for ask, one in kinds.items()
+    ]
+    return f"Outputs in another language, without a language's own heads: {'; '.join(said)}."
 
 
 def _believed(more: Mapping[str, Any]) -> str:

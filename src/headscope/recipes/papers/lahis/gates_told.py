@@ -147,7 +147,7 @@ def _gates(found: Mapping[str, Any], code: str) -> Table:
         f"Trained gates{f', {code}' if code else ''}",
         tuple(f"seed {one['seed']}" for one in seeds),
         tuple(rows),
-        note="1: as the model has it, 0: removed",
+        note="1: as the model has it, 0: removed.",
     )
 
 

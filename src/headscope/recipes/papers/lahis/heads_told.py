@@ -32,10 +32,10 @@ def tell_importance(setting: Setting) -> Told:
                     Cell(one["tokens"], digits=0),
                     Cell(one["loss"]),
                     Cell(one["important"], digits=0),
-                    Cell(one["threshold"], digits=4),
+                    Cell(1000 * one["threshold"], digits=2),
                     Cell(_best(one)),
                     Cell(agree["jaccard"], digits=2) if agree else Cell(why="one document"),
-                    Cell(agree["expected_exact"], digits=2) if agree else Cell(why="one document"),
+                    Cell(agree["expected_exact"]) if agree else Cell(why="one document"),
                 ),
             )
         )
@@ -46,14 +46,14 @@ def tell_importance(setting: Setting) -> Told:
             "tokens",
             "loss",
             "important heads",
-            "threshold",
+            "threshold, thousandths",
             "most important head",
             "halves, Jaccard",
             "by chance",
         ),
         tuple(rows),
         UNPUBLISHED,
-        said(setting),
+        f"Importance, and so the threshold, is in thousandths of a nat a token. {said(setting)}",
     )
     figures = [_map(setting, code, one) for code, one in languages.items()]
     pairs = [one["jaccard"] for one in found["overlap"]]
@@ -116,6 +116,7 @@ def tell_sets(setting: Setting) -> Told:
         _sets_sure(found),
         {
             "general": len(found["general"]),
+            "general_in": found["general_in"],
             "general_expected": found["general_expected"],
             "specific": {code: len(one["specific"]) for code, one in languages.items()},
         },
@@ -154,6 +155,8 @@ def _alike(found: Mapping[str, Any]) -> Heatmap:
     for one in found["overlap"]:
         a, b = codes.index(one["a"]), codes.index(one["b"])
         values[a][b] = values[b][a] = one["jaccard"]
+    for at in range(len(codes)):
+        values[at][at] = 1.0
     expected = mean(one["expected_exact"] for one in found["overlap"])
     return Heatmap(
         "Important heads that two languages share",
@@ -163,7 +166,7 @@ def _alike(found: Mapping[str, Any]) -> Heatmap:
         "Jaccard index",
         low=0.0,
         high=1.0,
-        note=f"by chance {expected:.2f}",
+        note=f"By chance {expected:.3f}. A language shares all heads with itself (1).",
     )
 
 
@@ -185,11 +188,11 @@ def _profile(found: Mapping[str, Any]) -> Bars:
         values.append(tuple(None if one is None else 100 * one / count for one in shares))
     return Bars(
         "Heads by layer",
-        tuple(str(one["layer"]) for one in layers),
+        tuple(f"layer {one['layer']}" for one in layers),
         ("specific to a language", "general"),
         tuple(values),
         "% of the layer's heads",
-        note="a head that is specific to several languages is counted once",
+        note="A head that is specific to several languages is counted once.",
     )
 
 
@@ -213,7 +216,7 @@ def _importance_found(found: Mapping[str, Any], pairs: list[float]) -> str:
     else:
         verdict = "Two languages share no more of them than random sets would"
     return (
-        f"{text} {verdict}: Jaccard {span(pairs, 2)}, by chance {expected:.2f} (largest p "
+        f"{text} {verdict}: Jaccard {span(pairs, 2)}, by chance {expected:.3f} (largest p "
         f"{largest:.2g})."
     )
 
@@ -225,7 +228,7 @@ def _importance_sure(found: Mapping[str, Any], halves: Mapping[str, Mapping[str,
     chance = mean(one["expected_exact"] for one in halves.values())
     text = (
         f"Sets from the two halves of a language's documents, each found on half as many, agree "
-        f"to a Jaccard index of {span(agree, 2)} (chance {chance:.2f})."
+        f"to a Jaccard index of {span(agree, 2)} (chance {chance:.3f})."
     )
     pairs = [one["jaccard"] for one in found["overlap"]]
     if pairs and mean(pairs) >= min(agree):

@@ -17,6 +17,7 @@ from headscope.recipes.papers.lahis.words import (
     empty,
     mean_known,
     names,
+    p_cell,
     several,
     sign,
     span,
@@ -42,6 +43,8 @@ def tell_perplexity(setting: Setting) -> Told:
         "with_heads": len(known),
         "above_random": sum(one["against_random"]["value"] > 0 for one in known.values()),
         "above_random_surely": sum(sign(one["against_random"]) > 0 for one in known.values()),
+        "unmatched_by_draws": _unmatched(known),
+        "largest_p_draws": max(map(_largest_p, known.values()), default=None),
         "change": {code: one["change"]["value"] for code, one in known.items()},
     }
     return Told(
@@ -79,7 +82,7 @@ def tell_cross(setting: Setting) -> Told:
         "text of",
         diverging=True,
         digits=3,
-        note="random: the mean of the free draws beside all rows",
+        note="Random: the mean of the free draws beside all rows.",
     )
     own = matrix["own"]
     columns = ("own text", "most harmed other text", "its change", "difference", "p over draws")
@@ -91,7 +94,7 @@ def tell_cross(setting: Setting) -> Told:
                 Cell(one["largest_other"]["language"]),
                 Cell(one["largest_other"]["change"]),
                 cell(one["own_minus_largest_other"]),
-                Cell(one["p_draws"]) if "p_draws" in one else Cell(why="no draws"),
+                p_cell(one["p_draws"]) if "p_draws" in one else Cell(why="no draws"),
             ),
         )
         for code, one in own.items()
@@ -170,8 +173,8 @@ def _losses(
                     ),
                     cell(one["against_random"]),
                     cell(one["against_random_layer_matched"]) if matched else Cell(why="not drawn"),
-                    Cell(one["p_draws"]),
-                    Cell(one["p_draws_layer_matched"]) if matched else Cell(why="not drawn"),
+                    p_cell(one["p_draws"]),
+                    p_cell(one["p_draws_layer_matched"]) if matched else Cell(why="not drawn"),
                     last,
                 ),
             )
@@ -239,14 +242,40 @@ def _perplexity_found(known: Mapping[str, Mapping[str, Any]], languages: int) ->
         f"{span(changes)} nats a token, without as many random heads by {span(random)} on "
         f"average{lacking}. It rises surely {several(raised, n)}"
     )
-    if not above:
-        return f"{text}, and in none surely more than without random heads."
-    text += f", and surely more than without random heads {several(len(above), n)}"
+    margins = [one["against_random"] for one in known.values()]
+    ends = [one[end] for one in margins for end in ("low", "high")]
+    if above:
+        text += f", and surely more than without random heads on average {several(len(above), n)}"
+    else:
+        text += ", and in none surely more than without random heads on average"
+    text += (
+        f" (by {span([one['value'] for one in margins])} nats a token, intervals within "
+        f"{span(ends)})"
+    )
     matched = [one for one in known.values() if "against_random_layer_matched" in one]
     if matched:
         surely = sum(sign(one["against_random_layer_matched"]) > 0 for one in matched)
-        text += f" (than without random heads of the same layers: {several(surely, len(matched))})"
+        text += f"; beside random heads of the same layers {several(surely, len(matched))}"
+    text += (
+        f". {capital(several(_unmatched(known), n))} no single random draw did as much harm: p "
+        f"over draws {span([one['p_draws'] for one in known.values()])}"
+    )
+    if matched:
+        text += f", of the same layers {span([one['p_draws_layer_matched'] for one in matched])}"
     return f"{text}."
+
+
+def _unmatched(known: Mapping[str, Mapping[str, Any]]) -> int:
+    """In how many languages no random draw of either kind did as much harm as its own heads."""
+    return sum(
+        one["change"]["value"]
+        > max(one[key]["high"] for key in ("random", "random_layer_matched") if key in one)
+        for one in known.values()
+    )
+
+
+def _largest_p(one: Mapping[str, Any]) -> float:
+    return max(float(one[key]) for key in ("p_draws", "p_draws_layer_matched") if key in one)
 
 
 def _perplexity_sure(
@@ -254,13 +283,8 @@ def _perplexity_sure(
 ) -> str:
     text = documents_said(setting, found)
     if known:
-        beaten = sum(
-            one["change"]["value"]
-            > max(one[key]["high"] for key in ("random", "random_layer_matched") if key in one)
-            for one in known.values()
-        )
         text += (
-            f" {capital(several(beaten, len(known)))} no single random draw did as much harm; "
+            " These intervals are of the mean over the draws, and say nothing of single draws; "
             f"{draws_limit(found['draws'])}."
         )
     return f"{text} {SAMPLE}"

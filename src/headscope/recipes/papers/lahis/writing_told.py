@@ -14,6 +14,7 @@ from headscope.recipes.papers.lahis.words import (
     count,
     draws_limit,
     empty,
+    p_cell,
     sign,
     spread,
 )
@@ -216,8 +217,8 @@ def _row(name: str, one: Mapping[str, Any] | None, factor: float = 1.0) -> Row:
             cell(one["against_random_layer_matched"], 1, factor)
             if matched
             else Cell(why="not drawn"),
-            Cell(one["p_sentences"]),
-            Cell(one["p_draws"]),
+            p_cell(one["p_sentences"]),
+            p_cell(one["p_draws"]),
         ),
     )
 
@@ -240,7 +241,7 @@ def _by_pair(found: Mapping[str, Any]) -> Table:
         ("A up, change", "A up, against random", "B down, change", "B down, against random"),
         tuple(rows),
         UNPUBLISHED,
-        "%; few prompts a pair, so single rows say little",
+        "In % of answers; few prompts a pair, so single rows say little.",
     )
 
 
@@ -295,4 +296,5 @@ def _size(change: Mapping[str, Any]) -> str:
 
 
 def _missing(found: Mapping[str, Any]) -> str:
-    return "; ".join(f"{key} ({why})" for key, why in found["not_measured"].items()) or "nothing"
+    left = {NAMES.get(key, (key,))[0]: why for key, why in found["not_measured"].items()}
+    return "; ".join(f"{name} ({why})" for name, why in left.items()) or "nothing"

@@ -28,7 +28,7 @@ def cell(
     low: float | None = None,
     high: float | None = None,
     *,
-    published: float | None = None,
+    published: float | str | None = None,
     digits: int = 3,
     why: str = NOT_RUN,
 ) -> Cell:

@@ -39,7 +39,7 @@ def claims_of(told: Mapping[str, Told]) -> list[Claim]:
 
 
 def answer_of(claims: Iterable[Claim]) -> tuple[str, str]:
-    """All claims in two sentences or three, and by what they were tested.
+    """All claims as a list, a line each, and which of them were tested.
 
     Both are empty where nothing was told.
     """
@@ -52,14 +52,21 @@ def answer_of(claims: Iterable[Claim]) -> tuple[str, str]:
         ("Left open", [one for one in known if one.holds is None]),
     )
     said = [
-        f"{title}: {'; '.join(f'{one.name} ({one.by})' for one in own)}."
+        "\n".join([f"{title}:", *(f"\u2013 {_capital(one.name)} ({one.by})." for one in own)])
         for title, own in groups
         if own
     ]
-    tested = [one for one in known if one.sure]
     bare = [one.name for one in known if not one.sure]
-    sure = [f"Tested: {'; '.join(f'{one.name} ({one.sure})' for one in tested)}."] if tested else []
-    if bare:
-        sure.append(f"Without an interval or a test: {'; '.join(bare)}.")
-    sure.append("All of it is one model.")
-    return " ".join(said), " ".join(sure)
+    if not bare:
+        sure = "Each is tested by intervals or random sets, told below."
+    elif len(bare) == len(known):
+        sure = "None is tested by an interval or random sets."
+    else:
+        sure = (
+            f"Tested by intervals or random sets, told below, are all but these: {'; '.join(bare)}."
+        )
+    return "\n".join(said), f"{sure} All of it is one model."
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]

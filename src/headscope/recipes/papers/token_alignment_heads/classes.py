@@ -78,7 +78,7 @@ def _tell_classes(setting: Setting) -> Told:
                         percent(shares["token_alignment"]),
                         percent(low),
                         percent(high),
-                        published=percent(theirs) if number == 0 else None,
+                        published=theirs if number == 0 else None,
                         digits=1,
                     ),
                     cell(percent(shares["low_activity"]), digits=1),
@@ -129,13 +129,13 @@ def _told(model: str, row: str, column: str) -> float | None:
     return value(NAME, "Section 3.1", model=model, row=row, column=column, measure="share")
 
 
-def _beside(setting: Setting, most: float | None) -> tuple[float | None, Reference, str]:
-    """The paper's share of this very model where it tells one, else the bound over all of them."""
+def _beside(setting: Setting, most: float | None) -> tuple[float | str | None, Reference, str]:
+    """The paper's share of this very model, %, where it tells one, else the bound over all."""
     model = paper_model(NAME, setting.model.model)
     own = None if model is None else _told(model, "token alignment heads", "of all heads")
     if model is None or own is None:
         note = "The published figure is the bound that all models of the paper lie below."
-        return most, bound(setting, "Section 3.1"), note
+        return None if most is None else f"< {100 * most:g}", bound(setting, "Section 3.1"), note
     cited = reference(
         NAME,
         "Section 3.1",
@@ -144,7 +144,7 @@ def _beside(setting: Setting, most: float | None) -> tuple[float | None, Referen
         same_data=not halved(setting),
         data_why="other sentences",
     )
-    return own, cited, "The published figure is this model's."
+    return percent(own), cited, "The published figure is this model's."
 
 
 def _rest() -> str:
@@ -183,7 +183,7 @@ def class_claims(
     low, high = own if own is not None else (count / total, count / total)
     few = True if high < most else False if low >= most else None
     told = f"{count / total:.1%} of all heads; below {most:.0%} in the paper"
-    return with_claims(there, Claim("they are few", few, told, tested))
+    return with_claims(there, Claim("token alignment heads are few", few, told, tested))
 
 
 def class_words(
@@ -287,7 +287,7 @@ def _tell_positions(setting: Setting) -> Told:
     )
     few = f"With {len(profile)} layers a third is {len(profile) / 3:.0f} of them."
     by = f"{aligned[1]} of {total} lie in the middle third"
-    claim = Claim("they lie in the middle layers", most == 1, by)
+    claim = Claim("token alignment heads lie in the middle layers", most == 1, by)
     return Told((table,), (figure,), said, few, with_claims(claim))
 
 

@@ -12,7 +12,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import cell, sentence,
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
 from headscope.recipes.papers.token_alignment_heads.steps import overlap_steps
-from headscope.recipes.papers.told import Heatmap, Row, Table, Told
+from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told
 
 __all__ = ["CONSISTENCY", "matrix", "overlap_claim", "overlap_words"]
 
@@ -123,7 +123,7 @@ def overlap_claim(pairs: Sequence[Mapping[str, Any]], least: float | None) -> di
         f"{fmean(one['expected_exact'] for one in pairs):.2f} by chance"
     )
     tested = f"random sets of as many heads (largest p {largest:.2g})"
-    return with_claims(Claim("they are the same in all directions", alike, by, tested))
+    return with_claims(Claim("the same heads align tokens in all directions", alike, by, tested))
 
 
 def _row(name: str, group: Sequence[Mapping[str, Any]], least: float | None) -> Row:
@@ -133,13 +133,21 @@ def _row(name: str, group: Sequence[Mapping[str, Any]], least: float | None) -> 
         (
             cell(len(group), digits=0),
             cell(fmean(values)),
-            cell(min(values), published=least if name == "all" else None),
+            cell(
+                min(values),
+                published=f"\u2265 {least:g}" if name == "all" and least is not None else None,
+            ),
             cell(max(values)),
             cell(sum(one > 0.8 for one in values), digits=0),
             cell(fmean(one["expected_exact"] for one in group)),
-            text(f"{max(one['p_value'] for one in group):.2g}"),
+            _p_cell(max(one["p_value"] for one in group)),
         ),
     )
+
+
+def _p_cell(p: float) -> Cell:
+    """A p-value; a bound where three decimals would show nothing."""
+    return text("< 0.001") if p < 0.001 else cell(p)
 
 
 def overlap_words(

@@ -91,7 +91,7 @@ def failure_claim(found: Mapping[str, Any]) -> dict[str, Any]:
     # Of the failures of this kind and the most frequent other one, more than half are of this one.
     low, high = wilson_interval(own, own + max(others))
     holds = True if low > 0.5 else False if high < 0.5 else None
-    claim = "without them the source is repeated more often than anything else"
+    claim = "without the heads the source is repeated more often than anything else"
     tested = "an interval of its share among its failures and those of the next kind"
     return with_claims(Claim(claim, holds, by, tested))
 

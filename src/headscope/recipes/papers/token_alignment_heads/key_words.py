@@ -224,8 +224,9 @@ def key_word_claim(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     looking = sum(_looks(one) for one in plain)
     holds = True if not looking else False if looking == len(plain) else None
-    by = f"they look at the key words in {looking} of {len(plain)} prompts"
-    return with_claims(Claim("they look away from words that need no mapping", holds, by))
+    by = f"the best heads look at the key words in {looking} of {len(plain)} prompts"
+    name = "token alignment heads look away from words that need no mapping"
+    return with_claims(Claim(name, holds, by))
 
 
 def _looks(fact: Mapping[str, Any]) -> bool:

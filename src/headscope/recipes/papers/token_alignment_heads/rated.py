@@ -162,7 +162,7 @@ def rated_claim(
     holds = True if low > every else False if high < every else None
     by = f"{share:.0%} of the selected carry one, {every:.0%} of all"
     return with_claims(
-        Claim("texts that need them carry translations", holds, by, "an interval of the share")
+        Claim("texts that need the heads carry translations", holds, by, "an interval of the share")
     )
 
 

@@ -65,7 +65,7 @@ def removal_claim(found: Mapping[str, Any]) -> dict[str, Any]:
         f"{one['k']}{beside}"
     )
     tested = f"{found['draws']} random sets and intervals over sentences" if known else ""
-    return with_claims(Claim("translation needs them", holds, by, tested))
+    return with_claims(Claim("translation needs the heads", holds, by, tested))
 
 
 def _lost(one: Mapping[str, Any]) -> bool:
@@ -136,13 +136,13 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
                         change["value"],
                         change["low"],
                         change["high"],
-                        published=_negative(drops["chrf"]) if largest else None,
+                        published=_exceeding(drops["chrf"]) if largest else None,
                         digits=1,
                     ),
                     cell(one["bleu"], digits=1),
                     cell(
                         less(one["bleu"], base["bleu"]),
-                        published=_negative(drops["bleu"]) if largest else None,
+                        published=_exceeding(drops["bleu"]) if largest else None,
                         digits=1,
                     ),
                     cell(percent(one["off_target"]), digits=1, why=NOT_MEASURED),
@@ -172,8 +172,9 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
     return Table("Translation without the heads", columns, tuple(rows), cited, note)
 
 
-def _negative(number: float | None) -> float | None:
-    return None if number is None else -number
+def _exceeding(drop: float | None) -> str | None:
+    """A change below that of a published drop, which is told as a bound."""
+    return None if drop is None else f"< \u2212{drop:g}"
 
 
 def _random_row(found: Mapping[str, Any], kind: str, k: int) -> Row:

@@ -36,7 +36,7 @@ def task_claim(found: Mapping[str, Any]) -> dict[str, Any]:
     across, within, holds = families
     by = f"tasks across languages {across:+.1f} points, within one {within:+.1f}"
     return with_claims(
-        Claim("other tasks need them less", holds, by, "mean bounds of the tasks' intervals")
+        Claim("other tasks need the heads less", holds, by, "mean bounds of the tasks' intervals")
     )
 
 
@@ -144,18 +144,19 @@ def measures_table(setting: Setting, removal: Mapping[str, Any] | None) -> Table
     missing = removal.get("not_measured") or {}
     rows = []
     for key, name, times in (*TRANSLATION, *LEARNT):
-        why = str(missing.get(key) or "not measured")
         values = [
             base.get(key),
             less(top.get(key), base.get(key)),
             less(random_mean(removal, "random", top["k"], key), base.get(key)),
         ]
         shown = [None if one is None else times * one for one in values]
-        rows.append(Row(name, tuple(cell(one, digits=1, why=why) for one in shown)))
+        rows.append(Row(name, tuple(cell(one, digits=1, why="not measured") for one in shown)))
     columns = ("as it is", f"change without the top {top['k']}", "without random ones")
-    note = (
+    reasons = [f"{name} ({missing[key]})" for key, name, _ in LEARNT if missing.get(key)]
+    note = sentence(
         "BLEURT and COMET times 100; each is a command of its own, named by HEADSCOPE_BLEURT and "
-        "HEADSCOPE_COMET."
+        "HEADSCOPE_COMET.",
+        f"Not measured: {'; '.join(reasons)}." if reasons else "",
     )
     return Table("Translation by four measures", columns, tuple(rows), note=note)
 

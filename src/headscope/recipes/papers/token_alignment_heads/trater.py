@@ -10,10 +10,10 @@ from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import published, reference, value
-from headscope.recipes.papers.token_alignment_heads.cells import cell, range_of, sentence
+from headscope.recipes.papers.token_alignment_heads.cells import cell, less, range_of, sentence
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import NAME
-from headscope.recipes.papers.told import Bars, Row, Table, Told
+from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
 from headscope.recipes.trater import TraterExperiment, trater_experiment
 
 __all__ = ["POCKET_TOKENS", "TRAINED", "TRAININGS", "trater_claim", "trater_words"]
@@ -21,6 +21,13 @@ __all__ = ["POCKET_TOKENS", "TRAINED", "TRAININGS", "trater_claim", "trater_word
 #: What the published figures call the models of Table 1.
 TRAINED = "1.5B trained on mixtures"
 KINDS = ("baseline", "remove", "enhance")
+#: What the mixtures other than the corpus as it is hold, and which way the paper's scores go.
+MIXTURES = {"remove": "without the selected texts", "enhance": "with three times as many of them"}
+WAYS = {"remove": -1, "enhance": 1}
+#: The column of Table 1 that is measured here.
+COLUMN = "flores_chrF++"
+#: A change so many times the published one is called far larger.
+LARGER = 3.0
 #: Tokens of a document of the pocket world.
 POCKET_TOKENS = 70
 
@@ -60,26 +67,25 @@ def _tell_trainings(setting: Setting) -> Told:
     if found is None:
         return Told()
     conditions = {one["kind"]: one for one in found["conditions"]}
-    columns = tuple(
+    others = tuple(
         dict.fromkeys(
-            one.column for one in published(NAME) if one.table == "Table 1" and one.row == KINDS[0]
+            one.column
+            for one in published(NAME)
+            if one.table == "Table 1" and one.row == KINDS[0] and one.column != COLUMN
         )
     )
-    rows = tuple(
-        Row(kind, tuple(_trained(conditions.get(kind), kind, column) for column in columns))
-        for kind in KINDS
-    )
+    rows = tuple(Row(_named(kind), (_trained(conditions.get(kind), kind),)) for kind in KINDS)
     table = Table(
         "Models trained on three mixtures",
-        columns,
+        ("chrF++",),
         rows,
         reference(NAME, "Table 1", setting.model.model, default=TRAINED),
         sentence(
             "Ours: chrF++ of held-out sentences by the translation prompt, mean of "
-            f"{len(conditions[KINDS[0]]['seeds'])} seeds; the paper's other benchmarks do not "
-            "exist for this world."
+            f"{len(conditions[KINDS[0]]['seeds'])} seeds."
             if KINDS[0] in conditions
             else "",
+            f"The paper's other benchmarks ({', '.join(others)}) do not exist for this world.",
             _selected(conditions),
             str(found.get("note") or ""),
         ),
@@ -94,7 +100,7 @@ def _tell_trainings(setting: Setting) -> Told:
     )
     figure = Bars(
         "chrF++ after training",
-        tuple(conditions),
+        tuple(map(_named, conditions)),
         ("prompt", "document"),
         tuple((one["chrf_prompt"], one["chrf_document"]) for one in conditions.values()),
         "chrF++",
@@ -108,7 +114,12 @@ def trater_claim(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     if any(kind not in conditions for kind in KINDS):
         return {}
     without, more = (conditions[kind]["differences"]["chrf_prompt"] for kind in KINDS[1:])
-    by = f"chrF++ {range_of(without)} without them, {range_of(more)} with three times"
+    by = ", ".join(
+        f"chrF++ {range_of(conditions[kind]['differences']['chrf_prompt'])} {name}"
+        + ("" if (theirs := _published_change(kind)) is None else f" (paper {theirs:+.1f})")
+        for kind, name in MIXTURES.items()
+    )
+    by = f"{by}; the direction alone is compared"
     holds: bool | None = None
     if all(one.get("low") is not None for one in (without, more)):
         if without["high"] < 0 < more["low"]:
@@ -117,7 +128,7 @@ def trater_claim(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             holds = False
     seeds = len(conditions[KINDS[0]]["seeds"])
     tested = f"{seeds} trainings of each and intervals over sentences"
-    return with_claims(Claim("texts that need them teach translation", holds, by, tested))
+    return with_claims(Claim("texts that need the heads teach translation", holds, by, tested))
 
 
 def _selected(conditions: Mapping[str, Mapping[str, Any]]) -> str:
@@ -136,19 +147,23 @@ def _selected(conditions: Mapping[str, Mapping[str, Any]]) -> str:
     return f"Selected are {ours:.0%} of the tokens; in the paper {theirs:.1%} of each language."
 
 
-def _trained(one: Mapping[str, Any] | None, kind: str, column: str) -> Any:
-    chrf = column == "flores_chrF++"
-    theirs = value(
-        NAME,
-        "Table 1",
-        model=TRAINED,
-        row=kind,
-        column=column,
-        measure="chrf" if chrf else "accuracy",
-    )
-    if not chrf:
-        return cell(None, published=theirs, why="no such task")
-    return cell(None if one is None else one["chrf_prompt"], published=theirs, digits=2)
+def _named(kind: str) -> str:
+    """A mixture by the paper's name and in words."""
+    return f"{kind}: {MIXTURES.get(kind, 'the corpus as it is')}"
+
+
+def _published(kind: str) -> float | None:
+    """The paper's chrF++ of a mixture."""
+    return value(NAME, "Table 1", model=TRAINED, row=kind, column=COLUMN, measure="chrf")
+
+
+def _published_change(kind: str) -> float | None:
+    return less(_published(kind), _published(KINDS[0]))
+
+
+def _trained(one: Mapping[str, Any] | None, kind: str) -> Cell:
+    ours = None if one is None else one["chrf_prompt"]
+    return cell(ours, published=_published(kind), digits=2)
 
 
 def _differences(one: Mapping[str, Any]) -> Row:
@@ -163,7 +178,7 @@ def _differences(one: Mapping[str, Any]) -> Row:
         )
         for name in names
     )
-    return Row(one["kind"], tuple(cells))
+    return Row(_named(one["kind"]), tuple(cells))
 
 
 def trater_words(conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
@@ -172,9 +187,8 @@ def trater_words(conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]
     if base is None:
         return "", ""
     said = [f"The corpus as it is gives chrF++ {base['chrf_prompt']:.1f}."]
-    claims = {"remove": ("without the selected texts", -1), "enhance": ("with three times", 1)}
     sure = []
-    for kind, (name, sign) in claims.items():
+    for kind, name in MIXTURES.items():
         if kind not in conditions:
             said.append(f"The mixture {name} was not trained.")
             continue
@@ -182,23 +196,34 @@ def trater_words(conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]
         certain = one.get("low") is not None and (one["low"] > 0 or one["high"] < 0)
         if not certain:
             verdict = "no certain difference"
-        elif one["value"] * sign > 0:
-            verdict = "as in the paper"
+        elif one["value"] * WAYS[kind] > 0:
+            verdict = _beside_theirs(one["value"], _published_change(kind))
         else:
             verdict = "the opposite of the paper's"
         said.append(f"{name.capitalize()} it changes by {range_of(one)}: {verdict}.")
         seeds = one.get("by_seed") or []
         agree = sum(each * one["value"] > 0 for each in seeds)
         if seeds:
-            sure.append(f"{agree} of {len(seeds)} seeds agree ({kind}).")
+            sure.append(f"{agree} of {len(seeds)} seeds agree {name}.")
     plain = [
-        f"{kind} {conditions[kind]['differences']['plain_nll']['value']:+.2f}"
-        for kind in claims
+        f"{conditions[kind]['differences']['plain_nll']['value']:+.2f} {name}"
+        for kind, name in MIXTURES.items()
         if kind in conditions and "plain_nll" in conditions[kind]["differences"]
     ]
     if plain:
-        said.append(f"The NLL of plain text changes by {', '.join(plain)} nats a token.")
+        said.append(f"The NLL of plain text changes, in nats a token, by {' and by '.join(plain)}.")
     return sentence(*said), sentence(*sure)
+
+
+def _beside_theirs(ours: float, theirs: float | None) -> str:
+    """How a change stands to the published one, which goes the same way."""
+    if theirs is None:
+        return "the direction is the paper's"
+    size = abs(ours / theirs) if theirs else float("inf")
+    far = "far larger here" if size > LARGER else "far smaller here" if size < 1 / LARGER else ""
+    if far:
+        return f"only the direction agrees with the paper ({theirs:+.1f} there), it is {far}"
+    return f"the direction agrees with the paper ({theirs:+.1f} there)"
 
 
 TRAININGS = Experiment(
