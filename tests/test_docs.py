@@ -34,8 +34,6 @@ SITE = ROOT / "site"
 PAGES = sorted(DOCS.rglob("*.md"))
 TOLD = [ROOT / "README.md", *PAGES]
 FENCE = re.compile(r"^```([\w-]*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: The reports of the papers are made by `headscope reproduce`, and may not be there yet.
-REPORTS = {f"papers/{name}.html" for name in ("token-alignment-heads", "lahis", "heads-up")}
 
 
 def tool(name: str) -> ModuleType:
@@ -134,11 +132,7 @@ def test_snippets_compile_and_what_they_import_is_there(file: Path) -> None:
 
 
 def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
-    pages = {
-        file: file.read_text(encoding="utf-8")
-        for file in site.rglob("*.html")
-        if str(file.relative_to(site)) not in REPORTS
-    }
+    pages = {file: file.read_text(encoding="utf-8") for file in site.rglob("*.html")}
     ids = {file: set(re.findall(r'\bid="([^"]+)"', text)) for file, text in pages.items()}
     broken = []
     for file, text in pages.items():
@@ -149,8 +143,6 @@ def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
                 continue
             path, _, anchor = html.unescape(link).partition("#")
             target = (file.parent / path).resolve() if path else file
-            if str(target.relative_to(site)) in REPORTS:
-                continue
             if not target.exists() or (anchor and target in ids and anchor not in ids[target]):
                 broken.append(f"{file.relative_to(site)}: {link}")
     assert not broken

@@ -71,8 +71,6 @@ def test_every_stored_file_is_there_and_holds_what_the_page_names() -> None:
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda file: file.name)
 def test_the_papers_reports_hold_the_runs_that_the_page_names(report: Path) -> None:
-    if not report.is_file():
-        pytest.skip("the report is made by `headscope reproduce`, and is not there yet")
     named = [one for file, signatures, _ in TRACED if file == report for one in signatures]
     assert named
     assert [one for one in named if one not in text(report)] == []
