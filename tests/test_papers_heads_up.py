@@ -34,7 +34,7 @@ from headscope.recipes.papers.heads_up import (
 from headscope.recipes.papers.heads_up.verdict import reached, share, verdict
 from headscope.recipes.papers.paper import Missing, PaperData, Setting
 from headscope.recipes.papers.plan import make_plan
-from headscope.recipes.papers.published import published
+from headscope.recipes.papers.published import published, value
 from headscope.recipes.papers.told import Cell
 
 
@@ -426,3 +426,25 @@ def test_one_base_run_for_every_task(llama: Setting, monkeypatch: pytest.MonkeyP
     for own, base in zip(both.masks, both.base, strict=True):
         assert base == f"{own}-of-Llama-3.1-8B"
     assert found["masks-compared"].base == ()
+
+
+def test_the_largest_model_is_trained_in_smaller_batches_on_directions(llama: Setting) -> None:
+    large = dataclasses.replace(llama, model=ModelChoice("Qwen/Qwen2.5-14B-Instruct"))
+    asked = steps.training_changes(large, translation=True, kind="query")
+    assert asked == {"steps": 12370, "batch": 8, "on": "query"}
+    assert (
+        value(
+            "heads-up",
+            "Section B",
+            model="Qwen2.5-14B-Instruct",
+            row="translation",
+            column="steps",
+            measure="setting",
+        )
+        == asked["steps"]
+    )
+    assert steps.training_changes(large, translation=False) == {"steps": 6250}
+    # As another model it is trained so, too, and others beside it are not.
+    other = "Qwen/Qwen2.5-14B-Instruct"
+    assert steps.training_changes(llama, True, other=other)["batch"] == 8
+    assert steps.training_changes(large, True, other="Qwen/Qwen2.5-7B") == {"steps": 6190}

@@ -16,7 +16,9 @@ from headscope.recipes.costs.work import Work
 from headscope.recipes.find.mask import FindMask, find_mask
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.papers.heads_up.asked import Asked
+from headscope.recipes.papers.heads_up.beside import NAME
 from headscope.recipes.papers.paper import Setting, Step
+from headscope.recipes.papers.published import paper_model
 from headscope.recipes.verify.mask import VerifyMask, verify_mask
 from headscope.verify.masks.asking import Asking
 
@@ -55,6 +57,8 @@ _TITLES: Mapping[Kind, str] = {
 }
 #: Steps of a translation task and of a word task (Table 11); other settings are the preset's.
 PAPER_STEPS = {True: 6190, False: 6250}
+#: Of the largest model the paper trains directions in smaller batches, twice as many (appendix B).
+SMALLER_BATCHES = {"Qwen2.5-14B-Instruct": {"steps": 12370, "batch": 8}}
 #: Shuffled masks of each kind; the paper has one.
 DRAWS = 5
 #: Steps and padded tokens at once of a training by the small-model and the paper's preset.
@@ -89,12 +93,17 @@ def model_of(setting: Setting, other: str | None) -> ModelChoice:
     return setting.model if other is None else replace(setting.model, model=other, revision=None)
 
 
-def training_changes(setting: Setting, translation: bool, kind: Kind = "") -> dict[str, Any]:
+def training_changes(
+    setting: Setting, translation: bool, kind: Kind = "", other: str | None = None
+) -> dict[str, Any]:
     """What differs from the preset: the paper's steps where the model is not small, and the kind.
 
     The preset is `paper` or, below 256 heads, `small`, which `find mask` chooses by itself.
     """
-    steps = {} if setting.small else {"steps": PAPER_STEPS[translation]}
+    steps: Mapping[str, int] = {} if setting.small else {"steps": PAPER_STEPS[translation]}
+    if translation and not setting.small:
+        named = paper_model(NAME, other or setting.model.model)
+        steps = SMALLER_BATCHES.get(named or "", steps)
     return {**steps, **_CHANGES[kind]}
 
 
@@ -110,7 +119,7 @@ class _Train:
         config = FindMask(
             model_of(setting, self.other),
             self.task.choice,
-            changes=training_changes(setting, self.task.translation, self.kind),
+            changes=training_changes(setting, self.task.translation, self.kind, self.other),
             seed=setting.seed,
         )
         return find_mask(config, place, progress)
