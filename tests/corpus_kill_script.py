@@ -13,11 +13,10 @@ import random
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import datatrove.executor.local  # noqa: F401 - before the children are made, for their time
 
 import headscope.recipes.use.rate
 import headscope.use.corpus.steps
@@ -26,6 +25,9 @@ from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.use.corpus.writing import Written
 from use_corpus_helpers import rate_by_hash
+
+# Before the children are made, so that none of them has to load it by itself.
+import_module("datatrove.executor.local")
 
 CHUNK = 20
 

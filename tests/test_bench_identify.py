@@ -12,6 +12,7 @@ import pytest
 
 OURS = "headscope.measure.identify"
 
+# Memory over time stands in /proc alone; other systems have nothing like it to read.
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads memory from Linux's /proc")
 
 

@@ -14,6 +14,7 @@ FORWARD = {"plain", "plain_last_logits", "peaks", "eager_attentions", "token_by_
 DECODE = {"generate", "generate_own", "capture"}
 SPREAD = {"median", "min", "max", "n"}
 
+# Memory over time stands in /proc alone; other systems have nothing like it to read.
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads memory from Linux's /proc")
 
 

@@ -225,7 +225,9 @@ def test_formulas_keep_what_is_around_them() -> None:
     made = tool("formulas").as_mathml(
         "a $`x_1 * y`$ b $5 `code` *c*\n\n```math\n\\frac{1}{2}\n```\n"
     )
-    before, formula, after = re.fullmatch(r"(a )(<math.*?</math>)( b .*)", made, re.DOTALL).groups()  # type: ignore[union-attr]  # no match fails here
+    parts = re.fullmatch(r"(a )(<math.*?</math>)( b .*)", made, re.DOTALL)
+    assert parts is not None, made
+    before, formula, after = parts.groups()
     assert before + after.partition("\n")[0] == "a  b $5 `code` *c*"
     assert "<msub><mi>x</mi><mn>1</mn></msub>" in formula and "*" not in formula
     assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>" in after

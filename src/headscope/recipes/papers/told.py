@@ -20,6 +20,7 @@ __all__ = [
     "Series",
     "Table",
     "Told",
+    "p_cell",
 ]
 
 #: What stands in a cell whose run has not been made.
@@ -40,6 +41,11 @@ class Cell:
     published: float | str | None = None
     why: str | None = None
     digits: int = 3
+
+
+def p_cell(p: float) -> Cell:
+    """A p-value; a bound where three decimals would show nothing."""
+    return Cell("< 0.001") if p < 0.001 else Cell(p)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ __all__ = ["RateChunks", "ReadCorpus", "WriteChunks", "steps"]
 RECORD, RATED, SECONDS = "record", "rated", "seconds"
 
 
-class ReadCorpus(BaseReader):  # type: ignore[misc]  # datatrove ships no types
+class ReadCorpus(BaseReader):  # type: ignore[misc]  # BaseReader is Any to mypy: datatrove ships no types
     """Yields the records of a task's chunks that are not done yet, as documents."""
 
     name = "corpus"
@@ -59,7 +59,7 @@ class ReadCorpus(BaseReader):  # type: ignore[misc]  # datatrove ships no types
                 yield Document(text, str(record.identity(plan.columns)), metadata={RECORD: record})
 
 
-class RateChunks(PipelineStep):  # type: ignore[misc]  # datatrove ships no types
+class RateChunks(PipelineStep):  # type: ignore[misc]  # PipelineStep is Any to mypy: datatrove ships no types
     """Puts what the model says of a chunk's documents, or why it cannot, beside each."""
 
     type, name = "🔢 - RATING", "heads removed"
@@ -88,7 +88,7 @@ class RateChunks(PipelineStep):  # type: ignore[misc]  # datatrove ships no type
             yield from documents
 
 
-class WriteChunks(PipelineStep):  # type: ignore[misc]  # datatrove ships no types
+class WriteChunks(PipelineStep):  # type: ignore[misc]  # PipelineStep is Any to mypy: datatrove ships no types
     """Writes each chunk's rated documents and its rejects."""
 
     type, name = "💽 - WRITER", "chunks"

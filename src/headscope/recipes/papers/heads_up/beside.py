@@ -13,6 +13,7 @@ from headscope.recipes.papers.published import paper_model, reference, value
 from headscope.recipes.papers.told import NOT_RUN, Cell, Reference
 
 __all__ = [
+    "ANOTHER",
     "MAIN",
     "NAME",
     "SCALE",
@@ -26,6 +27,7 @@ __all__ = [
     "mean_cell",
     "not_run",
     "partner",
+    "published_of",
     "surely",
     "task_of",
 ]
@@ -33,6 +35,8 @@ __all__ = [
 NAME = "heads-up"
 #: The paper's main model, whose values stand beside those of models that it does not have.
 MAIN = "Llama-3.1-8B-Instruct"
+#: The condition under the mask of another model.
+ANOTHER = "mask of another model"
 #: The paper gives shares where our measures are from 0 to 100.
 SCALE = {"rouge_l": 0.01, "bleu_published": 0.01}
 
@@ -68,6 +72,14 @@ def partner(place: Beside, other: str | None) -> str | None:
     if other is not None and paper_model(NAME, other) != theirs:
         return None
     return f"mask of {theirs}"
+
+
+def published_of(
+    place: Beside, name: str, column: str, measure: str, other: str | None
+) -> float | None:
+    """The published figure of a condition; of another model's mask if `other` is that one."""
+    row = partner(place, other) if name == ANOTHER else name
+    return None if row is None else place.value(row, column, measure)
 
 
 def beside(

@@ -12,6 +12,7 @@ from headscope.recipes.papers.heads_up.asked import (
     directions,
 )
 from headscope.recipes.papers.heads_up.beside import (
+    ANOTHER,
     Beside,
     beside,
     cell,
@@ -19,7 +20,7 @@ from headscope.recipes.papers.heads_up.beside import (
     conditions,
     mean_cell,
     not_run,
-    partner,
+    published_of,
 )
 from headscope.recipes.papers.heads_up.steps import (
     mask_name,
@@ -97,7 +98,7 @@ def proof_rows(
         row for row in conditions(result, task.name) if row["kind"] == "shuffled"
     ]
     if foreign is not None:
-        found["mask of another model"] = condition(setting.result(foreign), task.name, "foreign 1")
+        found[ANOTHER] = condition(setting.result(foreign), task.name, "foreign 1")
     return found
 
 
@@ -116,15 +117,17 @@ def _rows(setting: Setting, task: Asked) -> dict[str, Any]:
 def _cell(rows: Mapping[str, Any], name: str, measure: str, published: float | None) -> Cell:
     if name == "random mask":
         return mean_cell(rows[name], measure, published)
-    if name == "mask of another model":
+    if name == ANOTHER:
         why = "not run" if name in rows else NO_OTHER
         return cell(rows.get(name), measure, published, why)
     return cell(rows[name], measure, published)
 
 
-def _theirs(place: Beside, name: str, column: str, measure: str, other: str | None) -> float | None:
-    row = partner(place, other) if name == "mask of another model" else name
-    return None if row is None else place.value(row, column, measure)
+def _told(
+    rows: Mapping[str, Any], place: Beside, task: str, name: str, measure: str, other: str | None
+) -> Cell:
+    """A condition's figure of a task, beside the published one."""
+    return _cell(rows[task], name, measure, published_of(place, name, task, measure, other))
 
 
 def _tell(setting: Setting) -> Told:
@@ -150,22 +153,14 @@ def _tell(setting: Setting) -> Told:
 def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> Table:
     """Table 1: heads, losses and ROUGE-L of the chosen directions."""
     place = beside(setting, "Table 1", "XNLI")
-    names = (*CONDITIONS, "mask of another model")
+    names = (*CONDITIONS, ANOTHER)
     other = _first_other(setting)
     lines = [Row("heads in the mask", tuple(_heads(setting, task, place) for task in shown))]
     for measure, title in (("nll", "NLL"), ("rouge_l", "ROUGE-L")):
         lines += [
             Row(
                 f"{title}, {name}",
-                tuple(
-                    _cell(
-                        rows[task.name],
-                        name,
-                        measure,
-                        _theirs(place, name, task.name, measure, other),
-                    )
-                    for task in shown
-                ),
+                tuple(_told(rows, place, task.name, name, measure, other) for task in shown),
             )
             for name in names
         ]
@@ -198,7 +193,7 @@ def _full(setting: Setting, every: Sequence[Asked], rows: Mapping[str, Any]) -> 
         ("rouge_l", "ROUGE-L of every direction", ROUGE),
     ):
         place = beside(setting, tables, "XNLI")
-        names = (*CONDITIONS, "mask of another model")
+        names = (*CONDITIONS, ANOTHER)
         made.append(
             Table(
                 title,
@@ -207,13 +202,7 @@ def _full(setting: Setting, every: Sequence[Asked], rows: Mapping[str, Any]) -> 
                     Row(
                         task.name,
                         tuple(
-                            _cell(
-                                rows[task.name],
-                                name,
-                                measure,
-                                _theirs(place, name, task.name, measure, other),
-                            )
-                            for name in names
+                            _told(rows, place, task.name, name, measure, other) for name in names
                         ),
                     )
                     for task in every

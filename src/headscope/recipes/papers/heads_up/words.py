@@ -11,7 +11,7 @@ from headscope.recipes.papers.heads_up.asked import (
     chosen,
     word_tasks,
 )
-from headscope.recipes.papers.heads_up.beside import Beside, beside, cell, not_run, partner
+from headscope.recipes.papers.heads_up.beside import ANOTHER, beside, cell, not_run, published_of
 from headscope.recipes.papers.heads_up.steps import (
     mask_name,
     mask_step,
@@ -126,10 +126,11 @@ def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> 
                 Row(
                     f"accuracy, {name}",
                     tuple(
-                        _cell(rows[task], name, _theirs(place, name, task, other)) for task in names
+                        _cell(rows[task], name, published_of(place, name, task, "accuracy", other))
+                        for task in names
                     ),
                 )
-                for name in (*ROWS, "mask of another model")
+                for name in (*ROWS, ANOTHER)
             ),
             Row(
                 "accuracy without echoes, mask",
@@ -150,21 +151,16 @@ def _cell(rows: Mapping[str, Any], name: str, published: float | None) -> Cell:
         if not values_:
             return not_run(published)
         return Cell(sum(values_) / len(values_), published=published)
-    if name == "mask of another model" and name not in rows:
+    if name == ANOTHER and name not in rows:
         return not_run(published, NO_OTHER)
     return cell(rows[name], "accuracy", published)
-
-
-def _theirs(place: Beside, name: str, task: str, other: str | None) -> float | None:
-    row = partner(place, other) if name == "mask of another model" else name
-    return None if row is None else place.value(row, task, "accuracy")
 
 
 def _full(setting: Setting, every: Sequence[Asked], rows: Mapping[str, Any]) -> Table:
     """Tables 32 to 35: every task in a row of its own."""
     place = beside(setting, ACCURACY)
     other = next(iter(_others(setting)), None)
-    names = (*ROWS, "mask of another model")
+    names = (*ROWS, ANOTHER)
     return Table(
         "Accuracy of every word task",
         names,
@@ -175,7 +171,7 @@ def _full(setting: Setting, every: Sequence[Asked], rows: Mapping[str, Any]) -> 
                     _cell(
                         rows[task.name],
                         name,
-                        _theirs(place, name, same_task(setting, task), other),
+                        published_of(place, name, same_task(setting, task), "accuracy", other),
                     )
                     for name in names
                 ),

@@ -17,13 +17,12 @@ from headscope.recipes.papers.lahis.words import (
     empty,
     mean_known,
     names,
-    p_cell,
     several,
     sign,
     span,
 )
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told
+from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told, p_cell
 
 __all__ = ["tell_cross", "tell_perplexity"]
 

@@ -24,7 +24,6 @@ __all__ = [
     "empty",
     "mean_known",
     "names",
-    "p_cell",
     "several",
     "sign",
     "span",
@@ -49,11 +48,6 @@ def cell(one: Mapping[str, Any], digits: int = 3, factor: float = 1.0) -> Cell:
     """A value with its interval."""
     value, low, high = (factor * float(one[key]) for key in ("value", "low", "high"))
     return Cell(value, low, high, digits=digits)
-
-
-def p_cell(p: float) -> Cell:
-    """A p-value; a bound where three decimals would show nothing."""
-    return Cell("< 0.001") if p < 0.001 else Cell(p)
 
 
 def empty(columns: int, why: str = NOT_RUN) -> tuple[Cell, ...]:

@@ -14,12 +14,11 @@ from headscope.recipes.papers.lahis.words import (
     count,
     draws_limit,
     empty,
-    p_cell,
     sign,
     spread,
 )
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.recipes.papers.told import Cell, Row, Table, Told, p_cell
 
 __all__ = ["tell_general", "tell_off_target", "tell_transfer"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from headscope.recipes.papers.paper import Experiment, Setting
 from headscope.recipes.papers.published import value
-from headscope.recipes.papers.token_alignment_heads.cells import cell, sentence, text
+from headscope.recipes.papers.token_alignment_heads.cells import cell, sentence
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
 from headscope.recipes.papers.token_alignment_heads.steps import overlap_steps
-from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told
+from headscope.recipes.papers.told import Heatmap, Row, Table, Told, p_cell
 
 __all__ = ["CONSISTENCY", "matrix", "overlap_claim", "overlap_words"]
 
@@ -140,14 +140,9 @@ def _row(name: str, group: Sequence[Mapping[str, Any]], least: float | None) -> 
             cell(max(values)),
             cell(sum(one > 0.8 for one in values), digits=0),
             cell(fmean(one["expected_exact"] for one in group)),
-            _p_cell(max(one["p_value"] for one in group)),
+            p_cell(max(one["p_value"] for one in group)),
         ),
     )
-
-
-def _p_cell(p: float) -> Cell:
-    """A p-value; a bound where three decimals would show nothing."""
-    return text("< 0.001") if p < 0.001 else cell(p)
 
 
 def overlap_words(

@@ -14,7 +14,6 @@ from headscope.pocket.corpus import corpus_documents
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
     lines_of,
@@ -23,9 +22,12 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     text,
 )
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, how_chosen, top
+from headscope.recipes.papers.token_alignment_heads.setting import how_chosen, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
-from headscope.recipes.papers.token_alignment_heads.trater import POCKET_TOKENS, TRAINED
+from headscope.recipes.papers.token_alignment_heads.trater import (
+    POCKET_TOKENS,
+    published_selection,
+)
 from headscope.recipes.papers.told import Row, Table, Told
 from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.runs import dump_json, open_run
@@ -108,14 +110,7 @@ def _tell_rated(setting: Setting) -> Told:
         return Told()
     places = sorted((setting.at("rated") / "documents").rglob("*.jsonl"))
     rows = [one for place in places for one in lines_of(place)]
-    theirs = value(
-        NAME,
-        "Section 5.3",
-        model=TRAINED,
-        row="selection",
-        column="of a language",
-        measure="share",
-    )
+    theirs = published_selection()
     share = theirs if theirs is not None and not setting.small else BILINGUAL
     best = best_documents(rows, share)
     known = any("kind" in one for one in rows)

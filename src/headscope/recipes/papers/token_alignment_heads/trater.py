@@ -16,7 +16,13 @@ from headscope.recipes.papers.token_alignment_heads.setting import NAME
 from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
 from headscope.recipes.trater import TraterExperiment, trater_experiment
 
-__all__ = ["POCKET_TOKENS", "TRAINED", "TRAININGS", "trater_claim", "trater_words"]
+__all__ = [
+    "POCKET_TOKENS",
+    "TRAININGS",
+    "published_selection",
+    "trater_claim",
+    "trater_words",
+]
 
 #: What the published figures call the models of Table 1.
 TRAINED = "1.5B trained on mixtures"
@@ -131,10 +137,9 @@ def trater_claim(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return with_claims(Claim("texts that need the heads teach translation", holds, by, tested))
 
 
-def _selected(conditions: Mapping[str, Mapping[str, Any]]) -> str:
-    """Which share was selected, here and in the paper."""
-    ours = next((one["share"] for one in conditions.values() if one.get("share")), None)
-    theirs = value(
+def published_selection() -> float | None:
+    """The share of each language's texts that the paper selects."""
+    return value(
         NAME,
         "Section 5.3",
         model=TRAINED,
@@ -142,6 +147,12 @@ def _selected(conditions: Mapping[str, Mapping[str, Any]]) -> str:
         column="of a language",
         measure="share",
     )
+
+
+def _selected(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which share was selected, here and in the paper."""
+    ours = next((one["share"] for one in conditions.values() if one.get("share")), None)
+    theirs = published_selection()
     if ours is None or theirs is None:
         return ""
     return f"Selected are {ours:.0%} of the tokens; in the paper {theirs:.1%} of each language."
