@@ -115,7 +115,7 @@ def test_retrieval_equals_the_definition_on_returned_attention() -> None:
     scores = retrieval(lm, needles, config)
     hidden = hide(lm, needles, config)
     assert len(hidden) == 3
-    made = lm.generate([one.prompt for one in hidden], GenerateConfig(max_new_tokens=6))
+    made = lm.generate([one.prompt.text for one in hidden], GenerateConfig(max_new_tokens=6))
     lm.model.set_attn_implementation("eager")
     rates: dict[int, list[np.ndarray[Any, Any]]] = {}
     for one, output in zip(hidden, made, strict=True):
@@ -147,7 +147,7 @@ def test_needles_stand_where_they_should_and_haystacks_are_long_enough(
     needles = sample_needles("dev", 2, 0)
     for one in hide(lm, needles, Retrieval(lengths=(60,), depths=(0.0, 0.5, 1.0))):
         text = needles.needles[one.number].needle
-        context = one.prompt.partition("\nQuestion:")[0]
+        context = one.prompt.text.partition("\nQuestion:")[0]
         assert context.count(text) == 1
         share = context.index(text) / max(1, len(context) - len(text))
         assert abs(share - one.depth) < 0.2

@@ -14,6 +14,7 @@ import torch
 
 import find_helpers
 from headscope.data.pairs import PairFile
+from headscope.data.prompts import Prompt
 from headscope.errors import InputError, MissingExtra
 from headscope.find import TranslationScore, translation_score
 from headscope.find.capture import capture_greedy
@@ -46,7 +47,8 @@ def _models(name: str) -> tuple[LanguageModel, Any]:
     lm = LanguageModel.wrap(made[0], find_helpers.tokenizer("metaspace"), name=name, check=False)
     prompts, source = masks(lm, sentences())
     limits = [2 * int(one.sum()) + 32 for one in source]
-    outputs = [one.output_ids for one in generate(lm, prompts, None, limits)]
+    texts = [one.text for one in prompts]
+    outputs = [one.output_ids for one in generate(lm, texts, None, limits)]
     # A token that comes late in the first output, and not in every one, becomes an end mark.
     latest = sorted(set(outputs[0][:40]), key=outputs[0].index, reverse=True)
     mark = next(one for one in latest if not all(one in other for other in outputs[1:]))
@@ -59,10 +61,10 @@ def sentences() -> PairFile:
     return find_helpers.pairs("en-de", 3, seed=3)
 
 
-def masks(lm: LanguageModel, pairs: PairFile) -> tuple[list[str], list[Any]]:
-    prompts = prompts_of(pairs, TranslationScore())
+def masks(lm: LanguageModel, pairs: PairFile) -> tuple[list[Prompt], list[Any]]:
+    prompts = prompts_of(lm, pairs, TranslationScore())
     found = [within(encode(lm.tokenizer, one.text).spans, *one.source_span) for one in prompts]
-    return [one.text for one in prompts], found
+    return prompts, found
 
 
 @pytest.mark.parametrize("name", find_helpers.MODELS)
@@ -128,7 +130,7 @@ def test_the_outputs_end_in_several_ways() -> None:
         lm, _ = _models(name)
         prompts, source = masks(lm, sentences())
         limits = [2 * int(one.sum()) + 32 for one in source]
-        outputs = generate(lm, prompts, None, limits)
+        outputs = generate(lm, [one.text for one in prompts], None, limits)
         assert {one.stop for one in outputs} == {"eos", "length"}
         assert len(outputs[0].output_ids) > 10
 
@@ -155,7 +157,8 @@ def test_capture_takes_no_pass_of_its_own(name: str, batch_tokens: int) -> None:
     prompts, source = masks(lm, sentences())
     limits = [2 * int(one.sum()) + 32 for one in source]
     with counted(lm.model) as plain:
-        outputs = generate(lm, prompts, GenerateConfig(batch_tokens=batch_tokens), limits)
+        texts = [one.text for one in prompts]
+        outputs = generate(lm, texts, GenerateConfig(batch_tokens=batch_tokens), limits)
     config = TranslationScore(decode="greedy", batch_tokens=batch_tokens)
     with counted(lm.model) as watched:
         captured = capture_greedy(lm, prompts, source, None, config)
@@ -173,7 +176,7 @@ def test_peaks_are_those_of_one_pass_over_prompt_and_output(name: str, query: An
     config = TranslationScore(decode="greedy", query=query)
     captured = capture_greedy(lm, prompts, source, None, config)
     for prompt, one in zip(prompts, captured, strict=True):
-        ids = [*lm.encode(prompt), *one.output_ids]
+        ids = [*lm.encode(prompt.text), *one.output_ids]
         with torch.no_grad(), lm.attention_peaks(PeakRequest("all")) as peaks:
             lm.model(input_ids=torch.tensor([ids]))
         first = len(ids) - len(one.output_ids) - (query == "predict")
@@ -212,7 +215,7 @@ def test_empty_outputs_are_left_out() -> None:
     """A model that ends every text at once, but for one sentence's."""
     lm, _ = _models("qwen3")
     pairs = find_helpers.pairs("en-de", 3)
-    wanted = lm.encode(prompts_of(pairs, TranslationScore())[0].text)
+    wanted = lm.encode(prompts_of(lm, pairs, TranslationScore())[0].text)
     end = lm.eos_token_ids[0]
 
     def silence(module: Any, args: Any, kwargs: Any, output: Any) -> Any:
@@ -256,7 +259,9 @@ def test_an_output_ends_at_the_first_newline_after_text(text: str, query: Any) -
     """Both models are made to say the same text, token by token."""
     pairs = find_helpers.pairs("de-en", 1)
     tokenizer = find_helpers.tokenizer("bytes")
-    prompt = prompts_of(pairs, TranslationScore())[0].text
+    models = [find_helpers.model("qwen3", kind) for kind in (None, "eager")]
+    lm = LanguageModel.wrap(models[0], tokenizer, check=False)
+    prompt = prompts_of(lm, pairs, TranslationScore())[0].text
     start = len(tokenizer(prompt)["input_ids"])
     said = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 
@@ -266,8 +271,6 @@ def test_an_output_ends_at_the_first_newline_after_text(text: str, query: Any) -
         output.logits[:, -1, said[length - start]] = 1e9
         return output
 
-    models = [find_helpers.model("qwen3", kind) for kind in (None, "eager")]
-    lm = LanguageModel.wrap(models[0], tokenizer, check=False)
     capture_way(lm)  # found out once, by a forward pass that has nothing to say
     for one in models:
         one.register_forward_hook(speak, with_kwargs=True)

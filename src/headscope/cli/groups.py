@@ -144,6 +144,9 @@ def pairs_choice(
     links_column: options.LinksColumn = None,
     split: options.Split = None,
     limit: options.Limit = None,
+    shots: options.Shots = 0,
+    shots_data: options.ShotsData = None,
+    language_name: options.LanguageNames = None,
 ) -> PairsChoice:
     """Sentence pairs of one or several directions."""
     return PairsChoice(
@@ -156,6 +159,9 @@ def pairs_choice(
         links_column,
         split,
         limit,
+        shots,
+        tuple(shots_data or ()),
+        tuple(language_name or ()),
     )
 
 
@@ -233,6 +239,7 @@ def translation_score_choice(
     base_url: options.BaseUrl = None,
     confidence: options.Confidence = 0.9,
     template: options.TemplateText = None,
+    chat: options.ChatTemplate = None,
     max_new_tokens: options.MaxNewTokens = None,
     seed: options.Seed = 0,
     batch_tokens: options.BatchTokens = 8192,
@@ -250,6 +257,7 @@ def translation_score_choice(
         aligner=aligner,
         llm=llm_aligner(aligner, llm_model, base_url, confidence),
         template=template_choice(template),
+        chat=chat,
         max_new_tokens=max_new_tokens,
         seed=seed,
         batch_tokens=batch_tokens,

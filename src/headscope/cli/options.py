@@ -274,7 +274,24 @@ ChatTemplate = Annotated[
         help="Put prompts through the chat template; without it where the tokenizer has one.",
     ),
 ]
-Shots = Annotated[int, Option("--shots", min=0, help="Examples put before each input.")]
+Shots = Annotated[int, Option("--shots", min=0, help="Examples put before each input or sentence.")]
+ShotsData = Annotated[
+    list[str] | None,
+    Option(
+        "--shots-data",
+        metavar="DATA",
+        help="Where --shots are drawn from, as --data; without it sentences of --data that are "
+        "then used for nothing else.",
+    ),
+]
+LanguageNames = Annotated[
+    list[str] | None,
+    Option(
+        "--language-name",
+        metavar="CODE=NAME",
+        help='What prompts call a language, such as zh="Simplified Chinese"; repeatable.',
+    ),
+]
 HeldOut = Annotated[
     int, Option("--held-out", min=1, help="Examples of each task to test on, not trained on.")
 ]

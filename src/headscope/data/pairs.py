@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from headscope.data.columns import ABSENT, cell_text, kind_of
 from headscope.data.files import check_limit, write_text_atomically
 from headscope.data.flores import is_flores, read_flores
 from headscope.data.hub import is_dataset_folder, is_hub_name, read_hub
-from headscope.data.languages import Direction, settled_direction
+from headscope.data.languages import Direction, language_name, settled_direction
 from headscope.data.links import Links, check_links, format_links, parse_links
 from headscope.data.tables import Table, read_table
 from headscope.errors import InputError
@@ -34,18 +35,44 @@ class SentencePair:
 
 @dataclass(frozen=True)
 class PairFile:
-    """Sentence pairs of one direction; ``digest`` is the SHA-256 of the content they are from."""
+    """Sentence pairs of one direction; ``digest`` is the SHA-256 of the content they are from.
+
+    ``shots`` are examples that a prompt shows before its sentence; none of their sentences is
+    among ``pairs``. ``names`` are what prompts call the two languages, instead of their English
+    names.
+    """
 
     pairs: tuple[SentencePair, ...]
     source_language: str
     target_language: str
     path: str
     digest: str
+    shots: tuple[SentencePair, ...] = ()
+    names: tuple[str, str] | None = None
 
     @property
     def direction(self) -> Direction:
         """The two language codes."""
         return Direction(self.source_language, self.target_language)
+
+    @property
+    def all_pairs(self) -> tuple[SentencePair, ...]:
+        """The pairs and the shots."""
+        return (*self.pairs, *self.shots)
+
+    @property
+    def language_names(self) -> tuple[str, str]:
+        """What prompts call the source and the target language."""
+        return self.names or (
+            language_name(self.source_language),
+            language_name(self.target_language),
+        )
+
+    @property
+    def shots_digest(self) -> str:
+        """SHA-256 of the sentences of the shots, in their order."""
+        texts = [text for shot in self.shots for text in (shot.source, shot.target)]
+        return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
     @property
     def has_links(self) -> bool:

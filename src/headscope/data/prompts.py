@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from string import Formatter
+from typing import Protocol
 
+from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 
 _PLACEHOLDERS = ("source", "source_language", "target_language")
@@ -14,13 +17,17 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 @dataclass(frozen=True)
 class FullPrompt:
-    """Prompt and target as one string; spans are half-open character ranges of ``text``."""
+    """Prompt and target as one string; spans are half-open character ranges of ``text``.
+
+    ``special``: whether the tokenizer adds its special tokens.
+    """
 
     text: str
     source_start: int
     source_end: int
     target_start: int
     target_end: int
+    special: bool = True
 
     @property
     def source_span(self) -> tuple[int, int]:
@@ -35,22 +42,37 @@ class FullPrompt:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt up to where the target begins; ``text[source_start:source_end]`` is the source."""
+    """A prompt up to where the target begins; ``text[source_start:source_end]`` is the source.
+
+    ``joint`` stands between prompt and target. ``special``: whether the tokenizer adds its special
+    tokens; not to what a chat template wrote.
+    """
 
     text: str
     source_start: int
     source_end: int
+    joint: str = " "
+    special: bool = True
 
     @property
     def source_span(self) -> tuple[int, int]:
         """Where the source sentence stands."""
         return self.source_start, self.source_end
 
+    def in_chat(self, chat: ChatWriter, before: Sequence[str] = ()) -> Prompt:
+        """The prompt as a user's turn, after turns of user and assistant."""
+        text, start = chat.write([*before, self.text])
+        # White space around a turn is left out.
+        start -= len(self.text) - len(self.text.lstrip())
+        return Prompt(
+            text, start + self.source_start, start + self.source_end, chat.joint, special=False
+        )
+
     def with_target(self, target: str) -> FullPrompt:
-        """Prompt, one space and target as one string."""
-        text = f"{self.text} {target}"
-        start = len(self.text) + 1
-        return FullPrompt(text, self.source_start, self.source_end, start, len(text))
+        """Prompt, what stands between, and target as one string."""
+        start = len(self.text) + len(self.joint)
+        text = f"{self.text}{self.joint}{target}"
+        return FullPrompt(text, self.source_start, self.source_end, start, len(text), self.special)
 
 
 @dataclass(frozen=True)
@@ -116,6 +138,53 @@ class Template:
                 "sentence to translate belongs"
             )
         return [(literal, name) for literal, name, _, _ in fields]
+
+
+class ChatWriter(Protocol):
+    """Writes conversations by a chat template (see ``headscope.lm.prompting.chat_writer``)."""
+
+    @property
+    def joint(self) -> str:
+        """What stands between a written conversation and the answer."""
+        ...
+
+    def write(self, turns: Sequence[str]) -> tuple[str, int]:
+        """Turns of user and assistant, the user's last, up to where the answer begins; and where
+        the last turn stands in it, white space around it aside."""
+        ...
+
+
+def translation_prompts(
+    pairs: PairFile, template: Template, chat: ChatWriter | None = None, bos: str = ""
+) -> list[Prompt]:
+    """The prompt of every pair, after the shots of its direction.
+
+    Shots have the template's own wording, each with its translation and followed by an empty line;
+    with a chat template they are earlier turns. A template that begins with ``bos``, the
+    tokenizer's beginning of text, has it once, before the first shot.
+    """
+    shots = [
+        (template.render(shot.source, *pairs.language_names).text, shot.target)
+        for shot in pairs.shots
+    ]
+    prompts = [template.render(pair.source, *pairs.language_names) for pair in pairs.pairs]
+    if chat is not None:
+        turns = [turn for shot in shots for turn in shot]
+        return [prompt.in_chat(chat, turns) for prompt in prompts]
+    before = "".join(f"{asked.removeprefix(bos)} {answer}\n\n" for asked, answer in shots)
+    if not shots:
+        return prompts
+    begun = bos if bos and shots[0][0].startswith(bos) else ""
+    moved = len(before)
+    return [
+        replace(
+            prompt,
+            text=begun + before + prompt.text.removeprefix(bos),
+            source_start=prompt.source_start + moved,
+            source_end=prompt.source_end + moved,
+        )
+        for prompt in prompts
+    ]
 
 
 DEFAULT_TEMPLATE = Template(

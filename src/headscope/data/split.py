@@ -66,6 +66,24 @@ def _first_sources(pairs: Iterable[SentencePair]) -> dict[str, str]:
     return {digest: first[root(digest)] for digest in list(parents)}
 
 
+def draw_shots(
+    pairs: Sequence[SentencePair], number: int, seed: int, path: str
+) -> tuple[SentencePair, ...]:
+    """Draws so many pairs with different sources, by a hash of seed and source sentence.
+
+    More of them extend fewer, and a sentence has the same chance wherever it stands. Raises
+    ``InputError`` if there are too few sources.
+    """
+    by_source = {sentence_digest(pair.source): pair for pair in reversed(pairs)}
+    if len(by_source) < number:
+        raise InputError(
+            f"{path} has {len(by_source)} different sentences, too few for {number} shots; give "
+            "fewer shots or more sentences"
+        )
+    drawn = sorted(by_source, key=lambda digest: sentence_digest(f"shot {seed} {digest}"))
+    return tuple(by_source[digest] for digest in drawn[:number])
+
+
 def source_digests(pairs: Iterable[SentencePair]) -> frozenset[str]:
     """Digests of the source sentences."""
     return frozenset(sentence_digest(pair.source) for pair in pairs)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headscope.data.prompts import Prompt
 from headscope.lm.attention.peaks import PeakRequest, Peaks
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
@@ -114,7 +115,7 @@ def capture_reference(
 
 def capture_greedy(
     lm: LanguageModel,
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     source: Sequence[NDArray[np.bool_]],
     keys: Keys,
     config: Settings,
@@ -123,8 +124,12 @@ def capture_greedy(
 ) -> list[Captured]:
     """Peaks of the model's own greedy outputs, recorded while they are generated.
 
-    `source` marks each prompt's source tokens: an output is limited to twice as many and 32.
+    `source` marks each prompt's source tokens: an output is limited to twice as many and 32. It
+    ends at the first newline after text, but for prompts of a chat template, whose answers end as
+    the template ends them. All prompts are of a chat template, or none.
     """
+    special = all(prompt.special for prompt in prompts)
+    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
     limits = [config.max_new_tokens or 2 * int(one.sum()) + 32 for one in source]
     lengths = [len(one) + limit for one, limit in zip(source, limits, strict=True)]
     found = _stored(part, "outputs")
@@ -134,10 +139,11 @@ def capture_greedy(
         seen: dict[int, NDArray[np.int32]] = {}
         made = generate(
             lm,
-            [prompts[i] for i in some],
-            GenerateConfig(batch_tokens=config.batch_tokens),
+            [prompts[i].text for i in some],
+            settings,
             [limits[i] for i in some],
             partial(_watch, lm, keys, some, seen),
+            special,
         )
         captured = [_of_output(one, seen[row], config.query) for row, one in enumerate(made)]
         _keep(part, "outputs", some, captured, found)

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.align import Alignment, AlignWords, align_words
-from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile, SentencePair
-from headscope.data.prompts import Prompt
+from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word
 from headscope.errors import InputError
 from headscope.find.capture import Captured, Part, Progress, capture_greedy, capture_reference
 from headscope.find.hits import Sentence, identical_links
 from headscope.find.tokens import Encoded, encode, encode_output, membership, within
+from headscope.lm.prompting import chat_writer
 
 if TYPE_CHECKING:
     from headscope.find.translation_config import TranslationScore
@@ -46,9 +46,9 @@ def given_translations(
     alignment = _alignment(lm, part, pairs, config, pairs.pairs)
     fulls = [
         prompt.with_target(pair.target)
-        for prompt, pair in zip(prompts_of(pairs, config), pairs.pairs, strict=True)
+        for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
     ]
-    texts = [encode(lm.tokenizer, full.text) for full in fulls]
+    texts = [encode(lm.tokenizer, full.text, full.special) for full in fulls]
     _check_lengths(texts, lm.context_length, pairs)
     rows, keys, sentences = [], [], []
     for text, full, words in zip(texts, fulls, _words(alignment), strict=True):
@@ -72,19 +72,19 @@ def own_translations(
     progress: Progress | None,
 ) -> Decoded:
     """The model's greedy outputs, captured while they are generated, then aligned."""
-    prompts = prompts_of(pairs, config)
-    texts = [encode(lm.tokenizer, prompt.text) for prompt in prompts]
+    prompts = prompts_of(lm, pairs, config)
+    texts = [encode(lm.tokenizer, prompt.text, prompt.special) for prompt in prompts]
     # At least one token must fit behind the prompt.
     _check_lengths(texts, lm.context_length - 1, pairs)
     keys = [
         within(text.spans, *prompt.source_span) for text, prompt in zip(texts, prompts, strict=True)
     ]
     scope = keys if config.scope == "source" else None
-    captured = capture_greedy(
-        lm, [prompt.text for prompt in prompts], keys, scope, config, part, progress
-    )
+    captured = capture_greedy(lm, prompts, keys, scope, config, part, progress)
     outputs = [encode_output(lm.tokenizer, one.output_ids) for one in captured]
-    alignment = _alignment(lm, part, pairs, config, _own_pairs(pairs.pairs, outputs))
+    one_line = bool(prompts) and prompts[0].special
+    said = _own_pairs(pairs.pairs, [text for text, _ in outputs], one_line)
+    alignment = _alignment(lm, part, pairs, config, said)
     sentences = []
     for index, words in enumerate(_words(alignment)):
         text, spans = outputs[index]
@@ -98,10 +98,10 @@ def own_translations(
     return Decoded(sentences, captured, alignment)
 
 
-def prompts_of(pairs: PairFile, config: TranslationScore) -> list[Prompt]:
+def prompts_of(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> list[Prompt]:
     """The prompt of every pair, up to where the target begins."""
-    names = language_name(pairs.source_language), language_name(pairs.target_language)
-    return [config.template.render(pair.source, *names) for pair in pairs.pairs]
+    writer = chat_writer(lm, config.chat, config.template.text)
+    return translation_prompts(pairs, config.template, writer, lm.tokenizer.bos_token or "")
 
 
 def _check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None:
@@ -178,13 +178,15 @@ def _read_alignment(stored: dict[str, Any]) -> Alignment:
 
 
 def _own_pairs(
-    pairs: Sequence[SentencePair], outputs: Sequence[tuple[str, Any]]
+    pairs: Sequence[SentencePair], outputs: Sequence[str], one_line: bool
 ) -> list[SentencePair]:
-    """The pairs with the model's own first line in place of the reference, and no links."""
-    lines = [text.lstrip().split("\n", 1)[0].rstrip() for text, _ in outputs]
+    """The pairs with the model's own text, or its first line, as the target, and no links."""
+    texts = [text.strip() for text in outputs]
+    if one_line:
+        texts = [text.split("\n", 1)[0].rstrip() for text in texts]
     return [
-        SentencePair(pair.id, pair.source, line, None, pair.line)
-        for pair, line in zip(pairs, lines, strict=True)
+        SentencePair(pair.id, pair.source, text, None, pair.line)
+        for pair, text in zip(pairs, texts, strict=True)
     ]
 
 

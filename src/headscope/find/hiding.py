@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.needles import Needle, NeedleFile
+from headscope.data.prompts import Prompt
 from headscope.errors import InputError
 from headscope.find.tokens import encode, within
+from headscope.lm.prompting import chat_writer
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -32,6 +34,8 @@ class HowHidden(Protocol):
     def depths(self) -> tuple[float, ...]: ...
     @property
     def template(self) -> str: ...
+    @property
+    def chat(self) -> bool | None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +43,12 @@ class Hidden:
     """One prompt: its tokens, and which of them are the needle's and the haystack's.
 
     `number` is that of the needle, from 0; `needle` are places; `context` is the half-open span of
-    places of the haystack with its needle.
+    places of the haystack with its needle, which is the source of the prompt.
     """
 
     id: str
     number: int
-    prompt: str
+    prompt: Prompt
     ids: tuple[int, ...]
     needle: NDArray[np.intp]
     context: tuple[int, int]
@@ -90,17 +94,20 @@ def _hidden(
     context = " ".join(part for part in (before, one.needle, after) if part)
     head, _, tail = config.template.partition("{context}")
     # What is asked may hold braces, which mean nothing.
-    prompt = head.replace("{question}", one.question) + context
-    prompt += tail.replace("{question}", one.question)
-    start = len(head.replace("{question}", one.question))
+    head, tail = (part.replace("{question}", one.question) for part in (head, tail))
+    prompt = Prompt(f"{head}{context}{tail}", len(head), len(head) + len(context))
+    writer = chat_writer(lm, config.chat, config.template)
+    if writer is not None:
+        prompt = prompt.in_chat(writer)
+    start, end = prompt.source_span
     place = start + (len(before) + 1 if before else 0)
-    text = encode(lm.tokenizer, prompt)
+    text = encode(lm.tokenizer, prompt.text, prompt.special)
     if len(text.ids) >= lm.context_length:
         raise InputError(
             f"{path}, line {one.line}: the prompt has {len(text.ids)} tokens and the context of "
             f"{lm.name} holds {lm.context_length}; make it shorter with --length"
         )
-    inside = np.flatnonzero(within(text.spans, start, start + len(context)))
+    inside = np.flatnonzero(within(text.spans, start, end))
     needle = np.flatnonzero(within(text.spans, place, place + len(one.needle)))
     if not needle.size:
         raise InputError(

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headscope.data.prompts import Prompt
 from headscope.data.words import Word
 from headscope.errors import InputError
 from headscope.find.key_words import KeyWord, locate_words
@@ -27,6 +28,7 @@ from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.prompting import chat_writer
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -50,6 +52,8 @@ class KeyTokens:
             the prompt alone, which predicts the first token of any answer.
         max_new_tokens: longest greedy continuation; `None`: twice the prompt and 32.
         stop_at_newline: whether the continuation ends at the first newline that follows text.
+        chat: whether the prompt goes through the chat template; `None`: where the tokenizer has
+            one and the prompt holds no special token of its own.
         draws: how many sets of random other heads, of the same number, are measured beside.
         seed: of these draws.
     """
@@ -59,6 +63,7 @@ class KeyTokens:
     steps: Steps = "answer"
     max_new_tokens: int | None = None
     stop_at_newline: bool = True
+    chat: bool | None = None
     draws: int = 10
     seed: int = 0
 
@@ -101,7 +106,8 @@ class KeyTokenAttention:
         heads: the chosen heads, in the order given.
         words: the key words.
         word_tokens: for each word the places of its tokens.
-        prompt, prompt_spans: the prompt, and the characters of its tokens, (P, 2).
+        prompt, prompt_spans: the prompt as the model reads it, and the characters of its tokens,
+            (P, 2).
         answer, answer_spans: likewise of the answer, whose spans count from its own beginning; it
             has one token a step, or none where the last token of the prompt was looked at.
         attention: (T, N, W), summed over the tokens of each word.
@@ -146,7 +152,12 @@ def key_tokens(
     if not heads.heads:
         raise InputError("no heads were chosen; name at least one")
     words = locate_words(prompt, config.words)
-    text = _read(lm, prompt, config)
+    wording = Prompt(prompt, 0, len(prompt))
+    writer = chat_writer(lm, config.chat, prompt)
+    if writer is not None:
+        wording = wording.in_chat(writer)
+        words = [word.moved(wording.source_start) for word in words]
+    text = _read(lm, wording, config)
     member, word_tokens = _tokens_of(words, text.prompt_spans)
     keys = np.flatnonzero(member.any(axis=1))
     drawn = [_Drawn.of(heads, kind, config) for kind in _KINDS] if config.draws else []
@@ -162,7 +173,7 @@ def key_tokens(
         heads=heads.heads,
         words=tuple(words),
         word_tokens=word_tokens,
-        prompt=prompt,
+        prompt=wording.text,
         prompt_spans=text.prompt_spans,
         answer=text.answer,
         answer_spans=text.answer_spans,
@@ -186,8 +197,9 @@ class _Text:
     answer_spans: Spans
 
 
-def _read(lm: LanguageModel, prompt: str, config: KeyTokens) -> _Text:
-    encoded = encode(lm.tokenizer, prompt)
+def _read(lm: LanguageModel, wording: Prompt, config: KeyTokens) -> _Text:
+    prompt, special = wording.text, wording.special
+    encoded = encode(lm.tokenizer, prompt, special)
     if not encoded.ids:
         raise InputError("the prompt holds no token; give it some text")
     nothing = np.zeros((0, 2), dtype=np.int64)
@@ -197,8 +209,10 @@ def _read(lm: LanguageModel, prompt: str, config: KeyTokens) -> _Text:
         return _Text(encoded.ids, (length - 1,), encoded.spans, "", nothing)
     if config.answer is None:
         _check_length(lm, length + 1)
-        settings = GenerateConfig(config.max_new_tokens, stop_at_newline=config.stop_at_newline)
-        output = lm.generate([prompt], settings)[0].output_ids
+        # An answer of a chat ends as the template ends it.
+        newline = config.stop_at_newline and special
+        settings = GenerateConfig(config.max_new_tokens, stop_at_newline=newline)
+        output = lm.generate([prompt], settings, special=special)[0].output_ids
         if not output:
             raise InputError(
                 "the model ends its text right after the prompt, so there is no answer; give one "
@@ -208,9 +222,11 @@ def _read(lm: LanguageModel, prompt: str, config: KeyTokens) -> _Text:
         rows = tuple(range(length - 1, length - 1 + len(output)))
         return _Text((*encoded.ids, *output), rows, encoded.spans, answer, spans)
     answer = config.answer
-    if not prompt[-1].isspace() and not answer[0].isspace():
+    if not special:
+        answer = wording.joint + answer.lstrip()
+    elif not prompt[-1].isspace() and not answer[0].isspace():
         answer = f" {answer}"
-    whole = encode(lm.tokenizer, prompt + answer)
+    whole = encode(lm.tokenizer, prompt + answer, special)
     _check_length(lm, len(whole.ids))
     # Bare white space, a token of its own in some tokenizers, is of the answer, too; what a
     # tokenizer puts after a text is not.

@@ -22,6 +22,10 @@ class KeyWord:
     name: str
     spans: tuple[tuple[int, int], ...]
 
+    def moved(self, by: int) -> KeyWord:
+        """The same word in a text that has so many characters before the prompt."""
+        return KeyWord(self.name, tuple((start + by, end + by) for start, end in self.spans))
+
 
 def locate_words(prompt: str, names: Sequence[str]) -> list[KeyWord]:
     """Find each key word in a prompt.

@@ -41,6 +41,7 @@ class Retrieval:
             shortest haystack, or of what the context has room for.
         depths: where the needle stands, as a share of the haystack before it.
         template: `{context}` (haystack with needle) and `{question}`, up to the answer.
+        chat: whether prompts go through the chat template; None: where the tokenizer has one.
         share_of: `generated` counts the tokens of the needle that were generated; `needle` gives
             the share of all different tokens of the needle that a head hit at least once, as
             published, so that short answers score low.
@@ -55,6 +56,7 @@ class Retrieval:
     lengths: tuple[int, ...] = ()
     depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
     template: str = TEMPLATE
+    chat: bool | None = None
     share_of: Literal["generated", "needle"] = "generated"
     answered_only: bool = True
     max_new_tokens: int | None = None

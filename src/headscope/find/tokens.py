@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from headscope.data.words import Word
 from headscope.errors import InputError
+from headscope.lm.prompting import tokenise
 
 Spans = NDArray[np.int64]
-
-#: How SentencePiece writes a space.
-_SPACE = "▁"
 
 
 @dataclass(frozen=True)
@@ -34,29 +32,15 @@ class Encoded:
     spans: Spans
 
 
-def encode(tokenizer: Any, text: str) -> Encoded:
-    """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
+def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
+    """Tokenise `text` as `headscope.lm.prompting.tokenise` does.
 
     Raises `InputError` if the tokenizer cannot tell the characters of its tokens, or leaves
     characters of the text out: a score would then be credited to the wrong word.
     """
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(
-            f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "
-            "stands for; load the model's fast tokenizer (tokenizer.json)"
-        )
-    encoding = tokenizer(text, return_offsets_mapping=True)
-    spans = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
-    pieces = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
-    for row, (start, end) in enumerate(spans):
-        if pieces[row].strip(_SPACE) == "":
-            # The space that SentencePiece puts before a text is given the first character's place.
-            start = end
-        while start < end and text[start].isspace():
-            start += 1
-        spans[row, 0] = start
+    tokens = tokenise(tokenizer, text, special)
     covered = np.zeros(len(text) + 1, dtype=bool)
-    for start, end in spans:
+    for start, end in tokens.spans:
         covered[start:end] = True
     # Accents and a few signs (a byte order mark, control characters) are dropped by some
     # tokenizers' own normalisation; more than that means that the spans are wrong.
@@ -67,7 +51,7 @@ def encode(tokenizer: Any, text: str) -> Encoded:
             f"the tokenizer's character positions leave out {len(lost)} of {len(text)} characters "
             f"(first at {at}: {text[at : at + 20]!r}); its tokenizer.json is faulty or too old"
         )
-    return Encoded(tuple(encoding["input_ids"]), spans)
+    return Encoded(tokens.ids, np.array(tokens.spans, dtype=np.int64).reshape(-1, 2))
 
 
 def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:

@@ -25,6 +25,7 @@ class TranslationScore:
         aligner: "links", "eflomal" or "llm"; None: the data's links if it has them, else eflomal.
         llm: the annotator for "llm".
         template: the prompt up to where the target begins.
+        chat: whether prompts go through the chat template; None: where the tokenizer has one.
         skip_identical: leave out target tokens whose aligned word has the same surface form.
         max_new_tokens: limit of "greedy"; None: twice the source tokens and 32.
         chance_draws: other sentences whose links give each sentence's chance.
@@ -40,6 +41,7 @@ class TranslationScore:
     aligner: Literal["links", "eflomal", "llm"] | None = None
     llm: LlmAligner | None = None
     template: Template = DEFAULT_TEMPLATE
+    chat: bool | None = None
     skip_identical: bool = False
     max_new_tokens: int | None = None
     chance_draws: int = 20

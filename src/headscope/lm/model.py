@@ -15,7 +15,7 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry
-from headscope.lm import gates, generation, geometry, selfcheck
+from headscope.lm import gates, generation, geometry, prompting, selfcheck
 from headscope.lm.digests import digest_of_files, digest_of_state
 from headscope.lm.generation.stopping import StopTable
 from headscope.lm.geometry import AttentionSite
@@ -144,12 +144,13 @@ class LanguageModel:
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
-        """Ids that end a text, from the model's generation settings, its configuration and its
-        tokenizer, in ascending order."""
+        """Ids that end a text, from the model's generation settings, its configuration, its
+        tokenizer and its chat template, in ascending order."""
         places = (
             getattr(getattr(self.model, "generation_config", None), "eos_token_id", None),
             getattr(self.model.config.get_text_config(decoder=True), "eos_token_id", None),
             getattr(self.tokenizer_or_none, "eos_token_id", None),
+            prompting.end_of_turn(self.tokenizer_or_none),
         )
         ids: set[int] = set()
         for place in places:
@@ -185,11 +186,10 @@ class LanguageModel:
         return StopTable(self)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """Token ids of ``text`` by the tokenizer's own defaults, special tokens included; without
-        ``special`` none are added to those that the text holds."""
-        options = {} if special else {"add_special_tokens": False}
-        ids: list[int] = self.tokenizer(text, **options)["input_ids"]
-        return ids
+        """Token ids of ``text`` by the tokenizer's own defaults, special tokens included, none of
+        them twice; without ``special`` none are added to those that the text holds."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
+        return ids[prompting.without_doubles(self.tokenizer, text, ids)] if special else ids
 
     def gated(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
@@ -11,12 +12,81 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Answered", "encode_answers", "uses_chat", "wrap_prompts"]
+__all__ = [
+    "Answered",
+    "ChatWriter",
+    "Tokens",
+    "chat_writer",
+    "encode_answer",
+    "encode_answers",
+    "end_of_turn",
+    "tokenise",
+    "uses_chat",
+    "wrap_prompts",
+]
 
 #: How SentencePiece writes a space.
 _SPACE = "▁"
-#: Stands for an answer while the template is asked what it puts in front of one.
+#: Stands for an answer while the template is asked what it puts around one.
 _PROBE = "HEADSCOPE"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+    """A text as tokens.
+
+    Attributes:
+        ids: the tokens.
+        spans: for each the half-open range of characters that it covers, white space in front
+            aside; empty for special tokens that the tokenizer added and for bare white space.
+    """
+
+    ids: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+def tokenise(tokenizer: Any, text: str, special: bool = True) -> Tokens:
+    """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
+
+    A beginning or end of text that the text brings itself is not added a second time; without
+    `special` none is added at all. Raises `InputError` if the tokenizer cannot tell the characters
+    of its tokens.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "
+            "stands for; load the model's fast tokenizer (tokenizer.json)"
+        )
+    encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
+    kept = without_doubles(tokenizer, text, encoding["input_ids"]) if special else slice(None)
+    ids = encoding["input_ids"][kept]
+    spans = []
+    for piece, (start, end) in zip(
+        tokenizer.convert_ids_to_tokens(ids), encoding["offset_mapping"][kept], strict=True
+    ):
+        # The space that SentencePiece puts before a text is given the first character's place.
+        begin = end if piece.strip(_SPACE) == "" else start
+        while begin < end and text[begin].isspace():
+            begin += 1
+        spans.append((begin, end))
+    return Tokens(tuple(ids), tuple(spans))
+
+
+def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
+    """The part of a text's tokens without a special token added to one that the text brings."""
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    first = bos is not None and text.startswith(tokenizer.bos_token) and [*ids[1:2]] == [bos]
+    last = eos is not None and text.endswith(tokenizer.eos_token) and [*ids[-2:-1]] == [eos]
+    if first or last:  # rare; the text may also bring two, and the tokenizer add none
+        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+        first = first and _run_of(bos, ids) > _run_of(bos, plain)
+        last = last and _run_of(eos, ids[::-1]) > _run_of(eos, plain[::-1])
+    return slice(int(first), len(ids) - int(last))
+
+
+def _run_of(token: int, ids: Sequence[int]) -> int:
+    """How often a token stands at the beginning, one after the other."""
+    return sum(1 for _ in takewhile(lambda index: index == token, ids))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,32 +103,138 @@ class Answered:
     start: int
 
 
-def uses_chat(lm: LanguageModel, chat: bool | None = None) -> bool:
+def uses_chat(lm: LanguageModel, chat: bool | None = None, wording: str = "") -> bool:
     """Whether prompts go through the chat template: as told, by default where there is one.
 
-    Raises `InputError` if that is wanted of a tokenizer without a template.
+    A `wording` of prompts that holds special tokens, or ends as the template ends a prompt, is such
+    a template written out already, and by default left as it is. Raises `InputError` if a template
+    is wanted and there is none.
     """
     has = bool(getattr(lm.tokenizer, "chat_template", None))
     if chat and not has:
         raise InputError(
             f"the tokenizer of {lm.name!r} has no chat template; use plain prompts (--no-chat)"
         )
-    return has if chat is None else chat
+    if chat is not None or not has or not wording:
+        return has if chat is None else chat
+    asked, start = ChatWriter(lm.tokenizer).write(["x"])
+    ending = asked[start + 1 :].strip()
+    written_out = bool(ending) and wording.rstrip().endswith(ending)
+    return not written_out and not any(
+        token in wording for token in _special(lm.tokenizer).values()
+    )
+
+
+def _special(tokenizer: Any) -> dict[int, str]:
+    """The special tokens of a tokenizer, by id."""
+    named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
+    added = tokenizer.added_tokens_decoder.items()
+    return {**dict(named), **{index: str(token) for index, token in added if token.special}}
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatWriter:
+    """Writes conversations by a chat template; one that can think aloud is told not to.
+
+    The template writes its own special tokens: tokenise what it wrote without adding any.
+
+    Attributes:
+        tokenizer: whose template it is.
+    """
+
+    tokenizer: Any
+
+    @property
+    def joint(self) -> str:
+        """The white space that the template puts between a conversation and the answer.
+
+        Where it does not show: nothing after white space, else one space.
+        """
+        asked, _ = self.write(["x"])
+        whole = self._rendered(["x", _PROBE])
+        between, probe, _ = whole.removeprefix(asked).partition(_PROBE)
+        if whole.startswith(asked) and probe and not between.strip():
+            return between
+        return _join(asked)
+
+    def write(self, turns: Sequence[str]) -> tuple[str, int]:
+        """Turns of user and assistant, the user's last, up to where the answer begins.
+
+        Returns:
+            The text, and where the last turn stands in it. White space around a user's turn is
+            left out.
+
+        Raises:
+            InputError: if the template is faulty or changes the last turn.
+        """
+        text = self._rendered(turns)
+        start = text.rfind(turns[-1].strip())
+        if start < 0:
+            raise InputError(
+                "the tokenizer's chat template changes the text of a prompt, so its words cannot "
+                "be found in it; use plain prompts (--no-chat)"
+            )
+        return text, start
+
+    def _rendered(self, turns: Sequence[str]) -> str:
+        from jinja2 import TemplateError
+
+        messages = [
+            {"role": "assistant", "content": turn}
+            if number % 2
+            else {"role": "user", "content": turn.strip()}
+            for number, turn in enumerate(turns)
+        ]
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                messages,
+                tokenize=False,
+                add_generation_prompt=bool(len(turns) % 2),
+                enable_thinking=False,
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise InputError(
+                f"the tokenizer's chat template cannot put a user's turn into words ({error}); "
+                "correct it, or use plain prompts (--no-chat)"
+            ) from error
+        return text
+
+
+def chat_writer(
+    lm: LanguageModel, chat: bool | None = None, wording: str = ""
+) -> ChatWriter | None:
+    """The chat template of a model where prompts go through it, as `uses_chat` says."""
+    return ChatWriter(lm.tokenizer) if uses_chat(lm, chat, wording) else None
+
+
+def end_of_turn(tokenizer: Any) -> int | None:
+    """The special token by which the chat template ends an answer, if it has one.
+
+    Some models' settings name their end of text alone, at which a chat never ends.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    try:
+        whole = ChatWriter(tokenizer)._rendered(["x", _PROBE])
+    except InputError:
+        return None  # said where the template is used
+    ids = tokenizer(whole.rpartition(_PROBE)[2], add_special_tokens=False)["input_ids"]
+    special = _special(tokenizer)
+    return next((index for index in ids if index in special), None)
 
 
 def wrap_prompts(lm: LanguageModel, prompts: Sequence[str], chat: bool | None = None) -> list[str]:
     """Prompts as a model is to be given them for generation.
 
     With a chat template each becomes a user's turn and the beginning of the model's answer; white
-    space around the prompt is left out, and a template that can think aloud is told not to. The
-    template writes its own special tokens: tokenise such prompts without adding any
-    (`lm.generate(…, special=False)`). Without a template prompts stay as they are.
+    space around the prompt is left out. Such prompts hold their special tokens: tokenise them
+    without adding any (`lm.generate(…, special=False)`). Without a template prompts stay as they
+    are.
 
     Raises `InputError` if a template is wanted and there is none.
     """
-    if not uses_chat(lm, chat):
-        return list(prompts)
-    return [_rendered(lm.tokenizer, [_turn(prompt)], begin=True) for prompt in prompts]
+    writer = chat_writer(lm, chat)
+    return list(prompts) if writer is None else [writer.write([one])[0] for one in prompts]
 
 
 def encode_answers(
@@ -86,14 +262,8 @@ def encode_answers(
     """
     if len(prompts) != len(answers):
         raise InputError(f"{len(prompts)} prompts and {len(answers)} answers; give one for each.")
-    tokenizer = lm.tokenizer
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(
-            f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "
-            "stands for; load the model's fast tokenizer (tokenizer.json)"
-        )
-    templated = uses_chat(lm, chat)
-    gap = _gap(tokenizer) if templated else None
+    writer = chat_writer(lm, chat)
+    joint = None if writer is None else writer.joint
     rows = []
     for number, (prompt, answer) in enumerate(
         zip(wrap_prompts(lm, prompts, chat), answers, strict=True), 1
@@ -101,9 +271,9 @@ def encode_answers(
         which = f" {number}" if len(prompts) > 1 else ""
         if not answer.strip():
             raise InputError(f"answer{which} is empty; give a text")
-        between = gap if gap is not None else _join(prompt)
+        between = _join(prompt) if joint is None else joint
         start = len(prompt) + len(between) + len(answer) - len(answer.lstrip())
-        row = _encoded(tokenizer, prompt + between + answer, start, not templated)
+        row = encode_answer(lm.tokenizer, prompt + between + answer, start, writer is None)
         if row.start < 1:
             raise InputError(
                 f"answer{which} begins with the first token, which no token predicts; give a "
@@ -122,49 +292,16 @@ def _join(prompt: str) -> str:
     return "" if not prompt or prompt[-1].isspace() else " "
 
 
-def _turn(prompt: str) -> dict[str, str]:
-    return {"role": "user", "content": prompt.strip()}
+def encode_answer(tokenizer: Any, text: str, answer: int, special: bool) -> Answered:
+    """Tokens of a text, and the first of them that has a character from `answer` on.
 
-
-def _rendered(tokenizer: Any, turns: list[dict[str, str]], begin: bool) -> str:
-    from jinja2 import TemplateError
-
-    try:
-        text: str = tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=begin, enable_thinking=False
-        )
-    except (TemplateError, TypeError, ValueError) as error:
-        raise InputError(
-            f"the tokenizer's chat template cannot put a user's turn into words ({error}); correct "
-            "it, or use plain prompts (--no-chat)"
-        ) from error
-    return text
-
-
-def _gap(tokenizer: Any) -> str | None:
-    """The white space that the template puts between its prompt and an answer, if it shows."""
-    asked = [_turn("x")]
-    begun = _rendered(tokenizer, asked, begin=True)
-    whole = _rendered(tokenizer, [*asked, {"role": "assistant", "content": _PROBE}], begin=False)
-    if not whole.startswith(begun):
-        return None
-    between, found, _ = whole[len(begun) :].partition(_PROBE)
-    return between if found and not between.strip() else None
-
-
-def _encoded(tokenizer: Any, text: str, answer: int, special: bool) -> Answered:
-    """Tokens of a text, and the first that has a character from `answer` on."""
-    encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
-    ids = tuple(int(one) for one in encoding["input_ids"])
-    pieces = tokenizer.convert_ids_to_tokens(list(ids))
-    for index, (piece, (start, end)) in enumerate(
-        zip(pieces, encoding["offset_mapping"], strict=True)
-    ):
-        # SentencePiece's space before a text is given the first character's place, and a token of
-        # white space alone may reach up to the answer: neither holds any of it.
-        blank = start >= end or piece.strip(_SPACE) == ""
-        if not blank and text[max(start, answer) : end].strip():
-            return Answered(ids, index)
+    Raises `InputError` if there is none.
+    """
+    tokens = tokenise(tokenizer, text, special)
+    for index, (start, end) in enumerate(tokens.spans):
+        # A token of white space alone may reach up to the answer: it holds nothing of it.
+        if text[max(start, answer) : end].strip():
+            return Answered(tokens.ids, index)
     raise InputError(
         f"the tokenizer gives the answer {text[answer : answer + 40]!r} no tokens of its own; "
         "its tokenizer.json may be faulty"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from headscope.recipes.inputs import (
     find_and_check,
     model_inputs,
     model_provenance,
+    resolved_chat,
 )
 from headscope.recipes.verify.removal_run import removal_run
 from headscope.report import write_report
@@ -70,6 +71,7 @@ def atlas(
             check_aligner(pairs, config.score)
     lm = config.model.load()
     count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
+    config = replace(config, score=resolved_chat(lm, config.score))
     settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
     inputs = model_inputs(lm, found_on) | {
         f"{pair} (check)": pairs.digest for pair, pairs in checked_on.items()
@@ -97,7 +99,7 @@ def _make(
         scores[pair] = translation_score(lm, pairs, config.score, run)
         if progress:
             progress("scoring directions", number + 1, len(found_on))
-    run.write_json("found_on.json", {p: text_digests(f.pairs) for p, f in found_on.items()})
+    run.write_json("found_on.json", {p: text_digests(f.all_pairs) for p, f in found_on.items()})
     mean = HeadScores.mean(scores)
     save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
     k = _amount(config, lm)
@@ -154,6 +156,7 @@ def _check(
         threshold=config.threshold,
         seed=config.score.seed,
         template=config.score.template,
+        chat=config.score.chat,
         max_new_tokens=config.score.max_new_tokens,
         batch_tokens=config.score.batch_tokens,
     )

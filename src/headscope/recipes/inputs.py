@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from headscope.data.languages import language_name, parse_direction, same_language
 from headscope.data.pairs import PairFile, PairSource, direction_of, read_pairs
-from headscope.data.split import halves
+from headscope.data.split import draw_shots, halves, known_digests, leakage, text_digests
 from headscope.errors import InputError, naming
 
 if TYPE_CHECKING:
+    from headscope.data.prompts import Template
     from headscope.lm import LanguageModel
 
 POCKET = "pocket"
@@ -86,6 +87,10 @@ class PairsChoice:
     `pair` holds directions such as `en-de`; `all` stands for every direction of the pocket model.
     `data` holds one file (or folder, or dataset) for one direction, a FLORES folder or dataset
     for several, or `PAIR=FILE` for each. Without data the pocket model's own sentences are taken.
+
+    `shots` examples stand before every sentence of a direction, drawn once by the seed: from
+    `shots_data`, named as `data` is, else from sentences of the data that no direction then uses
+    for anything else. `language_names` hold `zh=Simplified Chinese`: what prompts call a language.
     """
 
     pair: tuple[str, ...] = ()
@@ -97,6 +102,9 @@ class PairsChoice:
     links_column: str | None = None
     split: str | None = None
     limit: int | None = None
+    shots: int = 0
+    shots_data: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    language_names: tuple[str, ...] = ()
 
 
 def read_directions(
@@ -108,8 +116,25 @@ def read_directions(
 ) -> dict[str, PairFile]:
     """The sentence pairs of each direction, by direction as `source-target`.
 
-    For the pocket model without data: `limit` sentences (default 200) of its own `split`.
+    For the pocket model without data: `limit` sentences (default 200) of its own `split`, and
+    shots of its train split. Raises `InputError` for data that cannot be read, too few sentences
+    for the shots, or shots that stand in the data.
     """
+    directions = _read_all(choice, model, split, limit, seed)
+    if choice.language_names:
+        directions = _named(directions, choice.language_names)
+    if choice.shots_data and not choice.shots:
+        raise InputError("--shots-data needs --shots N, the number of examples to take from it")
+    return _with_shots(directions, choice, model, seed) if choice.shots else directions
+
+
+def _read_all(
+    choice: PairsChoice,
+    model: str,
+    split: Literal["dev", "test"],
+    limit: int | None,
+    seed: int,
+) -> dict[str, PairFile]:
     if not choice.data:
         if model != POCKET:
             near = difflib.get_close_matches(model, [POCKET], cutoff=0.7)
@@ -119,9 +144,13 @@ def read_directions(
                 "--data pairs.tsv --pair en-de"
             )
         return _pocket_directions(choice, split, limit or 200, seed)
-    files = _files(choice)
+    # Shots are drawn from the whole of a file, so that they do not depend on the limit.
+    whole = choice.shots and not choice.shots_data
     found = {}
-    for pair, name in files:
+    for pair, name in _files(choice):
+        most = choice.limit
+        if whole and most is not None:
+            most = None if Path(name).exists() else most + choice.shots
         source = PairSource(
             name,
             pair,
@@ -131,10 +160,87 @@ def read_directions(
             choice.target_column,
             choice.links_column,
             choice.split,
-            choice.limit,
+            most,
         )
         direction = direction_of(source)
         found[f"{direction.source}-{direction.target}"] = read_pairs(source)
+    return found
+
+
+def _named(directions: dict[str, PairFile], names: tuple[str, ...]) -> dict[str, PairFile]:
+    """The directions with other names of their languages."""
+    given: dict[str, str] = {}
+    for written in names:
+        code, _, name = written.partition("=")
+        if not code.strip() or not name.strip():
+            raise InputError(
+                f"--language-name {written} names no language; write CODE=NAME, such as "
+                'zh="Simplified Chinese"'
+            )
+        given[code.strip()] = name.strip()
+    codes = {
+        code for one in directions.values() for code in (one.source_language, one.target_language)
+    }
+    name_of: dict[str, str] = {}
+    for code, name in given.items():
+        fitting = [one for one in codes if same_language(one, code)]
+        if not fitting:
+            raise InputError(
+                f"--language-name {code}={name}: no direction has the language {code}; there are "
+                f"{', '.join(sorted(codes))}"
+            )
+        name_of |= dict.fromkeys(fitting, name)
+    named = {}
+    for pair, one in directions.items():
+        source, target = one.language_names
+        names_of_pair = (
+            name_of.get(one.source_language, source),
+            name_of.get(one.target_language, target),
+        )
+        named[pair] = dataclasses.replace(one, names=names_of_pair)
+    return named
+
+
+def _with_shots(
+    directions: dict[str, PairFile], choice: PairsChoice, model: str, seed: int
+) -> dict[str, PairFile]:
+    """The directions with shots, and without any sentence that is a shot's."""
+    own = bool(choice.data) and not choice.shots_data
+    if own:
+        pools = directions
+    elif choice.shots_data:
+        examples = dataclasses.replace(choice, data=choice.shots_data, limit=None)
+        pools = _read_all(examples, model, "dev", None, seed)
+        for pair in directions:
+            if pair not in pools:
+                raise InputError(
+                    f"--shots-data has no sentences for {pair}; add --shots-data {pair}=FILE"
+                )
+    else:
+        from headscope.pocket.sample import sample_pairs
+
+        pools = {pair: sample_pairs(pair, "train", choice.shots, seed) for pair in directions}
+    shots = {
+        pair: draw_shots(pools[pair].pairs, choice.shots, seed, pools[pair].path)
+        for pair in directions
+    }
+    taken = known_digests({pair: text_digests(drawn) for pair, drawn in shots.items()})
+    found = {}
+    for pair, one in directions.items():
+        kept = tuple(row for row in one.pairs if not leakage(taken, [row]))
+        if choice.shots_data and len(kept) < len(one.pairs):
+            raise InputError(
+                f"{one.path} holds {len(one.pairs) - len(kept)} pairs with a sentence of the shots "
+                f"that were drawn from {pools[pair].path}; give other examples as --shots-data"
+            )
+        if not kept:
+            raise InputError(
+                f"{one.path} has no sentences left beside {choice.shots} shots; give fewer shots "
+                "or more sentences"
+            )
+        if own:
+            kept = kept[: choice.limit]
+        found[pair] = dataclasses.replace(one, pairs=kept, shots=shots[pair])
     return found
 
 
@@ -246,6 +352,7 @@ def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str
         "model configuration": _digest([_settled(lm.model.config.to_dict()), lm.eos_token_ids]),
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
         **{pair: pairs.digest for pair, pairs in directions.items()},
+        **{f"{pair} shots": pairs.shots_digest for pair, pairs in directions.items()},
     }
 
 
@@ -272,6 +379,30 @@ def _tokenizer(tokenizer: Any) -> Any:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+class Prompted(Protocol):
+    """Settings that say how translations are prompted."""
+
+    @property
+    def template(self) -> Template: ...
+    @property
+    def chat(self) -> bool | None: ...
+
+
+Settings = TypeVar("Settings", bound=Prompted)
+
+
+def resolved_chat(lm: LanguageModel, settings: Settings) -> Settings:
+    """The settings with what `chat` comes to for this model, as its signature has to say.
+
+    Raises `InputError` if a chat template is wanted of a tokenizer without one.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    chat = uses_chat(lm, settings.chat, settings.template.text)
+    changed: Any = dataclasses.replace(cast(Any, settings), chat=chat)
+    return cast(Settings, changed)
 
 
 def model_provenance(lm: LanguageModel) -> dict[str, Any]:

@@ -66,6 +66,7 @@ def key_tokens(
     answer: Answer = None,
     steps: Steps = "answer",
     max_new_tokens: options.MaxNewTokens = None,
+    chat: options.ChatTemplate = None,
     draws: Draws = 10,
     seed: options.Seed = 0,
     out: options.OutFolder = None,
@@ -82,7 +83,13 @@ def key_tokens(
     hide_loading_bars()
     text = _prompt(prompt, prompt_file)
     measure = KeyTokens(
-        tuple(word), answer, steps, max_new_tokens=max_new_tokens, draws=draws, seed=seed
+        tuple(word),
+        answer,
+        steps,
+        max_new_tokens=max_new_tokens,
+        chat=chat,
+        draws=draws,
+        seed=seed,
     )
     with progress() as update:
         result = find_key_tokens(FindKeyTokens(text, heads, measure, k, model), out, update)

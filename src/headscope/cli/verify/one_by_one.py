@@ -116,6 +116,7 @@ def one_by_one(
         target,
         reference_prompt,
         template,
+        tasks.chat,
         text,
         max_new_tokens,
         batch_tokens,

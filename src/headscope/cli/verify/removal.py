@@ -28,6 +28,7 @@ def removal(
     pool: options.Pool = "non-alignment",
     ablate: options.Ablate = "zero",
     threshold: options.Threshold = 0.1,
+    chat: options.ChatTemplate = None,
     max_new_tokens: options.MaxNewTokens = None,
     allow_overlap: options.AllowOverlap = False,
     seed: options.Seed = 0,
@@ -52,6 +53,7 @@ def removal(
         ablate=ablate,
         seed=seed,
         template=template,
+        chat=chat,
         max_new_tokens=max_new_tokens,
         batch_tokens=batch_tokens,
     )

@@ -252,6 +252,7 @@ def _compute(
             list(checked_on.values()),
             HeadSet(lm.geometry, ()),
             config.score.template,
+            config.score.chat,
             config.score.max_new_tokens,
             config.score.batch_tokens,
         )
@@ -274,4 +275,4 @@ def _copy_links(source: Part, target: Part) -> None:
 
 
 def _digests(found_on: Mapping[str, PairFile]) -> dict[str, dict[str, list[str]]]:
-    return {pair: text_digests(pairs.pairs) for pair, pairs in found_on.items()}
+    return {pair: text_digests(pairs.all_pairs) for pair, pairs in found_on.items()}

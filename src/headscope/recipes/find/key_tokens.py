@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,14 @@ def find_key_tokens(
     word, `mass` and `even_mass` by step and head; heads in the result's order), `tokens.jsonl` (the
     characters of every token of prompt and answer) and the heads as a saved set.
     """
+    from headscope.lm.prompting import uses_chat
+
     began = time.monotonic()
     report = progress or _silent
     locate_words(config.prompt, config.measure.words)  # a slip is told before a model is loaded
     lm = config.model.load()
+    chat = uses_chat(lm, config.measure.chat, config.prompt)
+    config = replace(config, measure=replace(config.measure, chat=chat))
     heads = resolve_heads(config.heads, config.k, lm.geometry)
     settings = {
         "settings": config,

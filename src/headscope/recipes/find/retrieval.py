@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,12 @@ def find_retrieval(
     config: FindRetrieval, out: Path | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Score every head and return the command's result; what is done already is kept."""
+    from headscope.lm.prompting import uses_chat
+
     needles = config.needles.read(config.model.model, config.measure.seed)
     lm = config.model.load()
+    chat = uses_chat(lm, config.measure.chat, config.measure.template)
+    config = replace(config, measure=replace(config.measure, chat=chat))
     about = {
         "path": needles.path,
         "digest": needles.digest,

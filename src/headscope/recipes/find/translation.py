@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
     read_directions,
+    resolved_chat,
 )
 from headscope.runs import open_run
 
@@ -47,6 +48,7 @@ def find_translation(
         with naming(pairs.path):
             check_aligner(pairs, config.score)
     lm = config.model.load()
+    config = replace(config, score=resolved_chat(lm, config.score))
     dtype = {"computed_in": str(lm.dtype).removeprefix("torch.")}
     settings = {"settings": config, **dtype}
     with open_run(
@@ -64,7 +66,7 @@ def find_translation(
             scores[pair] = translation_score(lm, pairs, config.score, run, report)
         run.write_json(
             "found_on.json",
-            {pair: text_digests(pairs.pairs) for pair, pairs in directions.items()},
+            {pair: text_digests(pairs.all_pairs) for pair, pairs in directions.items()},
         )
         save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
         result = describe_all(scores, config.threshold)

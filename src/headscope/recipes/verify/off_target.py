@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.data.documents import DocumentFile
-from headscope.data.languages import language_name, same_language
+from headscope.data.languages import same_language
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Amount
 from headscope.recipes.documents import DocumentsChoice, read_languages
@@ -118,7 +118,7 @@ def verify_off_target(
         leakage = check_document_leakage(config.heads, every, config.allow_overlap)
     lm = config.model.load()
     plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
-    chat = uses_chat(lm, False if plain else config.chat)
+    chat = uses_chat(lm, False if plain else config.chat, config.template.text)
     asked = (
         _translations(config, directions, lm, chat)
         if config.ask == "translate"
@@ -190,8 +190,9 @@ def _translations(
     config: VerifyOffTarget, directions: dict[str, PairFile], lm: LanguageModel, chat: bool
 ) -> dict[str, _Asked]:
     """Translation prompts by target language, whatever they are translated from."""
-    from headscope.lm.prompting import wrap_prompts
+    from headscope.lm.prompting import chat_writer
 
+    writer, bos = chat_writer(lm, chat), lm.tokenizer.bos_token or ""
     found: dict[str, list[tuple[str, PairFile]]] = {}
     for name, pairs in directions.items():
         target = pairs.target_language
@@ -201,11 +202,10 @@ def _translations(
     for code, parts in found.items():
         prompts = []
         for name, pairs in parts:
-            names = language_name(pairs.source_language), language_name(pairs.target_language)
-            texts = [config.template.render(one.source, *names).text for one in pairs.pairs]
-            for pair, text in zip(pairs.pairs, wrap_prompts(lm, texts, chat), strict=True):
+            written = translation_prompts(pairs, config.template, writer, bos)
+            for pair, wording in zip(pairs.pairs, written, strict=True):
                 limit = config.max_new_tokens or 2 * token_count(lm, pair.source) + 32
-                prompts.append(Prompt(f"{name} {pair.id}", text, pair.target, limit))
+                prompts.append(Prompt(f"{name} {pair.id}", wording.text, pair.target, limit))
         path = ", ".join(dict.fromkeys(pairs.path for _, pairs in parts))
         asked[code] = _Asked(tuple(prompts), path, " ".join(one.digest for _, one in parts))
     return asked

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
 from headscope.errors import InputError
 from headscope.heads import Amount, Head, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
@@ -24,6 +23,7 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
     read_directions,
+    resolved_chat,
 )
 from headscope.recipes.leakage import check_leakage
 from headscope.recipes.masked_tasks import MaskedTask, mask_result
@@ -79,6 +79,8 @@ class OneByOne:
         prompt, target: a prompt and the text to follow, instead of sentence pairs.
         reference: prompt (or, with sentence pairs, template) of the pass that hidden states are
             compared with; None: the untouched model under the same prompt.
+        chat: whether prompts of sentence pairs go through the chat template; None: where the
+            tokenizer has one. A task says so itself, and a `prompt` stays as it is.
         text: whether texts are generated.
         tasks: instead of sentence pairs a task's held-out examples, as `recipes.mask_walks` says;
             of a mask run without a prompt by default its own task.
@@ -99,6 +101,7 @@ class OneByOne:
     target: str | None = None
     reference: str | None = None
     template: Template = DEFAULT_TEMPLATE
+    chat: bool | None = None
     text: bool = True
     max_new_tokens: int | None = None
     batch_tokens: int = field(default=16384, metadata={"signature": False})
@@ -122,6 +125,8 @@ def verify_one_by_one(
     leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
     leakage = chosen.leakage if chosen else leakage
     lm = config.model.load()
+    if directions:
+        config = resolved_chat(lm, config)
     base = starting_order(config, lm)
     if chosen:
         subjects = task_subjects(lm, chosen, config.max_new_tokens)
@@ -224,9 +229,10 @@ def _directions(config: OneByOne) -> dict[str, PairFile]:
         if config.target is not None:
             raise InputError("--target needs --prompt; sentence pairs bring their own targets")
         if asked.data or config.model.model != POCKET:
-            return read_directions(asked, config.model.model, "test")
-        number = len(read_directions(replace(asked, limit=1), POCKET, "test"))
-        return read_directions(asked, POCKET, "test", limit=max(1, POCKET_SENTENCES // number))
+            return read_directions(asked, config.model.model, "test", seed=config.seed)
+        number = len(read_directions(replace(asked, limit=1), POCKET, "test", seed=config.seed))
+        limit = max(1, POCKET_SENTENCES // number)
+        return read_directions(asked, POCKET, "test", limit, config.seed)
     if config.target is None:
         raise InputError("--prompt needs --target, the text whose first token is ranked")
     if asked.pair or asked.data:
@@ -243,26 +249,33 @@ def _subjects(
             "prompt", config.prompt, config.target, config.reference, config.max_new_tokens
         )
         return {"": [subject]}
+    from headscope.lm.prompting import chat_writer, encode_answer
+
     reference = None if config.reference is None else Template.from_option(config.reference)
     found: dict[str, list[Subject]] = {}
+    writer, bos = chat_writer(lm, config.chat), lm.tokenizer.bos_token or ""
     for name, pairs in directions.items():
-        languages = language_name(pairs.source_language), language_name(pairs.target_language)
-        found[name] = [
-            Subject(
-                f"{name} {pair.id}",
-                config.template.render(pair.source, *languages).text,
-                pair.target,
-                None if reference is None else reference.render(pair.source, *languages).text,
-                config.max_new_tokens or _limit(lm, pair.source),
+        prompts = translation_prompts(pairs, config.template, writer, bos)
+        references = translation_prompts(pairs, reference or config.template, writer, bos)
+        found[name] = []
+        for pair, prompt, other in zip(pairs.pairs, prompts, references, strict=True):
+            full = prompt.with_target(pair.target)
+            row = encode_answer(lm.tokenizer, full.text, full.target_start, full.special)
+            begun = list(row.ids[: row.start]) == lm.encode(prompt.text, prompt.special)
+            # Twice the source and 32, as in the other verifications.
+            limit = 2 * len(lm.encode(pair.source, special=False)) + 32
+            found[name].append(
+                Subject(
+                    f"{name} {pair.id}",
+                    prompt.text,
+                    pair.target,
+                    None if reference is None else other.text,
+                    config.max_new_tokens or limit,
+                    prompt.special,
+                    row.ids[row.start] if begun else None,
+                )
             )
-            for pair in pairs.pairs
-        ]
     return found
-
-
-def _limit(lm: LanguageModel, source: str) -> int:
-    """New tokens of a translation: twice the source's and 32, as in the other verifications."""
-    return 2 * len(lm.tokenizer(source, add_special_tokens=False)["input_ids"]) + 32
 
 
 def _make(

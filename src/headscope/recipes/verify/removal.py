@@ -22,6 +22,7 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
     read_directions,
+    resolved_chat,
 )
 from headscope.recipes.leakage import Leakage, check_leakage
 from headscope.recipes.verify.reference import Reference
@@ -68,10 +69,11 @@ def verify_removal(
     sentences of the test data, unless `allow_overlap`.
     """
     began = time.monotonic()
-    removal = config.removal
-    directions = read_test_directions(config.pairs, config.model.model, removal.seed)
+    directions = read_test_directions(config.pairs, config.model.model, config.removal.seed)
     leakage = check_leakage(config.heads, directions, config.allow_overlap)
     lm = config.model.load()
+    removal = resolved_chat(lm, config.removal)
+    config = dataclasses.replace(config, removal=removal)
     sets = head_sets(config.heads, config.k, lm)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from headscope.data.tasks import Example, Task, prompt
 from headscope.data.tasks.task import PLACEHOLDER
-from headscope.errors import InputError
-from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
+from headscope.errors import InputError, naming
+from headscope.lm.prompting import chat_writer, encode_answers, tokenise
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 __all__ = ["Placed", "place_candidates"]
-
-_SPACE = "▁"
 
 
 @dataclass(frozen=True)
@@ -62,25 +60,22 @@ def place_candidates(
     template = task.instruction if instructed and task.instruction is not None else task.bare
     begin = template.index(PLACEHOLDER)
     spans = _within(text, begin, begin + len(example.input), example.candidates, where)
-    (wrapped,) = wrap_prompts(lm, [text], task.chat)
-    # A chat template leaves out white space around the prompt, and says it once, near its end.
-    told = text if wrapped == text else text.strip()
-    offset = wrapped.rfind(told)
-    if offset < 0:
-        raise InputError(
-            f"{where}: the chat template changes the prompt, so its words cannot be found in it; "
-            "use --no-chat"
-        )
-    offset -= 0 if told == text else len(text) - len(text.lstrip())
+    writer = chat_writer(lm, task.chat)
+    wrapped, offset = text, 0
+    if writer is not None:
+        with naming(where):
+            wrapped, offset = writer.write([text])
+        # White space around the prompt is left out.
+        offset -= len(text) - len(text.lstrip())
     (row,) = encode_answers(lm, [text], [example.output], task.chat)
     ids = row.ids[: row.start]
-    own = _characters(lm, wrapped, not uses_chat(lm, task.chat))
+    own = tokenise(lm.tokenizer, wrapped, special=writer is None)
     covered: list[tuple[int, ...]] = []
     for start, end in spans:
         inside = tuple(
             place
-            for place, (token, first, last) in enumerate(own[: len(ids)])
-            if first < end + offset and last > start + offset and token == ids[place]
+            for place, (token, (first, last)) in enumerate(zip(own.ids, own.spans, strict=True))
+            if first < end + offset and last > start + offset and ids[place : place + 1] == (token,)
         )
         if not inside:
             raise InputError(
@@ -117,19 +112,3 @@ def _within(
         at = found + len(word)
         spans.append((found, at))
     return spans
-
-
-def _characters(lm: LanguageModel, text: str, special: bool) -> list[tuple[int, int, int]]:
-    """Each token of a text with the span of its characters, white space in front aside."""
-    encoding = lm.tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
-    pieces = lm.tokenizer.convert_ids_to_tokens(encoding["input_ids"])
-    found = []
-    for token, piece, (start, end) in zip(
-        encoding["input_ids"], pieces, encoding["offset_mapping"], strict=True
-    ):
-        # SentencePiece's space before a text is given the first character's place.
-        start = end if piece.strip(_SPACE) == "" else start
-        while start < end and text[start].isspace():
-            start += 1
-        found.append((int(token), int(start), int(end)) if start < end else (int(token), 0, 0))
-    return found

@@ -250,7 +250,9 @@ def _observe(
 def _texts(lm: LanguageModel, prepared: Prepared, gates: torch.Tensor) -> list[str | None]:
     from headscope.lm.generation.continuing import continue_rows
 
-    made = continue_rows(lm, prepared.ids, gates, _new_tokens(prepared))
+    # An answer of a chat ends as its template ends it.
+    newline = prepared.subject.special
+    made = continue_rows(lm, prepared.ids, gates, _new_tokens(prepared), newline)
     return [one.text for one in made]
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.prompts import DEFAULT_TEMPLATE, Prompt, Template, translation_prompts
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.verify.removal.controls import Pool, draw_heads
@@ -71,6 +70,7 @@ class Removal:
             place of what is removed.
         seed: of the draws and of the tests.
         template: the prompt up to where the target begins.
+        chat: whether prompts go through the chat template; None: where the tokenizer has one.
         max_new_tokens: of an output; None: twice the source tokens and 32.
         batch_tokens: padded tokens of a batch.
     """
@@ -83,6 +83,7 @@ class Removal:
     ablate: Ablate = "zero"
     seed: int = 0
     template: Template = DEFAULT_TEMPLATE
+    chat: bool | None = None
     max_new_tokens: int | None = None
     batch_tokens: int = field(default=8192, metadata={"signature": False})
 
@@ -187,14 +188,16 @@ def generate(
     """
     from headscope.lm.generation import GenerateConfig
 
-    prompts, limits = _prompts(lm, directions, config.template, config.max_new_tokens)
+    prompts, limits = _prompts(lm, directions, config.template, config.chat, config.max_new_tokens)
     every = range(len(prompts))
     passes = {
         one.key: Pass(one.heads.scaled(one.label.gate), every, config.ablate, means)
         for one in planned
     }
-    settings = GenerateConfig(batch_tokens=config.batch_tokens)
-    made = kept_texts(lm, prompts, limits, passes, settings, run, "translating", progress)
+    special = all(prompt.special for prompt in prompts)
+    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
+    wordings = [prompt.text for prompt in prompts]
+    made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
     texts = {key: [found[at] for at in every] for key, found in made.items()}
     return [_by_direction(texts[condition.key], directions) for condition in planned]
 
@@ -247,42 +250,46 @@ def translate(
     directions: Sequence[PairFile],
     heads: HeadSet,
     template: Template = DEFAULT_TEMPLATE,
+    chat: bool | None = None,
     max_new_tokens: int | None = None,
     batch_tokens: int = 8192,
 ) -> list[list[str]]:
     """Greedy translations of every sentence with `heads` removed, by direction; nothing is kept."""
     from headscope.lm.generation import GenerateConfig
 
-    prompts, limits = _prompts(lm, directions, template, max_new_tokens)
+    prompts, limits = _prompts(lm, directions, template, chat, max_new_tokens)
+    special = all(prompt.special for prompt in prompts)
+    settings = GenerateConfig(batch_tokens=batch_tokens, stop_at_newline=special)
     with lm.gated(heads.removed()):
-        made = lm.generate(prompts, GenerateConfig(batch_tokens=batch_tokens), limits)
+        made = lm.generate([one.text for one in prompts], settings, limits, special=special)
     return _by_direction([one.text for one in made], directions)
 
 
 def reference_texts(directions: Mapping[str, PairFile], template: Template) -> list[str]:
     """Prompts with their reference translations: the text that mean outputs are taken over."""
-    texts = []
-    for pairs in directions.values():
-        names = language_name(pairs.source_language), language_name(pairs.target_language)
-        for pair in pairs.pairs:
-            texts.append(template.render(pair.source, *names).with_target(pair.target).text)
-    return texts
+    return [
+        prompt.with_target(pair.target).text
+        for pairs in directions.values()
+        for prompt, pair in zip(translation_prompts(pairs, template), pairs.pairs, strict=True)
+    ]
 
 
 def _prompts(
     lm: LanguageModel,
     directions: Sequence[PairFile],
     template: Template,
+    chat: bool | None,
     max_new_tokens: int | None,
-) -> tuple[list[str], list[int]]:
-    prompts: list[str] = []
+) -> tuple[list[Prompt], list[int]]:
+    from headscope.lm.prompting import chat_writer
+
+    writer, bos = chat_writer(lm, chat, template.text), lm.tokenizer.bos_token or ""
+    prompts: list[Prompt] = []
     limits: list[int] = []
     for pairs in directions:
-        names = language_name(pairs.source_language), language_name(pairs.target_language)
+        prompts += translation_prompts(pairs, template, writer, bos)
         for pair in pairs.pairs:
-            prompts.append(template.render(pair.source, *names).text)
-            size = len(lm.tokenizer(pair.source, add_special_tokens=False)["input_ids"])
-            limits.append(max_new_tokens or 2 * size + 32)
+            limits.append(max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32)
     return prompts, limits
 
 
