@@ -149,11 +149,11 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
 
 
 @contextlib.contextmanager
-def replay_prefix(lm: LanguageModel, prefix: Prefix) -> Iterator[None]:
+def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iterator[None]:
     """Let the layers below ``prefix.layer`` return what was recorded, inside the context.
 
     The token ids, masks and positions of the passes inside have to be those of the recorded pass
-    (of the selected rows). Every layer gets its own ``forward`` back at the end, also after an
+    (of the selected rows). `last`: a cache that a pass uses is not used again. Every layer gets its own ``forward`` back at the end, also after an
     exception, an instance's own ``forward`` (as placement over devices sets it) included.
 
     Raises:
@@ -171,7 +171,8 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix) -> Iterator[None]:
                 f"A prefix of (rows, tokens) {shape} was replayed in a pass over "
                 f"{tuple(hidden.shape[:2])}; select its rows to fit the batch."
             )
-        if kwargs.get("past_key_values") is not None or kwargs.get("layer_past") is not None:
+        cached = kwargs.get("past_key_values") is not None or kwargs.get("layer_past") is not None
+        if cached and not last:
             raise InputError(
                 "A prefix was replayed in a pass with a cache, which would lack the keys of the "
                 "replayed layers; pass use_cache=False."
