@@ -26,6 +26,7 @@ from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.losses import losses_at
 from headscope.lm.sharing.gated_losses import first_changed_layer
 from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
+from headscope.lm.vocabulary import applies_apart
 
 if TYPE_CHECKING:
     from headscope.heads import Gate
@@ -115,6 +116,8 @@ class _Passes:
         size = max(longest, batch_tokens * longest // (longest + self.begin))
         self.buckets = cheapest_buckets(lengths, size, _OVERHEAD)
         self.shares = can_share(lm)
+        # Tried out here, since nothing may be replayed meanwhile.
+        applies_apart(lm, self._batch(self.buckets[0], None))
         self.layer = 0
         self.below: list[Prefix] = []
 

@@ -153,12 +153,17 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iter
     """Let the layers below ``prefix.layer`` return what was recorded, inside the context.
 
     The token ids, masks and positions of the passes inside have to be those of the recorded pass
-    (of the selected rows). `last`: a cache that a pass uses is not used again. Every layer gets its own ``forward`` back at the end, also after an
+    (of the selected rows). Every layer gets its own ``forward`` back at the end, also after an
     exception, an instance's own ``forward`` (as placement over devices sets it) included.
+
+    Args:
+        lm: the model.
+        prefix: what was recorded.
+        last: a cache of the passes inside is not used again, so that it may lack their tokens.
 
     Raises:
         InputError: if there is no such layer, or, in the forward pass, if the batch has another
-            shape than the recorded one or a cache is in use (it would lack the replayed layers).
+            shape than the recorded one, or a cache is in use without `last`.
     """
     layers = decoder_layers(lm)
     _check_layer(prefix.layer, len(layers))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.data.align import choose_aligner
 from headscope.data.pairs import PairFile
-from headscope.errors import InputError
+from headscope.errors import InputError, naming
 from headscope.heads import Amount, HeadScores, HeadSet, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.recipes.inputs import (
@@ -26,7 +28,7 @@ from headscope.recipes.inputs import (
 )
 from headscope.recipes.leakage import Leakage, check_leakage
 from headscope.recipes.verify.reference import Reference
-from headscope.recipes.verify.removal_run import describe_conditions, removal_run
+from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
 from headscope.runs import open_run, reopen_run
 from headscope.verify.removal import Removal, conditions, reference_texts
 from headscope.verify.removal.outputs import Label, read_outputs
@@ -71,6 +73,10 @@ def verify_removal(
     began = time.monotonic()
     directions = read_test_directions(config.pairs, config.model.model, config.removal.seed)
     leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    if "loss" in config.removal.all_draws:
+        for pairs in directions.values():
+            with naming(pairs.path):
+                choose_aligner(pairs.pairs)
     lm = config.model.load()
     removal = resolved_chat(lm, config.removal)
     config = dataclasses.replace(config, removal=removal)
@@ -93,7 +99,7 @@ def verify_removal(
         means = None if reference is None else reference.means(lm, removal.batch_tokens)
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
         result = {
-            "signature": run.signature,
+            "signature": "|".join([run.signature, *_links(shown)]),
             "run": str(run.path),
             "seconds": time.monotonic() - began,
             **_about(sets, removal, avoid, pool_note, leakage),
@@ -119,28 +125,40 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
             )
         old = run.result()
         try:
+            stored = {_label(one): one for one in old["conditions"]}
             languages = {
                 name: (one["source_language"], one["target_language"])
                 for name, one in old["directions"].items()
             }
-            stored = [(_label(one), one) for one in old["conditions"]]
-            seed = int(old["seed"])
+            seed, losses = int(old["seed"]), "loss" in old.get("measures", ())
+            texts = [at for at, one in stored.items() if "chrf" in one]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{run.path / 'result.json'}: is not the result of '{COMMAND}'; run it again"
             ) from error
-        labels, made = read_outputs(run.path / "outputs.jsonl", languages)
-        if labels[1:] != [label for label, _ in stored]:
-            raise InputError(
-                f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run the "
-                "verification again"
-            )
-        heads = [{name: one[name] for name in ("heads", "filled_up")} for _, one in stored]
-        result = {
-            **old,
-            "run": str(run.path),
-            **describe_conditions(run, labels, made, heads, seed, progress, old.get("identifier")),
-        }
+        made = None
+        if texts:
+            labels, made = read_outputs(run.path / "outputs.jsonl", languages)
+            if labels[1:] != texts:
+                raise InputError(
+                    f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run "
+                    "the verification again"
+                )
+        shown = describe_conditions(
+            run,
+            {
+                label: {name: one[name] for name in ("heads", "filled_up")}
+                for label, one in stored.items()
+            },
+            languages,
+            len({label.draw for label in texts} - {None}),
+            made,
+            read_losses(run, languages) if losses else None,
+            seed,
+            progress,
+            old.get("identifier"),
+        )
+        result = {**old, "run": str(run.path), **shown}
         run.finish(result)
         return result
 
@@ -199,7 +217,9 @@ def _about(
     return {
         "k": [len(heads) for heads in sets],
         "gates": list(config.gates),
-        "draws": config.draws,
+        "measures": list(config.all_draws),
+        "draws": next(iter(config.all_draws.values())),
+        **({"draws_loss": config.all_draws["loss"]} if len(config.all_draws) > 1 else {}),
         "pool": "outside" if avoid is None else "non-alignment",
         "pool_note": pool_note,
         "threshold": config.threshold,
@@ -208,6 +228,13 @@ def _about(
         "heads": [str(head) for head in sets[-1]],
         "leakage": leakage,
     }
+
+
+def _links(shown: Mapping[str, Any]) -> list[str]:
+    """What the links of the references add to a signature: aligners have no seed."""
+    digests = [one["digest"] for one in shown.get("reference_links", {}).values()]
+    together = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return [f"links:{together[:12]}"] if digests else []
 
 
 def _reference(config: VerifyRemoval, directions: Mapping[str, PairFile]) -> Reference | None:
