@@ -134,6 +134,11 @@ class RemovalRecord:
         return case
 
     @property
+    def measures(self) -> tuple[str, ...]:
+        """What was measured: `text`, `loss`, or both."""
+        return tuple(self.result.get("measures") or ("text",))
+
+    @property
     def parts(self) -> dict[str, Part]:
         """The mean, where there are several directions, and every direction."""
         several = {MEAN: self.mean} if len(self.directions) > 1 else {}
@@ -173,12 +178,14 @@ def read_removal(path: Path) -> RemovalRecord:
 def _part(entry: Mapping[str, Any]) -> Part:
     baseline = entry["baseline"]
     low, high = _number(baseline.get("low")), _number(baseline.get("high"))
+    # With losses measured too, some draws have no texts.
+    texts = [one for one in entry["conditions"] if "chrf" in one]
     sentences = entry.get("sentences")
     return Part(
         sentences=None if sentences is None else int(sentences),
         baseline=_measures(baseline),
         interval=None if low is None or high is None else (low, high),
-        conditions=tuple(_condition(one) for one in entry["conditions"]),
+        conditions=tuple(_condition(one) for one in texts or entry["conditions"]),
     )
 
 
