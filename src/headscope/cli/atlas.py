@@ -7,19 +7,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_argument, pairs_choice, taking, translation_score_choice
+from headscope.cli.groups import (
+    baseline_rules,
+    model_argument,
+    pairs_choice,
+    taking,
+    translation_score_choice,
+)
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
     from headscope.find.translation import TranslationScore
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 
-@taking(model=model_argument, pairs=pairs_choice, score=translation_score_choice)
+@taking(
+    model=model_argument,
+    pairs=pairs_choice,
+    score=translation_score_choice,
+    baseline=baseline_rules,
+)
 def atlas(
     model: ModelChoice,
     pairs: PairsChoice,
     score: TranslationScore,
+    baseline: Rules,
     threshold: options.Threshold = 0.1,
     k: Annotated[
         str | None,
@@ -42,7 +55,7 @@ def atlas(
     from headscope.recipes.atlas import Atlas
     from headscope.recipes.atlas import atlas as make_atlas
 
-    config = Atlas(model, pairs, score, threshold, k, draws, sentences)
+    config = Atlas(model, pairs, score, threshold, k, draws, sentences, baseline)
     hide_loading_bars()
     with progress() as update:
         result = make_atlas(config, out, update)

@@ -21,10 +21,12 @@ from headscope.recipes.inputs import ModelChoice, PairsChoice
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
     from headscope.find.translation import TranslationScore
+    from headscope.measure.baseline import Rules
     from headscope.recipes.documents import DocumentsChoice
     from headscope.recipes.tasks import TaskChoice
 
 __all__ = [
+    "baseline_rules",
     "documents_choice",
     "model_argument",
     "model_choice",
@@ -226,6 +228,17 @@ def template_choice(template: options.TemplateText = None) -> Template:
     from headscope.data.prompts import DEFAULT_TEMPLATE, Template
 
     return DEFAULT_TEMPLATE if template is None else Template.from_option(template)
+
+
+def baseline_rules(
+    baseline_examples: options.BaselineExamples = 16,
+    baseline_off_target: options.BaselineOffTarget = 0.5,
+    baseline_unfinished: options.BaselineUnfinished = 0.5,
+) -> Rules:
+    """When a model counts as not doing the task."""
+    from headscope.measure.baseline import Rules
+
+    return Rules(baseline_examples, baseline_off_target, baseline_unfinished)
 
 
 def translation_score_choice(

@@ -292,6 +292,32 @@ LanguageNames = Annotated[
         help='What prompts call a language, such as zh="Simplified Chinese"; repeatable.',
     ),
 ]
+BaselineExamples = Annotated[
+    int,
+    Option(
+        "--baseline-examples",
+        min=1,
+        help="Examples of each direction or task on which the original model is tried first.",
+    ),
+]
+BaselineOffTarget = Annotated[
+    float,
+    Option(
+        "--baseline-off-target",
+        min=0.0,
+        max=1.0,
+        help="Share of their outputs in another language above which a warning is given.",
+    ),
+]
+BaselineUnfinished = Annotated[
+    float,
+    Option(
+        "--baseline-unfinished",
+        min=0.0,
+        max=1.0,
+        help="Share of their outputs that are empty or cut off above which a warning is given.",
+    ),
+]
 HeldOut = Annotated[
     int, Option("--held-out", min=1, help="Examples of each task to test on, not trained on.")
 ]

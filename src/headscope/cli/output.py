@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headscope.errors import Caution
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
@@ -25,6 +27,8 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
         from headscope.runs import dump_json
 
         text = dump_json(result)
+    elif result.get("baseline_works") is False:
+        text = f"{baseline_warning(result['baseline_check'])}\n\n{text}"
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -46,6 +50,26 @@ def one_line(text: str) -> str:
         sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii")
         for sign in joined
     )
+
+
+def caution(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Print what a result does not show as one line on stderr; other warnings stay unsaid."""
+    if issubclass(category, Caution):
+        print(f"warning: {one_line(str(message))}", file=sys.stderr, flush=True)
+
+
+def baseline_warning(check: Mapping[str, Any]) -> str:
+    """What speaks against a model that does not do the task, with three outputs of each."""
+    lines = ["WARNING: the model does not do this task as it is; what follows says little about it"]
+    for name, judged in check.items():
+        if not isinstance(judged, Mapping) or judged["works"]:
+            continue
+        lines.append(f"{name}: {'; '.join(judged['reasons'])}")
+        for one in judged["shown"]:
+            lines.append(f"  {one_line(one['input'])}")
+            lines.append(f"    output: {one_line(one['output']) or '(empty)'}")
+            lines.append(f"    reference: {one_line(one['reference'])}")
+    return "\n".join([*lines, f"try {check['try']}"])
 
 
 @contextmanager

@@ -120,7 +120,8 @@ def patching(
     if not kept.size:
         raise InputError(
             f"{lm.name} answers no pair of {len(ready)} right by itself, so nothing it knows can "
-            "be carried over; give words it knows, or count all pairs with --all"
+            "be carried over; give words it knows, other wording (--template, --chat), or count "
+            f"all pairs with --all (answers: {_answers(lm, ready[:3])})"
         )
     chosen = [ready[i] for i in kept]
     donors = _unrelated(chosen, config.seed) if config.control else [None] * len(chosen)
@@ -144,6 +145,19 @@ def patching(
         "without_control": sum(donor is None for donor in donors) if config.control else 0,
     }
     return _scores(lm, config, np.stack(rows), plain_probabilities[kept], left_out, run)
+
+
+def _answers(lm: LanguageModel, ready: Sequence[ReadyPair]) -> str:
+    """What the model goes on with after a few prompts, beside what would be right."""
+    parts = []
+    for one in ready:
+        token = int(_last(lm, [one.clean])[0].argmax())
+        asked, said, right = (
+            lm.tokenizer.decode(ids, skip_special_tokens=True)
+            for ids in (list(one.clean), [token], [one.firsts[0]])
+        )
+        parts.append(f"{asked[-40:]!r} gives {said!r}, right begins with {right!r}")
+    return "; ".join(parts)
 
 
 def _unpatched(

@@ -18,6 +18,8 @@ from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import Amount, HeadScores, HeadSet, count_of, default_amount, save_scores
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.find.translation import describe, describe_all
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -56,6 +58,7 @@ class Atlas:
     k: Amount | None = None
     draws: int = 3
     check: int = 20
+    baseline: Rules = field(default_factory=Rules)
 
 
 def atlas(
@@ -94,6 +97,7 @@ def _make(
     progress: Progress | None,
     began: float,
 ) -> None:
+    works = check_translations(lm, checked_on, config.score, run, config.baseline, progress)
     scores: dict[str, HeadScores] = {}
     for number, (pair, pairs) in enumerate(found_on.items()):
         scores[pair] = translation_score(lm, pairs, config.score, run)
@@ -105,6 +109,7 @@ def _make(
     k = _amount(config, lm)
     result = describe_all(scores, config.threshold)
     result |= {
+        **works,
         "model": about_model(lm),
         "config": asdict(config),
         "data": {

@@ -351,6 +351,7 @@ def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str
         "model": lm.digest,
         "model configuration": _digest([_settled(lm.model.config.to_dict()), lm.eos_token_ids]),
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
+        "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
         **{pair: pairs.digest for pair, pairs in directions.items()},
         **{f"{pair} shots": pairs.shots_digest for pair, pairs in directions.items()},
     }

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from headscope.cli import options
-from headscope.cli.groups import pairs_choice, taking, translation_score_choice
+from headscope.cli.groups import baseline_rules, pairs_choice, taking, translation_score_choice
 from headscope.cli.output import cell, emit, progress
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
     from headscope.find.translation import TranslationScore
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import PairsChoice
 
 
-@taking(pairs=pairs_choice, score=translation_score_choice)
+@taking(pairs=pairs_choice, score=translation_score_choice, baseline=baseline_rules)
 def formation(
     pairs: PairsChoice,
     score: TranslationScore,
+    baseline: Rules,
     checkpoints: Annotated[
         list[str] | None,
         Argument(
@@ -81,7 +83,7 @@ def formation(
         quantise,
     )
     series = checkpoint_series(checkpoints or (), revisions or (), where)
-    config = Formation(series, pairs, score, threshold, k, sentences, skip_unreadable)
+    config = Formation(series, pairs, score, threshold, k, sentences, skip_unreadable, baseline)
     hide_loading_bars()
     with progress() as update:
         result = measure(config, out, update)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, taking, task_choice
+from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
@@ -45,10 +46,11 @@ Place = Annotated[
 ]
 
 
-@taking(model=model_choice, tasks=task_choice)
+@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
 def mask(
     model: ModelChoice,
     tasks: TaskChoice,
+    baseline: Rules,
     preset: Preset = None,
     start: Start = "positive",
     steps: Steps = None,
@@ -85,7 +87,7 @@ def mask(
         "batch_tokens": batch_tokens,
     }
     with progress() as update:
-        result = find_mask(FindMask(model, tasks, preset, changes, seed), out, update)
+        result = find_mask(FindMask(model, tasks, preset, changes, seed, baseline), out, update)
     emit(result, as_json, _table(result))
 
 

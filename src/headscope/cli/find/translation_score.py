@@ -5,19 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, pairs_choice, taking, translation_score_choice
+from headscope.cli.groups import (
+    baseline_rules,
+    model_choice,
+    pairs_choice,
+    taking,
+    translation_score_choice,
+)
 from headscope.cli.output import cell, emit, progress
 
 if TYPE_CHECKING:
     from headscope.find.translation import TranslationScore
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 
-@taking(model=model_choice, pairs=pairs_choice, score=translation_score_choice)
+@taking(
+    model=model_choice, pairs=pairs_choice, score=translation_score_choice, baseline=baseline_rules
+)
 def translation_score(
     model: ModelChoice,
     pairs: PairsChoice,
     score: TranslationScore,
+    baseline: Rules,
     threshold: options.Threshold = 0.1,
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
@@ -31,7 +41,9 @@ def translation_score(
 
     hide_loading_bars()
     with progress() as update:
-        result = find_translation(FindTranslation(model, pairs, score, threshold), out, update)
+        result = find_translation(
+            FindTranslation(model, pairs, score, threshold, baseline), out, update
+        )
     emit(result, as_json, _table(result))
 
 

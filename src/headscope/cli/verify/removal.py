@@ -6,22 +6,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, pairs_choice, taking, template_choice
+from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
 from headscope.cli.output import cell, emit, progress
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 __all__ = ["removal", "removal_table"]
 
 
-@taking(model=model_choice, pairs=pairs_choice, template=template_choice)
+@taking(model=model_choice, pairs=pairs_choice, template=template_choice, baseline=baseline_rules)
 def removal(
     heads: options.Heads,
     model: ModelChoice,
     pairs: PairsChoice,
     template: Template,
+    baseline: Rules,
     k: options.Amounts = None,
     gate: options.Gates = None,
     draws: options.Draws = 10,
@@ -57,7 +59,7 @@ def removal(
         max_new_tokens=max_new_tokens,
         batch_tokens=batch_tokens,
     )
-    config = VerifyRemoval(heads, tuple(k or ()), model, pairs, settings, allow_overlap)
+    config = VerifyRemoval(heads, tuple(k or ()), model, pairs, settings, allow_overlap, baseline)
     hide_loading_bars()
     with progress() as update:
         result = verify_removal(config, out, update)

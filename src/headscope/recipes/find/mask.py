@@ -18,6 +18,8 @@ from headscope.find.mask import PRESETS, MaskTraining, TrainedMask, preset, trai
 from headscope.find.mask.config import PresetName
 from headscope.heads import Gate, HeadScores, HeadSet, Origin, save_scores
 from headscope.lm.groups import key_value_heads
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
 from headscope.recipes.tasks import (
     TaskChoice,
@@ -49,6 +51,7 @@ class FindMask:
     preset: PresetName | None = field(default=None, metadata={"signature": False})
     changes: Mapping[str, Any] = field(default_factory=dict, metadata={"signature": False})
     seed: int = 0
+    baseline: Rules = field(default_factory=Rules)
 
 
 def find_mask(
@@ -79,12 +82,15 @@ def find_mask(
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         names = [f"{task.path}, example {one.id} (line {one.line})" for one in task.examples]
+        shots = config.task.shots
+        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         trained = train_mask(lm, rows, training, run, progress, names)
         run.write_json("found_on.json", found_on(tasks))
         scores = _write(run, trained, training)
         result = {
             "signature": run.signature,
             **_describe(scores, trained, training),
+            **works,
             "task": task.name,
             "tasks": [_about(sides) for sides in tasks.values()],
             "shots": config.task.shots,

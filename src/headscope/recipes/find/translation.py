@@ -14,6 +14,8 @@ from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import HeadScores, read_scores, save_scores
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
@@ -36,6 +38,7 @@ class FindTranslation:
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
     threshold: float = 0.1
+    baseline: Rules = field(default_factory=Rules)
 
 
 def find_translation(
@@ -60,6 +63,7 @@ def find_translation(
     ) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        works = check_translations(lm, directions, config.score, run, config.baseline, progress)
         scores: dict[str, HeadScores] = {}
         for pair, pairs in directions.items():
             report = _reporter(progress, pair)
@@ -74,7 +78,7 @@ def find_translation(
             result["directions"] = {
                 pair: describe(one, config.threshold) for pair, one in scores.items()
             }
-        result |= {"run": str(run.path), "seconds": time.monotonic() - began}
+        result |= {**works, "run": str(run.path), "seconds": time.monotonic() - began}
         run.finish(result)
         return result
 

@@ -14,6 +14,8 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_promp
 from headscope.errors import InputError
 from headscope.heads import Amount, Head, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.inputs import (
     POCKET,
     ModelChoice,
@@ -112,6 +114,7 @@ class OneByOne:
     example: str | None = field(default=None, metadata={"signature": False})
     random_orders: int = field(default=0, metadata={"signature": False})
     seed: int = field(default=0, metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_one_by_one(
@@ -152,6 +155,9 @@ def verify_one_by_one(
     with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        works = {}
+        if directions:
+            works = check_translations(lm, directions, config, run, config.baseline, progress)
         result = _make(lm, config, base, subjects, run, progress)
         result = {
             "signature": run.signature,
@@ -165,6 +171,7 @@ def verify_one_by_one(
                 for pair, one in directions.items()
             },
             "leakage": leakage,
+            **works,
             **result,
         }
         run.finish(result)

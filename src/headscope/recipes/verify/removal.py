@@ -13,6 +13,8 @@ from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadScores, HeadSet, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.inputs import (
     POCKET,
     ModelChoice,
@@ -58,6 +60,7 @@ class VerifyRemoval:
     pairs: PairsChoice = field(default_factory=PairsChoice)
     removal: Removal = field(default_factory=Removal)
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_removal(
@@ -90,6 +93,7 @@ def verify_removal(
     with open_run(out, COMMAND, settings, model_inputs(lm, directions), provenance=about) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        works = check_translations(lm, directions, removal, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, removal.batch_tokens)
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
         result = {
@@ -97,6 +101,7 @@ def verify_removal(
             "run": str(run.path),
             "seconds": time.monotonic() - began,
             **_about(sets, removal, avoid, pool_note, leakage),
+            **works,
             "reference_text": None if reference is None else reference.as_dict(),
             "model": about_model(lm),
             **shown,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.heads import Amount
+from headscope.measure.baseline import Rules, choices_above_chance
+from headscope.recipes.baseline import about_baseline
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -61,6 +63,7 @@ class VerifyTasks:
     removal: Removal = field(default_factory=lambda: Removal(layer_matched=False))
     allow_code: bool = False
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_tasks(
@@ -92,6 +95,8 @@ def verify_tasks(
     with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        untouched = _measure(lm, config, loaded, planned[:1], run, progress)
+        works = _check(loaded, untouched, config.baseline)
         outcomes = _measure(lm, config, loaded, planned, run, progress)
         result = {
             "signature": run.signature,
@@ -107,6 +112,7 @@ def verify_tasks(
             "heads": [str(head) for head in sets[-1]],
             "leakage": leakage,
             "harness": harness_version(),
+            **works,
             **_describe(loaded, planned, outcomes, removal.seed),
             "seconds": time.monotonic() - began,
         }
@@ -158,6 +164,20 @@ def _measure(
         if progress:
             progress(task.name, len(planned) * requests, len(planned) * requests)
     return found
+
+
+def _check(
+    loaded: Sequence[LoadedTask], untouched: Mapping[str, Sequence[Outcome]], rules: Rules
+) -> dict[str, Any]:
+    """Whether the untouched model does better than guess, task by task with choices."""
+    judged = {}
+    for task in loaded:
+        outcome = untouched[task.name][0]
+        metric = main_metric(task, outcome)
+        if task.chance is not None and metric.partition(",")[0].startswith("acc"):
+            value, number = outcome.metrics[metric], len(outcome.rows)
+            judged[task.name] = choices_above_chance(value, task.chance, number, rules)
+    return about_baseline(judged, "--shots N, a larger model or an easier task")
 
 
 class _Gates:
