@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile
 from headscope.errors import Caution, MissingExtra
 from headscope.measure.baseline import Baseline, Rules, answers_right, translates
 from headscope.recipes.inputs import Progress
+from headscope.runs.plain import plain
 from headscope.verify.masks.asking import Asking, Condition, ask, asked
 from headscope.verify.masks.marking import first_line, right
 from headscope.verify.removal.conditions import Translating, continuations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from headscope.recipes.tasks import TaskSides
     from headscope.runs import Run
 
-__all__ = ["about_baseline", "check_tasks", "check_translations"]
+__all__ = ["about_baseline", "check_tasks", "check_translations", "judge_translations"]
 
 TITLE = "does the model do the task"
 
@@ -39,40 +40,41 @@ def check_translations(
     `about_baseline`; both None where sacrebleu is not installed), and warns (`Caution`) where it
     does not translate.
     """
-    few = {
-        name: replace(pairs, pairs=pairs.pairs[: rules.examples])
-        for name, pairs in directions.items()
-    }
-    kept = run.read_part("baseline").get("translations")
-    if kept is None:
+    if not run.read_part("baseline"):
         if progress:
             progress(TITLE, 0, 1)
+        few = {
+            name: replace(pairs, pairs=pairs.pairs[: rules.examples])
+            for name, pairs in directions.items()
+        }
         made = continuations(lm, list(few.values()), settings)
-        kept = [[(one.text, one.stop == "length") for one in rows] for rows in made]
-        run.append_part("baseline", "translations", kept)
+        for (name, pairs), outputs in zip(few.items(), made, strict=True):
+            rows = [
+                (pair.source, pair.target, output.text, output.stop == "length")
+                for pair, output in zip(pairs.pairs, outputs, strict=True)
+            ]
+            run.append_part("baseline", name, [pairs.target_language, rows])
         if progress:
             progress(TITLE, 1, 1)
-    judged = {}
-    for (name, pairs), rows in zip(few.items(), kept, strict=True):
-        try:
-            judged[name] = translates(
-                [pair.source for pair in pairs.pairs],
-                [pair.target for pair in pairs.pairs],
-                [text for text, _ in rows],
-                [cut for _, cut in rows],
-                pairs.target_language,
-                rules,
-                settings.seed,
-            )
-        except MissingExtra:  # no chrF++ can be counted here; the outputs are kept
-            return {"baseline_works": None, "baseline_check": None}
     # What has not been tried is worth trying.
-    shown = any(pairs.shots for pairs in directions.values())
-    has_chat = bool(getattr(lm.tokenizer, "chat_template", None))
-    tries = [] if shown else ["--shots 3"]
-    if has_chat:
+    tries = [] if any(pairs.shots for pairs in directions.values()) else ["--shots 3"]
+    if getattr(lm.tokenizer, "chat_template", None):
         tries.append("--no-chat" if settings.chat else "--chat")
-    return about_baseline(judged, " or ".join([*tries, "another --template"]))
+    return judge_translations(
+        run, rules, settings.seed, " or ".join([*tries, "another --template"])
+    )
+
+
+def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> dict[str, Any]:
+    """Judge what `check_translations` kept in `run`; as it returns and warns."""
+    judged = {}
+    for name, (language, rows) in run.read_part("baseline").items():
+        sources, targets, texts, cut = zip(*rows, strict=True)
+        try:
+            judged[name] = translates(sources, targets, texts, cut, language, rules, seed)
+        except MissingExtra:  # no chrF++ can be counted here
+            return {"baseline_works": None, "baseline_check": {"try": tries}}
+    return about_baseline(judged, tries)
 
 
 def check_tasks(
@@ -137,6 +139,6 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str) -> dict[str, Any]
         "baseline_works": not failed,
         "baseline_check": {
             "try": tries,
-            **{name: asdict(one) for name, one in judged.items()},
+            **{name: plain(one) for name, one in judged.items()},
         },
     }

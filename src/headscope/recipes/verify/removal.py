@@ -14,7 +14,7 @@ from headscope.errors import InputError
 from headscope.heads import Amount, HeadScores, HeadSet, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
-from headscope.recipes.baseline import check_translations
+from headscope.recipes.baseline import check_translations, judge_translations
 from headscope.recipes.inputs import (
     POCKET,
     ModelChoice,
@@ -141,9 +141,16 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
                 "verification again"
             )
         heads = [{name: one[name] for name in ("heads", "filled_up")} for _, one in stored]
+        works = {}
+        if "baseline_check" in old:
+            settings = run.key.config["settings"]["baseline"]
+            works = judge_translations(run, Rules(**settings), seed, old["baseline_check"]["try"])
+        if works.get("baseline_works") is None:
+            works = {}
         result = {
             **old,
             "run": str(run.path),
+            **works,
             **describe_conditions(run, labels, made, heads, seed, progress, old.get("identifier")),
         }
         run.finish(result)
