@@ -97,6 +97,7 @@ def model_choice(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
 ) -> ModelChoice:
     """The model as an option, for commands that have another subject."""
     return ModelChoice(
@@ -108,6 +109,7 @@ def model_choice(
         tuple(max_memory or ()),
         None if offload_folder is None else str(offload_folder),
         quantise,
+        tokenizer,
     )
 
 
@@ -120,6 +122,7 @@ def model_argument(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
 ) -> ModelChoice:
     """The model as the subject of a command."""
     return ModelChoice(
@@ -131,6 +134,7 @@ def model_argument(
         tuple(max_memory or ()),
         None if offload_folder is None else str(offload_folder),
         quantise,
+        tokenizer,
     )
 
 
