@@ -15,7 +15,6 @@ import argparse
 import json
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,7 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from timing import moment, say
+from machine import machine, tell
+from timing import say
 
 from headscope.lm.checkpoints import read_tokenizer
 from headscope.lm.digests import digest_of_files
@@ -66,19 +66,14 @@ def main() -> None:
         language, _, name = one.partition("=")
         lines = Path(name).read_text(encoding="utf-8").split("\n")
         texts[language] = [line for line in lines if line.strip()][: given.limit]
-    found = [compared(path, texts, given.server) for path in given.models]
-    result = {
-        "benchmark": "gguf-tokens",
-        "at": moment(),
-        "versions": {
-            name: version(name) for name in ("headscope", "transformers", "tokenizers", "gguf")
+    tell(
+        {
+            "machine": machine("cpu"),
+            "versions": {name: version(name) for name in ("transformers", "tokenizers", "gguf")},
+            "models": [compared(path, texts, given.server) for path in given.models],
         },
-        "models": found,
-    }
-    text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
-    if given.out is not None:
-        given.out.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+        given.out,
+    )
 
 
 def compared(path: Path, texts: dict[str, Sequence[str]], server: str) -> dict[str, Any]:

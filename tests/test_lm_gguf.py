@@ -67,6 +67,34 @@ def test_quantised_weights_are_those_that_gguf_itself_reads_back(
     assert told.dequantised == kind
 
 
+def test_placement_and_dtype_are_as_for_any_model(model: Any, file: Path) -> None:
+    batch = sample_batch()
+    spread = headscope.load(file, device_map="auto", max_memory={"cpu": "100KB"})
+    assert "disk" in spread.model.hf_device_map.values()
+    assert torch.equal(logits(spread.model, batch), logits(model, batch))
+    half = headscope.load(file, device="cpu", dtype="bfloat16", check=False)
+    assert half.dtype == torch.bfloat16
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(half.model.state_dict()[name], tensor.bfloat16())
+
+
+def test_a_file_of_the_hub_is_named_behind_the_id(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def download(name: str, revision: str | None, noun: str, patterns: list[str]) -> Path:
+        asked.append((name, revision, *patterns))
+        return file.parent
+
+    monkeypatch.setattr("headscope.lm.checkpoints.download", download)
+    lm = headscope.load(f"some-org/tiny-GGUF/{file.name}", "v1", "cpu")
+    assert asked == [("some-org/tiny-GGUF", "v1", file.name)]
+    assert lm.revision == file.parent.name and lm.digest == headscope.load(file).digest
+    with pytest.raises(InputError, match=r"holds no file other\.gguf"):
+        headscope.load("some-org/tiny-GGUF/other.gguf")
+
+
 @pytest.mark.parametrize(
     ("split", "tokens"),
     [

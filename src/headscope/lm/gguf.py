@@ -35,6 +35,8 @@ __all__ = [
     "read_gguf_tokenizer",
 ]
 
+# What numpy and others' readers raise where bytes are missing or mean nothing.
+_UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError)
 _ADVICE = "use the model's ordinary checkpoint (a folder or a Hub id)"
 #: Ids that end a text or a turn; ``transformers`` reads the first alone.
 _ENDS = ("eos", "eot", "eom")
@@ -114,8 +116,7 @@ def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
         }
         size = path.stat().st_size
         ends = [one.data_offset + one.n_bytes for one in reader.tensors]
-    # What numpy and the reader raise where bytes are missing or mean nothing.
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error) as error:
+    except (*_UNREADABLE, OverflowError, struct.error) as error:
         raise InputError(
             f"{name} is cut short or damaged ({first_line(error)}); copy or download it again."
         ) from error
@@ -164,12 +165,13 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
     Raises:
         InputError: if `transformers` cannot read files of this architecture.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     try:
         with lean_reader():
             config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name)
-    except (ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as error:
+    except (*_UNREADABLE, NotImplementedError, StrictDataclassError) as error:
         raise InputError(
             f"{name}: this version of transformers cannot read a GGUF file of the architecture "
             f"{file.architecture!r} ({first_line(error)}); {_ADVICE}."
@@ -267,7 +269,7 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
                 ]
             )
         return make(tokenizer_object=backend, **settings, **more)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except Exception as error:  # `tokenizers` raises nothing more special
         raise InputError(
             f"{name}: its tokenizer cannot be made ({first_line(error)}); {advice}."
         ) from error
