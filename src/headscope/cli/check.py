@@ -18,6 +18,7 @@ def check(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Load a model and compare gates and peaks with slow references: does it run here?
@@ -41,6 +42,7 @@ def check(
         max_memory=memory_limits(max_memory or ()) or None,
         offload_folder=offload_folder,
         quantise=quantise,
+        tokenizer=tokenizer,
     )
     report = check_model(lm)
     settings = {"dtype": str(lm.dtype), "quantised": lm.quantised}

@@ -99,6 +99,7 @@ def model_choice(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
 ) -> ModelChoice:
     """The model as an option, for commands that have another subject."""
     return ModelChoice(
@@ -110,6 +111,7 @@ def model_choice(
         tuple(max_memory or ()),
         None if offload_folder is None else str(offload_folder),
         quantise,
+        tokenizer,
     )
 
 
@@ -122,6 +124,7 @@ def model_argument(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
 ) -> ModelChoice:
     """The model as the subject of a command."""
     return ModelChoice(
@@ -133,6 +136,7 @@ def model_argument(
         tuple(max_memory or ()),
         None if offload_folder is None else str(offload_folder),
         quantise,
+        tokenizer,
     )
 
 

@@ -13,10 +13,13 @@ from typer import Argument, Option
 
 # The model
 ModelName = Annotated[
-    str, Argument(metavar="MODEL", help="pocket (bundled), a Hub id, or a folder.")
+    str, Argument(metavar="MODEL", help="pocket (bundled), a Hub id, a folder, or a GGUF file.")
 ]
 ModelOption = Annotated[
-    str, Option("--model", metavar="MODEL", help="pocket (bundled), a Hub id, or a folder.")
+    str,
+    Option(
+        "--model", metavar="MODEL", help="pocket (bundled), a Hub id, a folder, or a GGUF file."
+    ),
 ]
 Revision = Annotated[str | None, Option("--revision", help="Branch, tag or commit of a Hub model.")]
 Device = Annotated[
@@ -53,6 +56,14 @@ Quantise = Annotated[
     Option(
         "--quantise",
         help="Load the weights of an ordinary checkpoint in 8 bits (LLM.int8) or 4 (NF4).",
+    ),
+]
+Tokenizer = Annotated[
+    str | None,
+    Option(
+        "--tokenizer",
+        metavar="MODEL",
+        help="Take the tokenizer from here: a folder, a Hub id, or a GGUF file.",
     ),
 ]
 BatchTokens = Annotated[int, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")]

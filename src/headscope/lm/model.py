@@ -19,6 +19,7 @@ from headscope.lm import gates, generation, geometry, prompting, selfcheck
 from headscope.lm.digests import digest_of_files, digest_of_state
 from headscope.lm.generation.stopping import StopTable
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.lm.placement import input_device
 from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 
@@ -48,7 +49,8 @@ class LanguageModel:
         sites: attention module and output projection of each layer that has heads.
         name: how the model was named when it was loaded.
         revision: commit of a model from the Hub, else None.
-        folder: where its files are, or None for a model that was wrapped.
+        folder: where its files are (for one from a GGUF file, that file), or None for a model that
+            was wrapped.
     """
 
     model: Any
@@ -125,6 +127,14 @@ class LanguageModel:
     def quantised(self) -> str | None:
         """How the weights are quantised, such as ``bitsandbytes 4 bits``; None: they are not."""
         return method_of(self.model)
+
+    @property
+    def dequantised(self) -> str | None:
+        """How the weights were quantised in the GGUF file that they were read from, such as
+        ``Q4_K_M``; None: they were not, or the model is not from such a file."""
+        if self.folder is None or not is_gguf(self.folder):
+            return None
+        return open_gguf(self.folder, self.name).quantised
 
     @property
     def parameters(self) -> int:

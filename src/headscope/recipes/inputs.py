@@ -40,6 +40,8 @@ class ModelChoice:
     max_memory: tuple[str, ...] = field(default=(), metadata={"signature": False})
     offload_folder: str | None = field(default=None, metadata={"signature": False})
     quantise: str | None = field(default=None, metadata={"signature": "given"})
+    # What it reads is in every signature, so where it lies need not be.
+    tokenizer: str | None = field(default=None, metadata={"signature": False})
 
     def load(self) -> LanguageModel:
         """The model, self-checked; inside `kept_model` the one loaded last, if it is the same."""
@@ -60,6 +62,7 @@ class ModelChoice:
             max_memory=memory_limits(self.max_memory) or None,
             offload_folder=self.offload_folder,
             quantise=self.quantise,
+            tokenizer=self.tokenizer,
         )
         if kept is not None:
             kept[self] = lm
@@ -414,6 +417,7 @@ def model_provenance(lm: LanguageModel) -> dict[str, Any]:
         "weights": lm.digest,
         "dtype": str(lm.dtype).removeprefix("torch."),
         "quantised": lm.quantised,
+        "dequantised": lm.dequantised,
         "device": str(lm.device),
     }
 
@@ -429,6 +433,7 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
         "parameters": lm.parameters,
         "dtype": str(lm.dtype).removeprefix("torch."),
         "quantised": lm.quantised,
+        "dequantised": lm.dequantised,
         "device": str(lm.device),
         "heads": lm.geometry.total,
         "geometry": lm.geometry.as_dict(),

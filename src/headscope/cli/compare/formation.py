@@ -43,6 +43,7 @@ def formation(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
     threshold: options.Threshold = 0.1,
     k: Annotated[
         str | None,
@@ -81,6 +82,7 @@ def formation(
         tuple(max_memory or ()),
         None if offload_folder is None else str(offload_folder),
         quantise,
+        tokenizer,
     )
     series = checkpoint_series(checkpoints or (), revisions or (), where)
     config = Formation(series, pairs, score, threshold, k, sentences, skip_unreadable, baseline)

@@ -40,7 +40,8 @@ def use_export(
         InputError: if the gate does not fit the model or cannot be folded into it, the checkpoint
             cannot be read, or the export's logits are not those of the gated model.
     """
-    from headscope.lm.checkpoints import read_config, read_tokenizer, resolve
+    from headscope.lm.checkpoints import read_config, resolve, tokenizer_of
+    from headscope.lm.gguf import is_gguf
     from headscope.use.exporting.base import read_base
     from headscope.use.exporting.checkpoint import bytes_of
     from headscope.use.exporting.folder import check_plain, quantised_by
@@ -58,14 +59,17 @@ def use_export(
     folder, commit = resolve(name, config.model.revision)
     settings = read_config(folder, name)
     checkpoint_files(folder)
+    if is_gguf(folder):
+        config = of_gguf(config)
     quantised = quantised_by(folder)
     if config.form == "checkpoint" and not config.dequantise:
         check_plain(folder)
-    if config.dequantise and (config.form == "ia3" or quantised is None):
+    if config.dequantise and not is_gguf(folder) and (config.form == "ia3" or quantised is None):
         raise InputError(
             f"{name}: --dequantise is for writing quantised weights as a checkpoint; leave it out"
         )
-    hollow = hollow_model(name, folder, settings, read_tokenizer(folder, name), commit)
+    reading = tokenizer_of(folder, name, config.model.tokenizer)
+    hollow = hollow_model(name, folder, settings, reading, commit)
     adaptation = read_gate(config.gate, hollow)
     base = read_base(name, folder, commit)
     with without_products():
@@ -109,6 +113,24 @@ def use_export(
         }
         run.finish(result)
         return result
+
+
+def of_gguf(config: UseExport) -> UseExport:
+    """The settings for a GGUF file, which is always written dequantised, in float32.
+
+    Raises:
+        InputError: for an adapter, or weights that would be rounded before they are multiplied.
+    """
+    name = config.model.model
+    if config.form == "ia3":
+        raise InputError(
+            f"{name}: an adapter names the checkpoint that it is for, and a GGUF file is none; "
+            "export with --as checkpoint"
+        )
+    if config.model.dtype not in ("auto", "float32"):
+        raise InputError(f"{name}: a GGUF file is written in float32; leave --dtype out")
+    model = dataclasses.replace(config.model, dtype="float32")
+    return dataclasses.replace(config, dequantise=True, model=model)
 
 
 def removing(choice: GateChoice) -> GateChoice:
