@@ -17,7 +17,15 @@ from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
-from headscope.heads import Amount, HeadScores, HeadSet, count_of, default_amount, save_scores
+from headscope.heads import (
+    Amount,
+    HeadScores,
+    HeadSet,
+    Rank,
+    count_of,
+    default_amount,
+    save_scores,
+)
 from headscope.recipes.find.translation import describe, describe_all
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -45,7 +53,8 @@ class Atlas:
 
     `k`: heads removed in the check and compared between directions (a number or a share; None:
     15 % of all heads below 256 heads, else 20). `draws`: random controls. `check`: sentences of
-    each direction in the check.
+    each direction in the check. `rank`: what heads are ranked by. `threshold` and `inactive`: of
+    the classes.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -55,6 +64,8 @@ class Atlas:
     k: Amount | None = None
     draws: int = 3
     check: int = 20
+    rank: Rank = "above-chance"
+    inactive: float = 0.0
 
 
 def atlas(
@@ -101,16 +112,18 @@ def _make(
     mean = HeadScores.mean(scores)
     save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
     k = _amount(config, lm)
-    result = describe_all(scores, config.threshold)
+    rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
+    how = config.threshold, config.rank, config.inactive
+    result = describe_all(scores, *how)
     result |= {
         "model": about_model(lm),
         "config": asdict(config),
         "data": {
             pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores
         },
-        "directions": {pair: describe(one, config.threshold) for pair, one in scores.items()},
-        "overlap": _overlaps(scores, len(mean.top(k))),
-        "removal": _check(lm, config, mean, mean.top(k), checked_on, run, progress),
+        "directions": {pair: describe(one, *how) for pair, one in scores.items()},
+        "overlap": _overlaps(scores, len(mean.top(k)), rank),
+        "removal": _check(lm, config, mean, mean.top(k, rank), checked_on, run, progress),
         "run": str(run.path),
         "report": str((run.path / "report.html").resolve()),
         "seconds": time.monotonic() - began,
@@ -132,9 +145,9 @@ def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str
     }
 
 
-def _overlaps(scores: Mapping[str, HeadScores], k: int) -> dict[str, Any]:
+def _overlaps(scores: Mapping[str, HeadScores], k: int, rank: Rank) -> dict[str, Any]:
     """Overlap of the top sets of every two directions, beside what chance gives."""
-    tops = {pair: one.top(k) for pair, one in scores.items()}
+    tops = {pair: one.top(k, rank) for pair, one in scores.items()}
     return {"k": k, "pairs": [asdict(row) for row in overlaps(tops, scores)]}
 
 

@@ -42,10 +42,12 @@ def formation(
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
     threshold: options.Threshold = 0.1,
+    inactive: options.Inactive = 0.0,
     k: Annotated[
         str | None,
         Option("--k", metavar="K", help="Top heads compared with the last checkpoint's, besides."),
     ] = None,
+    rank: options.Rank = "above-chance",
     sentences: Annotated[
         int, Option("--check", min=1, help="Sentences of each direction that are translated.")
     ] = 20,
@@ -81,7 +83,9 @@ def formation(
         quantise,
     )
     series = checkpoint_series(checkpoints or (), revisions or (), where)
-    config = Formation(series, pairs, score, threshold, k, sentences, skip_unreadable)
+    config = Formation(
+        series, pairs, score, threshold, k, sentences, skip_unreadable, rank, inactive
+    )
     hide_loading_bars()
     with progress() as update:
         result = measure(config, out, update)
@@ -107,6 +111,8 @@ def _table(result: dict[str, Any]) -> str:
             f"{cell(one['top_overlap_with_last'], '.1%'):>6}  "
             f"{one['chrf']:>5.1f} ({one['chrf_low']:.1f} to {one['chrf_high']:.1f})"
         )
+    if rows[-1]["counted_over"] > 1:
+        lines.append(f"shares: mean of {rows[-1]['counted_over']} directions")
     lines += [f"skipped {one['name']}: {one['reason']}" for one in result["skipped"]]
     if not result["same_tokenizer"]:
         lines.append("note: the checkpoints do not all have the same tokenizer")

@@ -23,6 +23,7 @@ def removal(
     pairs: PairsChoice,
     template: Template,
     k: options.Amounts = None,
+    rank: options.Rank = "above-chance",
     gate: options.Gates = None,
     draws: options.Draws = 10,
     pool: options.Pool = "non-alignment",
@@ -55,7 +56,7 @@ def removal(
         max_new_tokens=max_new_tokens,
         batch_tokens=batch_tokens,
     )
-    config = VerifyRemoval(heads, tuple(k or ()), model, pairs, settings, allow_overlap)
+    config = VerifyRemoval(heads, tuple(k or ()), model, pairs, settings, allow_overlap, rank)
     hide_loading_bars()
     with progress() as update:
         result = verify_removal(config, out, update)

@@ -25,6 +25,7 @@ from headscope.heads import (
     Geometry,
     HeadScores,
     HeadSet,
+    Rank,
     count_of,
     default_amount,
     read_scores,
@@ -54,8 +55,9 @@ class Formation:
 
     `checkpoints` in training order (see `checkpoint_series`). `threshold` of token alignment
     heads; `k`: size of the top sets that are compared with the last one's, besides (None: 20
-    heads, or 15 % below 256). `check`: sentences of each direction that are translated.
-    `skip_unreadable`: go on without checkpoints that cannot be read.
+    heads, or 15 % below 256), by `rank`. `check`: sentences of each direction that are translated.
+    `skip_unreadable`: go on without checkpoints that cannot be read. `inactive`: the score up to
+    which a head is.
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -65,6 +67,8 @@ class Formation:
     k: Amount | None = None
     check: int = 20
     skip_unreadable: bool = False
+    rank: Rank = "above-chance"
+    inactive: float = 0.0
 
 
 def formation(
@@ -97,6 +101,8 @@ def formation(
         "score": config.score,
         "threshold": config.threshold,
         "k": config.k,
+        "rank": config.rank,
+        "inactive": config.inactive,
         "check": config.check,
         "checkpoints": [one.checkpoint.name for one in opened],
         "skipped": [one["name"] for one in skipped],
@@ -123,9 +129,10 @@ def formation(
             "signature": run.signature,
             "geometry": geometry.as_dict(),
             "threshold": config.threshold,
+            "inactive": config.inactive,
             "k": count_of(k, geometry.total),
             "last": opened[-1].checkpoint.name,
-            "checkpoints": series(measured, checked_on, k, config.threshold, config.score),
+            **series(measured, checked_on, k, config),
             "skipped": skipped,
             "same_tokenizer": len(tokenizers) == 1,
             "data": {
@@ -211,6 +218,8 @@ def _measure(
         "score": config.score,
         "check": config.check,
         "threshold": config.threshold,
+        "rank": config.rank,
+        "inactive": config.inactive,
         "computed_in": one.dtype,
     }
     inputs = {**one.inputs, **_data_inputs(found_on, checked_on)}
@@ -256,7 +265,7 @@ def _compute(
             config.score.batch_tokens,
         )
         own.append_part("outputs", "all", outputs)
-    own.finish(describe_all(scores, config.threshold))
+    own.finish(describe_all(scores, config.threshold, config.rank, config.inactive))
     del lm
     gc.collect()
 
