@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.heads import Geometry, Head, HeadScores, about_rank
+from headscope.heads import Geometry, Head, HeadScores, about_rank, rank_words
 
 GEOMETRY = Geometry((3, 0, 2))
 
@@ -96,6 +96,11 @@ def test_scores_without_chance_are_ranked_by_score_and_say_why() -> None:
     assert about_rank(known.select(0.1)) == {"rank": None, "rank_note": None}
     both = about_rank(known.top(1), other.top(1), None)
     assert both["rank"] == "above-chance" and "no translation" in str(both["rank_note"])
+    assert rank_words(about_rank(known.top(1))) == "score minus chance"
+    assert rank_words(about_rank(partly.top(1))) == "score (chance is not known at every head)"
+    assert rank_words({"rank": None, "k": 1}) is None
+    assert rank_words({"k": [1]}) == rank_words({"heads": ["0.1"]}) == "score"  # of 0.1
+    assert rank_words({"heads": [{"layer": 0}]}) is None
     with pytest.raises(InputError, match="ranked by above-chance or score"):
         known.top(1, "chance")  # type: ignore[arg-type]  # what a script may pass
     # A direction without chance leaves that of the mean unknown, though others have it.

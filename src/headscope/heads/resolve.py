@@ -182,7 +182,9 @@ def rank_words(result: Mapping[str, Any]) -> str | None:
 
     Results of earlier versions do not say it: what they cut, they cut by score.
     """
-    rank = result.get("rank", "score" if "k" in result else None)
+    heads = result.get("heads")
+    listed = isinstance(heads, list) and any(isinstance(head, str) for head in heads)
+    rank = result.get("rank", "score" if "k" in result or listed else None)
     words = {None: None, "above-chance": "score minus chance"}.get(rank, "score")
     note = result.get("rank_note")
     return f"{words} ({note})" if words and note else words
