@@ -393,6 +393,15 @@ def headscope_process(*arguments: str, folder: Path) -> subprocess.CompletedProc
     )
 
 
+def test_every_command_that_cuts_heads_takes_their_rank() -> None:
+    flags = {
+        path: {flag for one in command.params for flag in one.opts} for path, command in commands()
+    }
+    # The first takes a number that its run removed, the second runs of LAHIS alone.
+    exempt = {"verify failures", "verify transfer"}
+    assert {path for path, own in flags.items() if "--k" in own and "--rank" not in own} == exempt
+
+
 def test_as_a_process_an_error_is_code_2_and_one_unwrapped_line(tmp_path: Path) -> None:
     name = "a-long-name-" * 15 + ".tsv"
     done = headscope_process("align", "--data", name, "--pair", "en-de", folder=tmp_path)

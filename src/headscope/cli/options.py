@@ -177,6 +177,10 @@ Threshold = Annotated[
     float,
     Option("--threshold", min=0.0, max=1.0, help="Score above which a head aligns tokens."),
 ]
+Inactive = Annotated[
+    float,
+    Option("--inactive", min=0.0, max=1.0, help="Score up to which a head is inactive."),
+]
 
 # The language model that annotates word links or judges translations
 LlmModel = Annotated[
@@ -225,6 +229,15 @@ Amounts = Annotated[
         metavar="K",
         help="Number of heads, or a share such as 0.15 or 15%; repeatable. Without it a set is "
         "used whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
+    ),
+]
+RankName = Literal["above-chance", "score"]
+Rank = Annotated[
+    RankName,
+    Option(
+        "--rank",
+        help="What --k cuts translation scores by: the score minus chance, or the score as in the "
+        "paper. Other scores, and those without chance, are cut by score.",
     ),
 ]
 Draws = Annotated[int, Option("--draws", min=1, help="Draws of random heads.")]

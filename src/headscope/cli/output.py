@@ -22,13 +22,22 @@ LINE_EVERY = 30.0
 
 
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
-    """Print a command's result: `result` as one JSON object, or else `text`."""
+    """Print a command's result: `result` as one JSON object, or else `text`.
+
+    Of a result with ranked heads the text says by what, above its last line.
+    """
     if as_json:
         from headscope.runs import dump_json
 
         text = dump_json(result)
-    elif result.get("baseline_works") is False:
-        text = f"{baseline_warning(result['baseline_check'])}\n\n{text}"
+    else:
+        if result.get("rank"):
+            from headscope.heads import rank_words
+
+            before, newline, last = text.rpartition("\n")
+            text = f"{before}{newline}heads are ranked by {rank_words(result)}\n{last}"
+        if result.get("baseline_works") is False:
+            text = f"{baseline_warning(result['baseline_check'])}\n\n{text}"
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

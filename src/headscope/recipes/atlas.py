@@ -17,7 +17,15 @@ from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
-from headscope.heads import Amount, HeadScores, HeadSet, count_of, default_amount, save_scores
+from headscope.heads import (
+    Amount,
+    HeadScores,
+    HeadSet,
+    Rank,
+    count_of,
+    default_amount,
+    save_scores,
+)
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
 from headscope.recipes.find.translation import describe, describe_all
@@ -48,7 +56,8 @@ class Atlas:
 
     `k`: heads removed in the check and compared between directions (a number or a share; None:
     15 % of all heads below 256 heads, else 20). `draws`: random controls. `check`: sentences of
-    each direction in the check.
+    each direction in the check. `rank`: what heads are ranked by. `threshold` and `inactive`: of
+    the classes.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -58,6 +67,8 @@ class Atlas:
     k: Amount | None = None
     draws: int = 3
     check: int = 20
+    rank: Rank = "above-chance"
+    inactive: float = 0.0
     baseline: Rules = field(default_factory=Rules)
 
 
@@ -107,7 +118,9 @@ def _make(
     mean = HeadScores.mean(scores)
     save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
     k = _amount(config, lm)
-    result = describe_all(scores, config.threshold)
+    rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
+    how = config.threshold, config.rank, config.inactive
+    result = describe_all(scores, *how)
     result |= {
         **works,
         "model": about_model(lm),
@@ -115,9 +128,9 @@ def _make(
         "data": {
             pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores
         },
-        "directions": {pair: describe(one, config.threshold) for pair, one in scores.items()},
-        "overlap": _overlaps(scores, len(mean.top(k))),
-        "removal": _check(lm, config, mean, mean.top(k), checked_on, run, progress),
+        "directions": {pair: describe(one, *how) for pair, one in scores.items()},
+        "overlap": _overlaps(scores, len(mean.top(k)), rank),
+        "removal": _check(lm, config, mean, mean.top(k, rank), checked_on, run, progress),
         "run": str(run.path),
         "report": str((run.path / "report.html").resolve()),
         "seconds": time.monotonic() - began,
@@ -139,9 +152,9 @@ def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str
     }
 
 
-def _overlaps(scores: Mapping[str, HeadScores], k: int) -> dict[str, Any]:
+def _overlaps(scores: Mapping[str, HeadScores], k: int, rank: Rank) -> dict[str, Any]:
     """Overlap of the top sets of every two directions, beside what chance gives."""
-    tops = {pair: one.top(k) for pair, one in scores.items()}
+    tops = {pair: one.top(k, rank) for pair, one in scores.items()}
     return {"k": k, "pairs": [asdict(row) for row in overlaps(tops, scores)]}
 
 

@@ -45,10 +45,12 @@ def formation(
     quantise: options.Quantise = None,
     tokenizer: options.Tokenizer = None,
     threshold: options.Threshold = 0.1,
+    inactive: options.Inactive = 0.0,
     k: Annotated[
         str | None,
         Option("--k", metavar="K", help="Top heads compared with the last checkpoint's, besides."),
     ] = None,
+    rank: options.Rank = "above-chance",
     sentences: Annotated[
         int, Option("--check", min=1, help="Sentences of each direction that are translated.")
     ] = 20,
@@ -85,7 +87,9 @@ def formation(
         tokenizer,
     )
     series = checkpoint_series(checkpoints or (), revisions or (), where)
-    config = Formation(series, pairs, score, threshold, k, sentences, skip_unreadable, baseline)
+    config = Formation(
+        series, pairs, score, threshold, k, sentences, skip_unreadable, rank, inactive, baseline
+    )
     hide_loading_bars()
     with progress() as update:
         result = measure(config, out, update)
@@ -111,6 +115,8 @@ def _table(result: dict[str, Any]) -> str:
             f"{cell(one['top_overlap_with_last'], '.1%'):>6}  "
             f"{one['chrf']:>5.1f} ({one['chrf_low']:.1f} to {one['chrf_high']:.1f})"
         )
+    if rows[-1]["counted_over"] > 1:
+        lines.append(f"shares: mean of {rows[-1]['counted_over']} directions")
     lines += [f"skipped {one['name']}: {one['reason']}" for one in result["skipped"]]
     if not result["same_tokenizer"]:
         lines.append("note: the checkpoints do not all have the same tokenizer")

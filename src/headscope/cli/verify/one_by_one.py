@@ -47,11 +47,12 @@ def one_by_one(
         str | None,
         Option("--k", metavar="K", help="Only the first so many: a number or a share such as 15%."),
     ] = None,
+    rank: options.Rank = "above-chance",
     order: Annotated[
         OrderName | None,
         Option(
             "--order",
-            help="As given (scores: highest first), by score, or by the change of the target's "
+            help="As given (scores: highest first), by rank, or by the change of the target's "
             "rank each head caused in one pass or when removed alone; without it as given, and "
             "of a mask run all heads by rising weight.",
         ),
@@ -135,6 +136,7 @@ def one_by_one(
         example,
         (3 if is_mask else 0) if random_orders is None else random_orders,
         seed,
+        rank,
         baseline,
     )
     hide_loading_bars()

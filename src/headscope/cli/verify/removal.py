@@ -25,6 +25,7 @@ def removal(
     template: Template,
     baseline: Rules,
     k: options.Amounts = None,
+    rank: options.Rank = "above-chance",
     gate: options.Gates = None,
     draws: options.Draws = 10,
     pool: options.Pool = "non-alignment",
@@ -59,7 +60,9 @@ def removal(
         max_new_tokens=max_new_tokens,
         batch_tokens=batch_tokens,
     )
-    config = VerifyRemoval(heads, tuple(k or ()), model, pairs, settings, allow_overlap, baseline)
+    config = VerifyRemoval(
+        heads, tuple(k or ()), model, pairs, settings, allow_overlap, rank, baseline
+    )
     hide_loading_bars()
     with progress() as update:
         result = verify_removal(config, out, update)

@@ -52,6 +52,7 @@ def tasks(
     task: TaskNames = None,
     heads: HeadsToRemove = None,
     k: options.Amounts = None,
+    rank: options.Rank = "above-chance",
     gate: options.Gates = None,
     draws: options.Draws = 10,
     pool: options.Pool = "non-alignment",
@@ -96,7 +97,7 @@ def tasks(
     )
     config = VerifyTasks(
         tuple(task), heads, tuple(k or ()), model, shots, limit, removal,
-        allow_task_code, allow_overlap,
+        allow_task_code, allow_overlap, rank,
     )  # fmt: skip
     hide_loading_bars()
     with progress() as update:

@@ -25,6 +25,7 @@ from headscope.heads import (
     Geometry,
     HeadScores,
     HeadSet,
+    Rank,
     count_of,
     default_amount,
     read_scores,
@@ -57,8 +58,9 @@ class Formation:
 
     `checkpoints` in training order (see `checkpoint_series`). `threshold` of token alignment
     heads; `k`: size of the top sets that are compared with the last one's, besides (None: 20
-    heads, or 15 % below 256). `check`: sentences of each direction that are translated.
-    `skip_unreadable`: go on without checkpoints that cannot be read.
+    heads, or 15 % below 256), by `rank`. `check`: sentences of each direction that are translated.
+    `skip_unreadable`: go on without checkpoints that cannot be read. `inactive`: the score up to
+    which a head is.
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -68,6 +70,8 @@ class Formation:
     k: Amount | None = None
     check: int = 20
     skip_unreadable: bool = False
+    rank: Rank = "above-chance"
+    inactive: float = 0.0
     baseline: Rules = field(default_factory=Rules)
 
 
@@ -101,6 +105,8 @@ def formation(
         "score": config.score,
         "threshold": config.threshold,
         "k": config.k,
+        "rank": config.rank,
+        "inactive": config.inactive,
         "check": config.check,
         "baseline": config.baseline,
         "checkpoints": [one.checkpoint.name for one in opened],
@@ -131,9 +137,10 @@ def formation(
             **{key: measured[-1].result[key] for key in ("baseline_works", "baseline_check")},
             "geometry": geometry.as_dict(),
             "threshold": config.threshold,
+            "inactive": config.inactive,
             "k": count_of(k, geometry.total),
             "last": opened[-1].checkpoint.name,
-            "checkpoints": series(measured, checked_on, k, config.threshold, config.score),
+            **series(measured, checked_on, k, config),
             "skipped": skipped,
             "same_tokenizer": len(tokenizers) == 1,
             "data": {
@@ -222,6 +229,8 @@ def _measure(
         "score": config.score,
         "check": config.check,
         "threshold": config.threshold,
+        "rank": config.rank,
+        "inactive": config.inactive,
         "baseline": rules,
         "computed_in": one.dtype,
     }
@@ -271,7 +280,8 @@ def _compute(
         )
         own.append_part("outputs", "all", outputs)
     works = {} if rules is None else check_translations(lm, checked_on, config.score, own, rules)
-    own.finish(describe_all(scores, config.threshold) | works)
+    described = describe_all(scores, config.threshold, config.rank, config.inactive)
+    own.finish(described | works)
     del lm
     gc.collect()
 

@@ -166,7 +166,7 @@ def _describe(scores: HeadScores, trained: TrainedMask, training: MaskTraining) 
     geometry = scores.geometry
     courses = {course.head: course for course in trained.history.courses(geometry)}
     heads = []
-    for (head, _), record in zip(scores.ranked(), scores.records(), strict=True):
+    for (head, _), record in zip(scores.ranked("score"), scores.records(), strict=True):
         course = courses[head]
         heads.append(
             {

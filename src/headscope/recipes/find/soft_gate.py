@@ -16,7 +16,7 @@ from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.find.question_rows import Asked, ask
 from headscope.find.soft_gate import Answers, SoftGate, Trained, answer, scored, train_soft_gate
-from headscope.heads import Amount, Gate, Geometry, HeadSet, resolve_heads
+from headscope.heads import Amount, Gate, Geometry, HeadSet, Rank, about_rank, resolve_heads
 from headscope.pocket.questions import TEMPLATE
 from headscope.recipes.find.soft_gate_result import describe, write_gates
 from headscope.recipes.inputs import (
@@ -50,7 +50,8 @@ class FindSoftGate:
     `heads` and `k` are as `headscope.heads.resolve_heads` reads them, `k` by default 2 % of the
     heads of a ranking, or 10 % in a model of fewer than 256. `seeds` trainings are made, with the
     seeds `seed`, `seed` + 1, …: each decides the random heads, the pairs and their order.
-    `layer_matched` adds random heads of the same layers to those of any layer.
+    `layer_matched` adds random heads of the same layers to those of any layer. `rank`: what scores
+    are ranked by.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -63,6 +64,7 @@ class FindSoftGate:
     seed: int = 0
     layer_matched: bool = True
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -83,13 +85,15 @@ def find_soft_gate(
     sides = read_sides(config.questions, config.model.model, config.seed)
     leakage = _leakage(config, sides)
     lm = config.model.load()
-    heads = resolve_heads(config.heads, config.k, lm.geometry, default=default_heads(lm.geometry))
+    usual = default_heads(lm.geometry)
+    heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
     template, training = _of_model(config)
     sets = _sets(heads, config)
     tested = ask(lm, sides.test, template, sides.test_path, training.max_new_tokens, training.chat)
     settings = {
         "settings": config,
         "chosen": [str(head) for head in heads],
+        "rank": about_rank(heads)["rank"],
         "leakage": leakage,
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }
@@ -129,6 +133,7 @@ def find_soft_gate(
         result = {
             "signature": run.signature,
             **describe(lm.geometry, heads, sets, made, answers, tested, config.seed),
+            **about_rank(heads),
             **write_gates(run, heads, made, tested, answers, config),
             **_counts(sides, learned, stopped, tested),
             "template": template.text,

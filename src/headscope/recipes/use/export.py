@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
+from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import (
     Progress,
@@ -75,7 +76,11 @@ def use_export(
     with without_products():
         told = about_model(hollow) | {"device": None}
     told["quantised"] = quantised
-    signed = {"settings": config, "applied": adaptation.as_dict()}
+    signed = {
+        "settings": config,
+        "applied": adaptation.as_dict(),
+        "rank": about_rank(adaptation.gate)["rank"],
+    }
     known = {**model_provenance(hollow), "device": None, "seed": None}
     with open_run(out, COMMAND, signed, model_inputs(hollow, {}), provenance=known) as run:
         place = run.path / PLACES[config.form]
@@ -95,6 +100,7 @@ def use_export(
             "as": config.form,
             "model": told,
             "gate": about(adaptation),
+            **about_rank(adaptation.gate),
             "heads": [
                 {"layer": head.layer, "head": head.head, "gate": adaptation.gate[head]}
                 for head in adaptation.gate.changed_heads()

@@ -11,7 +11,7 @@ from headscope.data.languages import same_language
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
 from headscope.errors import InputError, MissingExtra
-from headscope.heads import Amount
+from headscope.heads import Amount, Rank, about_rank
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
 from headscope.recipes.leakage import check_document_leakage, check_leakage
@@ -72,6 +72,7 @@ class VerifyOffTarget:
         seed: of the draws and tests.
         batch_tokens: padded tokens of a batch.
         allow_overlap: test also on texts that the heads were found on.
+        rank: what scores are ranked by.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -88,6 +89,7 @@ class VerifyOffTarget:
     seed: int = 0
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ def verify_off_target(
         if config.ask == "translate"
         else _beginnings(config, documents, lm)
     )
-    found = writing_heads(config.heads, config.k, list(asked), lm)
+    found = writing_heads(config.heads, config.k, list(asked), lm, config.rank)
+    ranking = about_rank(*(heads for one in found.values() for heads in (one.chosen, one.full)))
     groups = [
         Group(code, one.prompts, language_arms(found[code], config.draws, config.seed))
         for code, one in asked.items()
@@ -133,6 +136,7 @@ def verify_off_target(
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
+        "rank": ranking["rank"],
         "chat": chat,
         "leakage": leakage,
     }
@@ -141,6 +145,7 @@ def verify_off_target(
         return {
             "ask": config.ask,
             "template": config.template.text if config.ask == "translate" else None,
+            **ranking,
             "chat": chat,
             "draws": config.draws,
             "seed": config.seed,

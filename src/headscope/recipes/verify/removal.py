@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadScores, HeadSet, read_scores, resolve_heads
+from headscope.heads import (
+    Amount,
+    HeadScores,
+    HeadSet,
+    Rank,
+    about_rank,
+    read_scores,
+    resolve_heads,
+)
 from headscope.heads.resolve import place_of
+from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations, judge_translations
 from headscope.recipes.inputs import (
@@ -42,7 +51,6 @@ COMMAND = "verify removal"
 POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
 #: Sentences of each direction that mean outputs are taken over.
 REFERENCE_SENTENCES = 50
-TRANSLATION_SCORE = "translation-score"
 
 
 @dataclass(frozen=True)
@@ -50,8 +58,8 @@ class VerifyRemoval:
     """A whole run of the command.
 
     `heads` is what `resolve_heads` reads; `k` lists how many of them are removed (empty: the
-    default number of ranked scores, or a whole set). The heads themselves, not their place, count
-    in the run's signature.
+    default number of ranked scores, or a whole set) and `rank` what scores are ranked by. The
+    heads themselves, not their place, count in the run's signature, and what they are ranked by.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -60,6 +68,7 @@ class VerifyRemoval:
     pairs: PairsChoice = field(default_factory=PairsChoice)
     removal: Removal = field(default_factory=Removal)
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
     baseline: Rules = field(default_factory=Rules)
 
 
@@ -77,13 +86,14 @@ def verify_removal(
     lm = config.model.load()
     removal = resolved_chat(lm, config.removal)
     config = dataclasses.replace(config, removal=removal)
-    sets = head_sets(config.heads, config.k, lm)
+    sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)
     reference = _reference(config, directions)
     settings = {
         "settings": config,
         "sets": [[str(head) for head in heads] for heads in sets],
+        "rank": about_rank(*sets)["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "reference text": None if reference is None else reference.digest,
         "leakage": leakage,
@@ -166,10 +176,12 @@ def read_test_directions(choice: PairsChoice, model: str, seed: int) -> dict[str
     return read_directions(choice, model, "test", limit=limit, seed=seed)
 
 
-def head_sets(spec: str, k: tuple[Amount, ...], lm: LanguageModel) -> list[HeadSet]:
+def head_sets(
+    spec: str, k: tuple[Amount, ...], lm: LanguageModel, rank: Rank = "above-chance"
+) -> list[HeadSet]:
     """The heads for each k, from few to many, each number once."""
     wanted: tuple[Amount | None, ...] = k or (None,)
-    resolved = [resolve_heads(spec, one, lm.geometry) for one in wanted]
+    resolved = [resolve_heads(spec, one, lm.geometry, by=rank) for one in wanted]
     found = {len(heads): heads for heads in resolved}
     if 0 in found:
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
@@ -210,6 +222,7 @@ def _about(
 ) -> dict[str, Any]:
     return {
         "k": [len(heads) for heads in sets],
+        **about_rank(*sets),
         "gates": list(config.gates),
         "draws": config.draws,
         "pool": "outside" if avoid is None else "non-alignment",

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile, SentencePair
-from headscope.heads import Amount
+from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules, choices_above_chance
 from headscope.recipes.baseline import about_baseline
 from headscope.recipes.inputs import (
@@ -52,6 +52,7 @@ class VerifyTasks:
             is not used. Mean ablation takes its means over the tasks' own prompts.
         allow_code: run the Python code that task files name.
         allow_overlap: test also on sentences that the heads were found on.
+        rank: what scores are ranked by.
     """
 
     task: tuple[str, ...] = field(metadata={"signature": False})
@@ -63,6 +64,7 @@ class VerifyTasks:
     removal: Removal = field(default_factory=lambda: Removal(layer_matched=False))
     allow_code: bool = False
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
     baseline: Rules = field(default_factory=Rules)
 
 
@@ -79,7 +81,7 @@ def verify_tasks(
     loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
     leakage = _leakage(config, loaded)
     lm = config.model.load()
-    sets = head_sets(config.heads, config.k, lm)
+    sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)
     inputs = model_inputs(lm, {}) | {f"task {one.name}": one.digest for one in loaded}
@@ -87,6 +89,7 @@ def verify_tasks(
         "settings": config,
         "tasks": {one.name: [*one.groups] for one in loaded},
         "sets": [[str(head) for head in heads] for heads in sets],
+        "rank": about_rank(*sets)["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "computed_in": str(lm.dtype).removeprefix("torch."),
         "harness": harness_version(),
@@ -103,6 +106,7 @@ def verify_tasks(
             "run": str(run.path),
             "model": about_model(lm),
             "k": [len(heads) for heads in sets],
+            **about_rank(*sets),
             "gates": list(removal.gates),
             "draws": removal.draws,
             "pool": "outside" if avoid is None else "non-alignment",

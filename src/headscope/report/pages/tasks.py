@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headscope.heads import rank_words
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
@@ -52,7 +53,7 @@ def page(path: Path) -> Page:
                 "headscope verify tasks",
             ),
             [
-                ("summary", "", _summary(tasks, largest)),
+                ("summary", "", _summary(result, tasks, largest)),
                 ("tasks", "Tasks", _bars(result, tasks, largest)),
                 ("groups", "Groups", _groups(result["groups"])),
                 ("numbers", "Numbers", _table(tasks, int(result["draws"]))),
@@ -80,7 +81,7 @@ def _mean(numbers: Sequence[float]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def _summary(tasks: Mapping[str, Task], k: int) -> Html:
+def _summary(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Html:
     hurt: list[str] = []
     spared: list[str] = []
     for name, one in tasks.items():
@@ -100,6 +101,8 @@ def _summary(tasks: Mapping[str, Task], k: int) -> Html:
     if spared:
         listed = [join(tag("code", name), " ") for name in spared[:12]]
         words.append(join("Not clearly hurt more than by random heads: ", listed))
+    by = rank_words(result)
+    words += [join(f"The chosen heads are the highest by {by}.")] if by else []
     heading = tag("h2", "In short", id="summary-title", class_="unseen")
     body = [tag("p", one) for one in words]
     return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
