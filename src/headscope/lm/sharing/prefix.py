@@ -207,16 +207,18 @@ def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
     """Whether replayed layers change nothing in this model, tried on a few tokens.
 
     True for a model whose logits are bit for bit the same with its lower layers replayed: those
-    below ``layer``, by default the lower half. A model whose upper layers read more of the lower
+    below ``layer``, by default the lower half, and then all but the last. A model whose upper layers read more of the lower
     ones than the hidden states (keys that layers share, for example) gives False, and so does one
-    with a single layer.
+    whose layers hand on several states a token (Gemma 3n), or that has a single layer.
 
     Raises:
         InputError: if ``layer`` is given and there is none such that one is shared and one
             computes.
     """
-    layer = lm.geometry.layers // 2 if layer is None else layer
-    if layer < 1 and lm.geometry.layers == 1:
+    last = lm.geometry.layers - 1
+    if layer is None:
+        return last > 0 and can_share(lm, (last + 1) // 2) and can_share(lm, last)
+    if layer < 1 and last == 0:
         return False
     first = probe_batch(lm.model, lm.tokenizer_or_none, (7,))
     ids = first.input_ids[0].tolist()
@@ -224,6 +226,9 @@ def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
     with evaluating(lm.model), torch.no_grad():
         with record_prefix(lm, layer) as recording:
             whole = lm.model(**inputs).logits
+        hidden = hidden_states_of(recording.output)
+        if hidden.dim() != 3 or hidden.shape[:2] != inputs["input_ids"].shape:
+            return False
         try:
             with replay_prefix(lm, recording.prefix()):
                 replayed = lm.model(**inputs).logits
