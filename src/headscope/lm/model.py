@@ -19,6 +19,7 @@ from headscope.lm import gates, generation, geometry, selfcheck
 from headscope.lm.digests import digest_of_files, digest_of_state
 from headscope.lm.generation.stopping import StopTable
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.noise import Noise
 from headscope.lm.placement import input_device
 from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 
@@ -49,6 +50,8 @@ class LanguageModel:
         name: how the model was named when it was loaded.
         revision: commit of a model from the Hub, else None.
         folder: where its files are, or None for a model that was wrapped.
+        noise: how far repeated passes over the same tokens lie apart, from the self-check; None
+            without one.
     """
 
     model: Any
@@ -58,6 +61,7 @@ class LanguageModel:
     name: str
     revision: str | None = None
     folder: Path | None = None
+    noise: Noise | None = None
 
     @classmethod
     def wrap(
@@ -96,9 +100,7 @@ class LanguageModel:
         refuse_wrong_layers(model)
         found, sites = geometry.probe(model, tokenizer)
         lm = cls(model, tokenizer, found, sites, name, revision, folder)
-        if check:
-            selfcheck.selfcheck(lm)
-        return lm
+        return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
 
     @property
     def tokenizer(self) -> Any:
@@ -226,6 +228,15 @@ class LanguageModel:
         limits: Sequence[int] | None = None,
         observe: Observer | None = None,
         special: bool = True,
+        *,
+        max_new_tokens: int | None = None,
     ) -> list[Generation]:
-        """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`."""
+        """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`.
+
+        ``max_new_tokens`` given here replaces that of ``config``.
+        """
+        if max_new_tokens is not None:
+            config = dataclasses.replace(
+                config or generation.GenerateConfig(), max_new_tokens=max_new_tokens
+            )
         return generation.generate(self, prompts, config, limits, observe, special)
