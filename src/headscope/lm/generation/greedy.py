@@ -107,7 +107,9 @@ def generate(
         with context:
             return generate_batch(lm, batch, [allowed[i] for i in rows], config.stop_at_newline)
 
-    for rows, done in in_halves(length_buckets(lengths, config.batch_tokens), work):
+    # Every new token is a pass.
+    overhead = lm.pass_overhead * max(allowed, default=0)
+    for rows, done in in_halves(length_buckets(lengths, config.batch_tokens, overhead), work):
         results.update(zip(rows, done, strict=True))
     return [results[i] for i in range(len(ids))]
 

@@ -174,7 +174,8 @@ class HarnessModel:
                 for number in rows[keys[i]]
             }
 
-        buckets = length_buckets([len(key) for key in keys], self.batch_tokens)
+        lengths = [len(key) for key in keys]
+        buckets = length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead)
         with evaluating(self.lm.model), torch.no_grad():
             for _, answered in in_halves(buckets, work):
                 results |= answered
@@ -199,7 +200,8 @@ class HarnessModel:
             width = int(batch.input_ids.shape[1])
             return [row[width:] for row in self._generate(batch, until, limit, sampling)]
 
-        buckets = length_buckets([len(row) + limit for row in rows], self.batch_tokens)
+        lengths = [len(row) + limit for row in rows]
+        buckets = length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead * limit)
         for bucket, made in in_halves(buckets, work):
             texts |= {i: self._text(new, until) for i, new in zip(bucket, made, strict=True)}
             self.report(len(bucket))
