@@ -12,6 +12,7 @@ import numpy as np
 
 from headscope.data.split import text_digests
 from headscope.errors import naming
+from headscope.find.capture import check_peaks
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import HeadScores, read_scores, save_scores
 from headscope.recipes.inputs import (
@@ -57,6 +58,7 @@ def find_translation(
         provenance={**model_provenance(lm), "seed": config.score.seed},
     ) as run:
         if run.finished:
+            check_peaks(run, config.score.keep_peaks)
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         scores: dict[str, HeadScores] = {}
         for pair, pairs in directions.items():
