@@ -211,6 +211,24 @@ def test_layers_that_share_keys_are_not_replayed(name: str) -> None:
     assert not can_share(deep(name, layers=8))
 
 
+def test_noise_of_plain_passes_does_not_forbid_sharing_and_hides_no_fault() -> None:
+    lm = deep("llama")
+    generator = torch.Generator().manual_seed(0)
+    decoder_layers(lm)[3].register_forward_hook(
+        lambda _, args, out: out + 1e-3 * torch.randn(out.shape, generator=generator)
+    )
+    assert can_share(lm)
+    # A replayed pass that differs, as where upper layers read what lower ones left behind.
+    calls: list[int] = []
+
+    def second_differs(_: Any, args: Any) -> Any:
+        calls.append(1)
+        return (2 * args[0], *args[1:]) if len(calls) == 2 else None
+
+    decoder_layers(lm)[2].register_forward_pre_hook(second_differs)
+    assert not can_share(lm)
+
+
 def one_pass(
     lm: LanguageModel, ids: list[int], gate: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -260,6 +260,7 @@ def translation_score_choice(
     max_new_tokens: options.MaxNewTokens = None,
     seed: options.Seed = 0,
     batch_tokens: options.BatchTokens = 8192,
+    keep_peaks: options.KeepPeaks = False,
 ) -> TranslationScore:
     """How translation scores are computed."""
     from headscope.cli.models import llm_aligner
@@ -278,4 +279,5 @@ def translation_score_choice(
         max_new_tokens=max_new_tokens,
         seed=seed,
         batch_tokens=batch_tokens,
+        keep_peaks=keep_peaks,
     )

@@ -168,6 +168,14 @@ SkipIdentical = Annotated[
         help="Leave out target words whose source word looks the same (names, digits).",
     ),
 ]
+KeepPeaks = Annotated[
+    bool,
+    Option(
+        "--keep-peaks",
+        help="Keep the peaks of all heads on all sentences in the run folder, and not of 40 heads "
+        "on 200 sentences.",
+    ),
+]
 AlignerName = Literal["links", "eflomal", "llm"]
 Aligner = Annotated[
     AlignerName | None,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.errors import Caution
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Progress", "cell", "emit", "fail", "one_line", "progress"]
+__all__ = ["Progress", "cell", "emit", "fail", "one_line", "progress", "shown"]
+
+T = TypeVar("T")
 
 #: Called with (what is done, how much of it, how much in all).
 Progress = Callable[[str, int, int], None]
@@ -88,7 +90,8 @@ def progress() -> Iterator[Progress]:
     On a terminal one bar a task, which leave nothing behind; elsewhere a plain line now and then.
     """
     if not sys.stderr.isatty():
-        yield _Lines()
+        with _showing(_Lines()) as lines:
+            yield lines
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -111,7 +114,31 @@ def progress() -> Iterator[Progress]:
             rate, _ = clock.read(title, done, total)
             bars.update(tasks[title], completed=done, total=total, rate=rate)
 
+        with _showing(update):
+            yield update
+
+
+def shown(title: str, items: Collection[T]) -> Iterator[T]:
+    """Iterate over items and show how far that is, where a block of `progress` runs."""
+    for done, item in enumerate(items):
+        for update in _blocks[-1:]:
+            update(title, done, len(items))
+        yield item
+    for update in _blocks[-1:]:
+        update(title, len(items), len(items))
+
+
+#: The blocks of `progress` that run, the innermost last.
+_blocks: list[Progress] = []
+
+
+@contextmanager
+def _showing(update: Progress) -> Iterator[Progress]:
+    _blocks.append(update)
+    try:
         yield update
+    finally:
+        _blocks.pop()
 
 
 class _Clock:

@@ -174,7 +174,7 @@ def _unpatched(
         with head_outputs(lm) as seen:
             return _last(lm, [ids[i] for i in some]), seen.values
 
-    batches = length_buckets([len(one) for one in ids], config.batch_tokens)
+    batches = length_buckets([len(one) for one in ids], config.batch_tokens, lm.pass_overhead)
     for some, (chances, values) in in_halves(batches, read):
         for row, index in enumerate(some):
             at, side = texts[index]

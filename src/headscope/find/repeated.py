@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.find.capture import Captured, Part, Progress, capture_reference
+from headscope.find.capture import Captured, Part, Progress, capture_reference, keep_peaks
 from headscope.find.translation import rate
 from headscope.heads import HeadScores
 from headscope.lm.inputs import ordinary_tokens
@@ -104,7 +104,7 @@ def induction(
     low, high = bootstrap_interval(
         hits, totals, "macro", config.bootstrap_draws, config.seed, config.level
     )
-    return HeadScores(
+    scores = HeadScores(
         lm.geometry,
         rate(hits, totals, "macro"),
         "induction",
@@ -119,6 +119,8 @@ def induction(
         provenance=dict(run.provenance) if run is not None else {},
         signature=run.signature if run is not None else "",
     )
+    keep_peaks(part, captured, scores, config.seed)
+    return scores
 
 
 def repeated_blocks(

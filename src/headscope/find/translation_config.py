@@ -32,6 +32,8 @@ class TranslationScore:
         bootstrap_draws, level: of the interval over sentences.
         seed: of the draws.
         batch_tokens: padded tokens of a batch.
+        keep_peaks: keep all peaks in the run folder when it is finished, so that it can be scored
+            again without the model; else those of few heads (`headscope.find.capture.keep_peaks`).
     """
 
     decode: Literal["reference", "greedy"] = "reference"
@@ -49,6 +51,7 @@ class TranslationScore:
     level: float = 0.95
     seed: int = 0
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    keep_peaks: bool = field(default=False, metadata={"signature": False})
 
     def __post_init__(self) -> None:
         for name, known in (

@@ -182,7 +182,14 @@ _RECIPES: dict[str, _Recipe] = {
     # Heads of full attention are wider, and share their keys among more.
     "gemma4": _recipe(
         "Gemma4",
-        {**_WIDE, **_SHORT, **_PER_LAYER, "global_head_dim": 24, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+        {
+            **_WIDE,
+            **_SHORT,
+            **_PER_LAYER,
+            "global_head_dim": 24,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
         cycle=_SLIDING,
         layers=4,
         config="Gemma4TextConfig",

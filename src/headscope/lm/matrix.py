@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ _ROW_TOLERANCE = 1e-4
 #: The same where rounding depends on the other rows, in standard deviations of the logits; removing
 #: half of the heads moves them by several.
 _ROUGH_ROW_TOLERANCE = 0.25
+#: How many times the noise of plain passes a difference may be.
+_SLACK = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +63,8 @@ class ArchitectureReport:
         note: what a user has to know.
         row_tolerance: how large `row_gate_difference` may be: more with quantised weights, since
             quantisers may choose what they round by looking at the whole batch.
+        noise: largest difference in logits between plain passes; 0 where they give equal bits.
+            Differences may be four times as large.
     """
 
     name: str
@@ -75,25 +80,29 @@ class ArchitectureReport:
     same_outputs: bool
     note: str = ""
     row_tolerance: float = _ROW_TOLERANCE
+    noise: float = 0.0
 
     @property
     def passed(self) -> bool:
         """Whether every check that could run came out right."""
         wrong = self.wrong + self.dynamic[1] + self.static[1]
         return (
-            self.gate_difference == 0.0
-            and self.row_gate_difference <= self.row_tolerance
+            self.gate_difference <= _SLACK * self.noise
+            and self.row_gate_difference <= max(self.row_tolerance, _SLACK * self.noise)
             and wrong == 0
             and min(self.peaks, self.dynamic[0], self.static[0]) > 0
             and self.same_outputs
         )
 
 
-def check_model(lm: LanguageModel, note: str = "") -> ArchitectureReport:
+def check_model(
+    lm: LanguageModel, note: str = "", progress: Callable[[int, int], None] | None = None
+) -> ArchitectureReport:
     """Check gates and peaks of a small model; takes a few forward passes for each head.
 
     The model should compute in float32: in bfloat16 kernels round differently, and then peaks
-    differ between kernels whoever takes them.
+    differ between kernels whoever takes them. ``progress`` is called with (heads done, heads in
+    all).
     """
     vocabulary = int(lm.model.get_input_embeddings().weight.shape[0])
     generator = torch.Generator().manual_seed(0)
@@ -104,15 +113,18 @@ def check_model(lm: LanguageModel, note: str = "") -> ArchitectureReport:
     )
     chosen[:, -1] = True
     eager = _eager_copy(lm)
+    if progress:
+        progress(0, lm.geometry.total)
     with evaluating(lm.model), torch.no_grad():
-        padded = _forward(lm, eager, batch, chosen)
+        noise = _noise(lm, batch)
+        padded = _forward(lm, eager, batch, chosen, noise)
         # Without padding kernels are given no mask at all, which is another way through the code.
         even = collate([(row * 2)[: max(_LENGTHS)] for row in rows], pad_id=0)
-        unpadded = _forward(lm, eager, even, torch.ones_like(chosen))
+        unpadded = _forward(lm, eager, even, torch.ones_like(chosen), noise)
         dynamic, same_dynamic = _generate(lm, eager, batch, None)
         static, same_static = _generate(lm, eager, batch, "static")
         with changeable_weights(lm.sites) as weights:
-            gate_difference = _gate_difference(lm, batch, weights)
+            gate_difference = _gate_difference(lm, batch, weights, progress)
             row_gate_difference = _row_gate_difference(lm, batch, weights)
         return ArchitectureReport(
             name=str(lm.model.config.model_type),
@@ -128,6 +140,7 @@ def check_model(lm: LanguageModel, note: str = "") -> ArchitectureReport:
             same_outputs=padded[2] and unpadded[2] and same_dynamic and same_static,
             note=note,
             row_tolerance=_row_tolerance(lm, batch),
+            noise=noise,
         )
 
 
@@ -229,15 +242,27 @@ def _compare(
     return compared, wrong
 
 
+def _noise(lm: LanguageModel, batch: Batch) -> float:
+    """The largest difference in logits between three plain passes."""
+    seen = batch.attention_mask.bool()
+    inputs = forward_inputs(lm.model, batch)
+    passes = [lm.model(**inputs).logits[seen] for _ in range(3)]
+    return max(float((a - b).abs().max()) for a, b in itertools.combinations(passes, 2))
+
+
 def _forward(
-    lm: LanguageModel, eager: Any, batch: Batch, chosen: torch.Tensor
+    lm: LanguageModel, eager: Any, batch: Batch, chosen: torch.Tensor, noise: float
 ) -> tuple[int, int, bool]:
     """Peaks of the chosen rows of one pass: compared, wrong, and whether logits stay the same."""
     inputs = forward_inputs(lm.model, batch)
     plain = lm.model(**inputs).logits
     with lm.attention_peaks(PeakRequest(chosen)) as peaks:
         observed = lm.model(**inputs).logits
-    return *_compare(lm, peaks.steps, _weights(eager, batch)), torch.equal(plain, observed)
+    seen = batch.attention_mask.bool()
+    same = torch.equal(plain, observed) or (
+        noise > 0 and bool((plain - observed)[seen].abs().max() <= _SLACK * noise)
+    )
+    return *_compare(lm, peaks.steps, _weights(eager, batch)), same
 
 
 def _generate(
@@ -254,14 +279,22 @@ def _generate(
     seen = torch.ones_like(observed)
     seen[:, : batch.attention_mask.shape[1]] = batch.attention_mask
     whole = Batch(observed, seen, (seen.cumsum(dim=1) - 1).clamp(min=0))
-    return _compare(lm, peaks.steps, _weights(eager, whole)), torch.equal(plain, observed)
+    same = torch.equal(plain, observed)
+    # Text that is not repeated without recording either says nothing about it.
+    same = same or not torch.equal(plain, lm.model.generate(**inputs, **settings))
+    return _compare(lm, peaks.steps, _weights(eager, whole)), same
 
 
-def _gate_difference(lm: LanguageModel, batch: Batch, weights: dict[int, torch.Tensor]) -> float:
+def _gate_difference(
+    lm: LanguageModel,
+    batch: Batch,
+    weights: dict[int, torch.Tensor],
+    progress: Callable[[int, int], None] | None,
+) -> float:
     inputs = forward_inputs(lm.model, batch)
     seen = batch.attention_mask.bool()
     largest = 0.0
-    for head in lm.geometry.heads():
+    for done, head in enumerate(lm.geometry.heads(), 1):
         values = np.ones((lm.geometry.layers, lm.geometry.width), dtype=np.float32)
         values[head.layer, head.head] = 0.0
         with lm.gated(Gate(lm.geometry, values)):
@@ -269,6 +302,8 @@ def _gate_difference(lm: LanguageModel, batch: Batch, weights: dict[int, torch.T
         with zeroed(lm.sites, weights, [head]):
             folded = lm.model(**inputs).logits
         largest = max(largest, float((gated - folded)[seen].abs().max()))
+        if progress:
+            progress(done, lm.geometry.total)
     return largest
 
 

@@ -20,6 +20,7 @@ from headscope.lm.digests import digest_of_files, digest_of_state
 from headscope.lm.generation.stopping import StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
+from headscope.lm.noise import Noise
 from headscope.lm.placement import input_device
 from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 
@@ -51,6 +52,8 @@ class LanguageModel:
         revision: commit of a model from the Hub, else None.
         folder: where its files are (for one from a GGUF file, that file), or None for a model that
             was wrapped.
+        noise: how far repeated passes over the same tokens lie apart, from the self-check; None
+            without one.
     """
 
     model: Any
@@ -60,6 +63,7 @@ class LanguageModel:
     name: str
     revision: str | None = None
     folder: Path | None = None
+    noise: Noise | None = None
 
     @classmethod
     def wrap(
@@ -98,9 +102,7 @@ class LanguageModel:
         refuse_wrong_layers(model)
         found, sites = geometry.probe(model, tokenizer)
         lm = cls(model, tokenizer, found, sites, name, revision, folder)
-        if check:
-            selfcheck.selfcheck(lm)
-        return lm
+        return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
 
     @property
     def tokenizer(self) -> Any:
@@ -116,6 +118,17 @@ class LanguageModel:
     def device(self) -> torch.device:
         """Where token ids go: the device on which the embeddings are looked up."""
         return input_device(self.model)
+
+    @property
+    def pass_overhead(self) -> int:
+        """What a forward pass costs beside its tokens, in tokens, to weigh against padding.
+
+        Little where a processor does all the work itself (40 were measured on one core), much where
+        a device waits for its next kernel, and most where weights are brought in for each pass.
+        """
+        if any(weight.device.type == "meta" for weight in self.model.parameters()):
+            return 1 << 20
+        return 64 if self.device.type == "cpu" else 1024
 
     @property
     def dtype(self) -> torch.dtype:
@@ -236,6 +249,15 @@ class LanguageModel:
         limits: Sequence[int] | None = None,
         observe: Observer | None = None,
         special: bool = True,
+        *,
+        max_new_tokens: int | None = None,
     ) -> list[Generation]:
-        """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`."""
+        """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`.
+
+        ``max_new_tokens`` given here replaces that of ``config``.
+        """
+        if max_new_tokens is not None:
+            config = dataclasses.replace(
+                config or generation.GenerateConfig(), max_new_tokens=max_new_tokens
+            )
         return generation.generate(self, prompts, config, limits, observe, special)

@@ -16,6 +16,7 @@ from headscope.compare.overlap import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
+from headscope.find.capture import check_peaks
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import (
     Amount,
@@ -92,6 +93,7 @@ def atlas(
     }
     about = {**model_provenance(lm), "seed": config.score.seed}
     with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        check_peaks(run, config.score.keep_peaks)
         if not run.finished:
             _make(lm, config, found_on, checked_on, run, progress, began)
         report = write_report(run.path)

@@ -419,7 +419,13 @@ def model_provenance(lm: LanguageModel) -> dict[str, Any]:
         "quantised": lm.quantised,
         "dequantised": lm.dequantised,
         "device": str(lm.device),
+        "noise": _noise(lm),
     }
+
+
+def _noise(lm: LanguageModel) -> float | None:
+    """How far repeated passes lie apart, in standard deviations of the logits; None: unknown."""
+    return None if lm.noise is None else lm.noise.largest
 
 
 def about_model(lm: LanguageModel) -> dict[str, Any]:
@@ -435,6 +441,7 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
         "quantised": lm.quantised,
         "dequantised": lm.dequantised,
         "device": str(lm.device),
+        "noise": _noise(lm),
         "heads": lm.geometry.total,
         "geometry": lm.geometry.as_dict(),
         "key_value_heads": list(key_value_heads(lm)),

@@ -214,7 +214,8 @@ class _Step:
         lengths = [len(self._answered[row].ids) for row in rows]
         loss, gradient = 0.0, torch.zeros_like(numbers)
         most = config.at_once(self._lm.device.type)
-        for _, (part, found) in in_halves(length_buckets(lengths, most), work):
+        # Parts of the size that `at_once` chose for the device, and no more than needed.
+        for _, (part, found) in in_halves(length_buckets(lengths, most, most), work):
             loss += part
             gradient += found
         return loss, gradient

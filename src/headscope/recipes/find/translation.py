@@ -10,6 +10,7 @@ from typing import Any
 
 from headscope.data.split import text_digests
 from headscope.errors import naming
+from headscope.find.capture import check_peaks
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import HeadScores, Rank, read_scores, save_scores
 from headscope.measure.baseline import Rules
@@ -66,6 +67,7 @@ def find_translation(
         provenance={**model_provenance(lm), "seed": config.score.seed},
     ) as run:
         if run.finished:
+            check_peaks(run, config.score.keep_peaks)
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
         scores: dict[str, HeadScores] = {}
