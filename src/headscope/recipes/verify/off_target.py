@@ -251,8 +251,9 @@ def _made(
     from headscope.lm.generation import GenerateConfig
     from headscope.measure.identify import identifier_name
 
-    # A translation is one line; where the pocket model goes on with a second line, it translates.
-    newline = (config.ask == "translate" and not chat) or not config.documents.data
+    # A plain prompt asks for one line, a chat's answer may have several and ends by itself; where
+    # the pocket model goes on from a document with a second line, it translates.
+    newline = not chat if config.ask == "translate" else not config.documents.data
     how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
     texts = write(lm, groups, how, run, "writing", progress, special=not chat)
     write_prompts(
