@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.data.prompts import TemplateField
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
@@ -57,7 +58,7 @@ class FindSoftGate:
     k: Amount | None = field(default=None, metadata={"signature": False})
     model: ModelChoice = field(default_factory=ModelChoice)
     questions: QuestionsChoice = field(default_factory=QuestionsChoice)
-    template: QuestionTemplate = field(default_factory=QuestionTemplate)
+    template: TemplateField[QuestionTemplate] = TemplateField(QuestionTemplate(), QuestionTemplate)
     training: SoftGate = field(default_factory=SoftGate)
     seeds: int = 5
     seed: int = 0

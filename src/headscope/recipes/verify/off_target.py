@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headscope.data.documents import DocumentFile
 from headscope.data.languages import language_name, same_language
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Amount
 from headscope.recipes.documents import DocumentsChoice, read_languages
@@ -80,7 +80,7 @@ class VerifyOffTarget:
     ask: Ask = "translate"
     pairs: PairsChoice = field(default_factory=PairsChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     start_tokens: int | None = None
     draws: int = 10
     chat: bool | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField
 from headscope.errors import InputError
 from headscope.heads import Amount, Head, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
@@ -98,7 +98,7 @@ class OneByOne:
     prompt: str | None = None
     target: str | None = None
     reference: str | None = None
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     text: bool = True
     max_new_tokens: int | None = None
     batch_tokens: int = field(default=16384, metadata={"signature": False})

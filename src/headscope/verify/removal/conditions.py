@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.verify.removal.controls import Pool, draw_heads
@@ -82,7 +82,7 @@ class Removal:
     threshold: float = 0.1
     ablate: Ablate = "zero"
     seed: int = 0
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     max_new_tokens: int | None = None
     batch_tokens: int = field(default=8192, metadata={"signature": False})
 
