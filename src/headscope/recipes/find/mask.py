@@ -65,7 +65,7 @@ def find_mask(
     _check_changes(config)
     tasks = read_tasks(config.task, config.model.model, config.seed)
     task = training_task(config.task, tasks, config.seed)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     training = preset(config.preset, lm.geometry.total, seed=config.seed, **config.changes)
     rows = answers(lm, task)
     settings = {

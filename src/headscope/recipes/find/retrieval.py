@@ -65,7 +65,7 @@ def find_retrieval(
 ) -> dict[str, Any]:
     """Score every head and return the command's result; what is done already is kept."""
     needles = config.needles.read(config.model.model, config.measure.seed)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     about = {
         "path": needles.path,
         "digest": needles.digest,

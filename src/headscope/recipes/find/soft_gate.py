@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ def find_soft_gate(
     report = progress or _silent
     sides = read_sides(config.questions, config.model.model, config.seed)
     leakage = _leakage(config, sides)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     heads = resolve_heads(config.heads, config.k, lm.geometry, default=default_heads(lm.geometry))
     template, training = _of_model(config)
     sets = _sets(heads, config)
@@ -152,14 +153,17 @@ def _of_model(config: FindSoftGate) -> tuple[QuestionTemplate, SoftGate]:
 
 
 def _sets(heads: HeadSet, config: FindSoftGate) -> dict[str, list[Draw]]:
-    """For each kind of trained heads those of every seed."""
-    sets = {"trained": [Draw(heads, 0)] * config.seeds}
+    """For each kind of trained heads those of every seed.
+
+    Where fewer random sets exist than seeds, they are trained again under the other seeds.
+    """
+    sets = {"trained": [Draw(heads, 0)]}
     sets["random"] = draw_heads(heads, config.seeds, config.seed)
     if config.layer_matched:
         sets["random-layer-matched"] = draw_heads(
             heads, config.seeds, config.seed, layer_matched=True
         )
-    return sets
+    return {kind: list(islice(cycle(drawn), config.seeds)) for kind, drawn in sets.items()}
 
 
 def _conditions(

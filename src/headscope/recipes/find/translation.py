@@ -46,7 +46,7 @@ def find_translation(
     for pairs in directions.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     dtype = {"computed_in": str(lm.dtype).removeprefix("torch.")}
     settings = {"settings": config, **dtype}
     with open_run(

@@ -116,7 +116,7 @@ def verify_off_target(
     else:
         every = [one for file in documents.values() for one in file.documents]
         leakage = check_document_leakage(config.heads, every, config.allow_overlap)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
     chat = uses_chat(lm, False if plain else config.chat)
     asked = (

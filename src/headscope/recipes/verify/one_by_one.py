@@ -121,7 +121,7 @@ def verify_one_by_one(
     directions = {} if chosen else _directions(config)
     leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
     leakage = chosen.leakage if chosen else leakage
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     base = starting_order(config, lm)
     if chosen:
         subjects = task_subjects(lm, chosen, config.max_new_tokens)

@@ -71,7 +71,7 @@ def verify_removal(
     removal = config.removal
     directions = read_test_directions(config.pairs, config.model.model, removal.seed)
     leakage = check_leakage(config.heads, directions, config.allow_overlap)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     sets = head_sets(config.heads, config.k, lm)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)

@@ -108,7 +108,7 @@ def verify_summaries(
         for one in file.items
     ]
     leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     heads = general_heads(config.heads, config.k, lm)
     arms = general_arms(heads, config.gate, config.draws, config.seed)
     chat = uses_chat(lm, False if not config.texts.data else config.chat)
