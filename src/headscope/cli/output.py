@@ -20,11 +20,18 @@ LINE_EVERY = 30.0
 
 
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
-    """Print a command's result: `result` as one JSON object, or else `text`."""
+    """Print a command's result: `result` as one JSON object, or else `text`.
+
+    Where it has fewer random draws than asked for, the text ends in a line that says so.
+    """
     if as_json:
         from headscope.runs import dump_json
 
         text = dump_json(result)
+    else:
+        from headscope.report.words import few_draws
+
+        text = "\n".join(filter(None, [text, few_draws(result)]))
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

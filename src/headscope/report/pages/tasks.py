@@ -12,7 +12,7 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming, read_result
-from headscope.report.words import between, count, fixed, number, p_value
+from headscope.report.words import between, count, few_draws, fixed, number, p_value
 
 __all__ = ["page"]
 
@@ -58,7 +58,7 @@ def page(path: Path) -> Page:
                 ("summary", "", _summary(tasks, largest)),
                 ("tasks", "Tasks", _bars(result, tasks, largest)),
                 ("groups", "Groups", _groups(result["groups"])),
-                ("numbers", "Numbers", _table(tasks, int(result["draws"]))),
+                ("numbers", "Numbers", _table(tasks, int(result["draws"]), few_draws(result))),
                 ("provenance", "Provenance", about_run(path)),
             ],
         )
@@ -104,8 +104,10 @@ def _summary(tasks: Mapping[str, Task], k: int) -> Html:
     if any(p is not None for p in matched.values()):
         more = [name for name, p in matched.items() if p is not None and p < 0.05]
         words.append(
-            f"Of random heads of the same layers the same holds for {len(more)} of "
-            f"{count(len(tasks), 'task')}."
+            join(
+                f"Of random heads of the same layers the same holds for {len(more)} of "
+                f"{count(len(tasks), 'task')}."
+            )
         )
     if spared:
         listed = [join(tag("code", name), " ") for name in spared[:12]]
@@ -201,7 +203,7 @@ def _groups(groups: Mapping[str, Any]) -> Html | None:
     return section("groups", "Groups of tasks", figure("groups-figure", caption, body))
 
 
-def _table(tasks: Mapping[str, Task], draws: int) -> Html:
+def _table(tasks: Mapping[str, Task], draws: int, few: str | None) -> Html:
     header = ("Task", "Measured by", "Examples", "Chance", "Heads", "Gate", "As is", "Chosen",
               "Change", "95\u00a0% interval", "Control", "Mean", "Difference",
               "95\u00a0% interval", "p (examples)", "p (draws)")  # fmt: skip
@@ -220,7 +222,8 @@ def _table(tasks: Mapping[str, Task], draws: int) -> Html:
         "control\u2019s draws (random heads, or as many of each layer as are chosen there); both "
         "intervals come from resampling examples. p over examples swaps the outcomes of single "
         "examples with those under the control, p over draws ranks the chosen heads "
-        f"among the {count(draws, 'draw')} and cannot be lower than {p_value(1 / (1 + draws))}. "
+        f"among the {count(draws, 'draw')} and cannot be lower than {p_value(1 / (1 + draws))}. ",
+        few and f"{few} ",
         "A dash stands where a metric is no mean over examples.",
     )
     body = figure("numbers-figure", caption, scroll("Numbers", shown))
