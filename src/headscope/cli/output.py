@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Progress", "cell", "emit", "fail", "one_line", "progress"]
+__all__ = ["Progress", "cell", "emit", "fail", "note", "one_line", "progress"]
 
 #: Called with (what is done, how much of it, how much in all).
 Progress = Callable[[str, int, int], None]
@@ -44,6 +44,11 @@ def cell(value: float | None, form: str) -> str:
 def fail(message: str) -> None:
     """Print an error as one line on stderr, neither wrapped nor coloured."""
     print(f"error: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def note(message: str) -> None:
+    """Print a sentence on stderr, of what is about to be done."""
+    print(one_line(message), file=sys.stderr, flush=True)
 
 
 def one_line(text: str) -> str:
