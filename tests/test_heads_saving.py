@@ -327,6 +327,23 @@ def test_what_ranks_heads_goes_with_the_set(tmp_path: Path) -> None:
     assert about_rank(resolve_heads("2.1", None, GEOMETRY))["rank"] is None
 
 
+def test_scores_are_read_from_the_folder_of_a_finished_run(tmp_path: Path) -> None:
+    one, several = tmp_path / "one", tmp_path / "several"
+    scores = {"a": make_scores(), "b": make_scores(2.0)}
+    save_scores(one, scores["a"])
+    save_scores(several, scores)
+    for run in (one, several):
+        (run / "run.json").write_text("{}")
+        with pytest.raises(InputError, match="not finished"):
+            HeadScores.from_pretrained(run)
+        (run / "DONE.json").write_text("{}")
+    assert HeadScores.from_pretrained(one) == scores["a"]
+    assert HeadScores.from_pretrained(several) == HeadScores.mean(scores)
+    assert HeadScores.from_pretrained(several, subfolder="scores/b") == scores["b"]
+    with pytest.raises(InputError, match=r"no config\.json"):
+        HeadSet.from_pretrained(one)
+
+
 def test_resolve_saved_sets_and_gates_whole(tmp_path: Path) -> None:
     for kind in ("heads", "gate"):
         make(kind).save_pretrained(tmp_path / kind)

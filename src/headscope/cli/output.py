@@ -13,7 +13,7 @@ from headscope.errors import Caution
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Progress", "cell", "emit", "fail", "one_line", "progress", "shown"]
+__all__ = ["Progress", "cell", "emit", "fail", "note", "one_line", "progress", "shown"]
 
 T = TypeVar("T")
 
@@ -26,18 +26,22 @@ LINE_EVERY = 30.0
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
     """Print a command's result: `result` as one JSON object, or else `text`.
 
-    Of a result with ranked heads the text says by what, above its last line.
+    Of a result with ranked heads the text says by what, above its last line, and where it has fewer
+    random draws than asked for, it ends in a line that says so.
     """
     if as_json:
         from headscope.runs import dump_json
 
         text = dump_json(result)
     else:
+        from headscope.report.words import few_draws
+
         if result.get("rank"):
             from headscope.heads import rank_words
 
             before, newline, last = text.rpartition("\n")
             text = f"{before}{newline}heads are ranked by {rank_words(result)}\n{last}"
+        text = "\n".join(filter(None, [text, few_draws(result)]))
         if result.get("baseline_works") is False:
             text = f"{baseline_warning(result['baseline_check'])}\n\n{text}"
     sys.stdout.write(f"{text}\n")
@@ -52,6 +56,11 @@ def cell(value: float | None, form: str) -> str:
 def fail(message: str) -> None:
     """Print an error as one line on stderr, neither wrapped nor coloured."""
     print(f"error: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def note(message: str) -> None:
+    """Print a sentence on stderr, of what is about to be done."""
+    print(one_line(message), file=sys.stderr, flush=True)
 
 
 def one_line(text: str) -> str:

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.data.concepts import ConceptFile
-from headscope.data.prompts import Template
+from headscope.data.prompts import Template, TemplateField
 from headscope.errors import InputError
 from headscope.find.capture import Part, Progress
 from headscope.find.word_prompts import WORD_TEMPLATE, ReadyPair, encoded_pairs, word_pairs
@@ -61,7 +61,7 @@ class Patching:
     """
 
     pairs: int = 100
-    template: Template = WORD_TEMPLATE
+    template: TemplateField[Template] = TemplateField(WORD_TEMPLATE, Template)
     known_only: bool = True
     control: bool = True
     chat: bool | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headscope.data.align import LlmAligner
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField
 from headscope.errors import InputError
 
 __all__ = ["TranslationScore"]
@@ -42,7 +42,7 @@ class TranslationScore:
     average: Literal["macro", "micro"] = "macro"
     aligner: Literal["links", "eflomal", "llm"] | None = None
     llm: LlmAligner | None = None
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     chat: bool | None = None
     skip_identical: bool = False
     max_new_tokens: int | None = None

@@ -16,6 +16,7 @@ from headscope.heads.geometry import Geometry, check_geometry
 from headscope.heads.hub import Repository
 from headscope.heads.scores import HeadScores, Rank
 from headscope.heads.sets import Gate, HeadSet
+from headscope.heads.store import check_finished
 
 __all__ = [
     "about_rank",
@@ -71,19 +72,6 @@ def read_scores(folder: str | PathLike[str]) -> dict[str, HeadScores]:
     if MEAN in found:  # earlier versions left the directions' scores out of it
         found[MEAN] = found[MEAN].with_parts(found)
     return found
-
-
-def check_finished(folder: Path) -> None:
-    """Raise `InputError` if the folder is that of a run that has not ended, or lies in one."""
-    resolved = folder.resolve()
-    for place in (resolved, *resolved.parents[:2]):
-        if (place / "run.json").exists():
-            if not (place / "DONE.json").exists():
-                shown = folder if place == resolved else place
-                raise InputError(
-                    f"{shown}: this run is not finished; run the same command again to finish it"
-                )
-            return
 
 
 def place_of(spec: str | PathLike[str]) -> Path | None:

@@ -313,7 +313,8 @@ class HeadScores(Artifact):
         revision: str | None = None,
         subfolder: str = "",
     ) -> HeadScores:
-        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named.
+        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named, or
+        the scores of a finished run, of several directions their mean.
 
         A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
         branch, tag or commit `revision`, downloaded once and then read from the client's cache,

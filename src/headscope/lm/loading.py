@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -80,12 +80,11 @@ def load(
     Raises:
         InputError: if the model cannot be found or is not one that headscope can handle.
     """
-    if dtype != "auto" and dtype not in _DTYPES:
-        raise InputError(f"dtype is {dtype!r}; it must be auto, {', '.join(_DTYPES)}.")
+    dtype_of(dtype, on_cpu=False)  # a wrong name is told before all else
     folder, commit = resolve(str(name), revision)
     config = read_config(folder, str(name))
     check_weights(folder, str(name))
-    target = _device(device, device_map)
+    target = place_of(device, device_map)
     if device_map is None and (max_memory is not None or offload_folder is not None):
         raise InputError(
             "max_memory and offload_folder say how a model is spread over devices; give a "
@@ -93,9 +92,7 @@ def load(
         )
     reading = tokenizer_of(folder, str(name), tokenizer)
     on_cpu = target.type == "cpu" if device_map is None else computes_on_cpu(device_map, max_memory)
-    wanted = "auto" if dtype == "auto" else _DTYPES[dtype]
-    if wanted == "auto" and on_cpu:
-        wanted = torch.float32
+    wanted = dtype_of(dtype, on_cpu)
     placement = _Placement(device_map, max_memory, offload_folder)
     if quantise is not None and is_gguf(folder):
         raise InputError(
@@ -170,9 +167,22 @@ def _shows_its_attention(lm: LanguageModel) -> bool:
     return True
 
 
-def _device(
-    device: str | torch.device | None, device_map: str | Mapping[str, Any] | None
+def dtype_of(name: str, on_cpu: bool) -> torch.dtype | Literal["auto"]:
+    """The dtype that a `dtype` of `load` stands for; "auto": the checkpoint's own.
+
+    Raises `InputError` for any other name.
+    """
+    if name != "auto" and name not in _DTYPES:
+        raise InputError(f"dtype is {name!r}; it must be auto, {', '.join(_DTYPES)}.")
+    if name == "auto":
+        return torch.float32 if on_cpu else "auto"
+    return _DTYPES[name]
+
+
+def place_of(
+    device: str | torch.device | None, device_map: str | Mapping[str, Any] | None = None
 ) -> torch.device:
+    """The device that a `device` of `load` stands for; `InputError` where it cannot be used."""
     if device_map is not None:
         if device is not None:
             raise InputError("device and device_map were both given; give only one of them.")

@@ -115,6 +115,11 @@ class LanguageModel:
         return self.tokenizer_or_none
 
     @property
+    def shell(self) -> Any:
+        """The model where only its configuration is asked for, whether or not it has weights."""
+        return self.model
+
+    @property
     def device(self) -> torch.device:
         """Where token ids go: the device on which the embeddings are looked up."""
         return input_device(self.model)
@@ -157,7 +162,7 @@ class LanguageModel:
     @property
     def context_length(self) -> int:
         """Longest row of tokens; `UNBOUNDED` where neither model nor tokenizer sets a bound."""
-        config = self.model.config.get_text_config(decoder=True)
+        config = self.shell.config.get_text_config(decoder=True)
         names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
         bounds = [getattr(config, name, None) for name in names]
         bounds.append(getattr(self.tokenizer_or_none, "model_max_length", None))
@@ -170,8 +175,8 @@ class LanguageModel:
         """Ids that end a text, from the model's generation settings, its configuration, its
         tokenizer and its chat template, in ascending order."""
         places = (
-            getattr(getattr(self.model, "generation_config", None), "eos_token_id", None),
-            getattr(self.model.config.get_text_config(decoder=True), "eos_token_id", None),
+            getattr(getattr(self.shell, "generation_config", None), "eos_token_id", None),
+            getattr(self.shell.config.get_text_config(decoder=True), "eos_token_id", None),
             getattr(self.tokenizer_or_none, "eos_token_id", None),
             prompting.end_of_turn(self.tokenizer_or_none),
         )

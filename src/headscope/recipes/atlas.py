@@ -84,7 +84,7 @@ def atlas(
     for pairs in found_on.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
     config = replace(config, score=resolved_chat(lm, config.score))
     settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}

@@ -68,6 +68,23 @@ class ModelChoice:
             kept[self] = lm
         return lm
 
+    def load_for(self, out: Path | None) -> LanguageModel:
+        """The model of a run in the folder `out`, or in one of its own in `runs`.
+
+        Where a finished run may hold the answer already, its weights are read when they are first
+        needed: files say all that decides which run it is.
+        """
+        from headscope.lm.waiting import waiting_model
+
+        folders = Path("runs").glob("*") if out is None else [Path(out)]
+        named = ModelChoice(self.model, self.revision, self.device, self.dtype)
+        plain = self == named and not Path(self.model).is_file()
+        if plain and not _KEPT.get() and any((one / "DONE.json").exists() for one in folders):
+            lm = waiting_model(self.model, self.revision, self.device, self.dtype, self.load)
+            if lm is not None:
+                return lm
+        return self.load()
+
 
 @contextmanager
 def kept_model() -> Iterator[None]:
@@ -352,7 +369,7 @@ def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str
     """
     return {
         "model": lm.digest,
-        "model configuration": _digest([_settled(lm.model.config.to_dict()), lm.eos_token_ids]),
+        "model configuration": _digest([_settled(lm.shell.config.to_dict()), lm.eos_token_ids]),
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
         "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
         **{pair: pairs.digest for pair, pairs in directions.items()},

@@ -27,7 +27,7 @@ def find_induction(
     config: FindInduction, out: Path | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Score every head and return the command's result; what is done already is kept."""
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     return scores_run(
         COMMAND,
         config,

@@ -6,11 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.data.prompts import TemplateField
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
@@ -58,7 +60,7 @@ class FindSoftGate:
     k: Amount | None = field(default=None, metadata={"signature": False})
     model: ModelChoice = field(default_factory=ModelChoice)
     questions: QuestionsChoice = field(default_factory=QuestionsChoice)
-    template: QuestionTemplate = field(default_factory=QuestionTemplate)
+    template: TemplateField[QuestionTemplate] = TemplateField(QuestionTemplate(), QuestionTemplate)
     training: SoftGate = field(default_factory=SoftGate)
     seeds: int = 5
     seed: int = 0
@@ -84,7 +86,7 @@ def find_soft_gate(
     report = progress or _silent
     sides = read_sides(config.questions, config.model.model, config.seed)
     leakage = _leakage(config, sides)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     usual = default_heads(lm.geometry)
     heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
     template, training = _of_model(config)
@@ -156,14 +158,17 @@ def _of_model(config: FindSoftGate) -> tuple[QuestionTemplate, SoftGate]:
 
 
 def _sets(heads: HeadSet, config: FindSoftGate) -> dict[str, list[Draw]]:
-    """For each kind of trained heads those of every seed."""
-    sets = {"trained": [Draw(heads, 0)] * config.seeds}
+    """For each kind of trained heads those of every seed.
+
+    Where fewer random sets exist than seeds, they are trained again under the other seeds.
+    """
+    sets = {"trained": [Draw(heads, 0)]}
     sets["random"] = draw_heads(heads, config.seeds, config.seed)
     if config.layer_matched:
         sets["random-layer-matched"] = draw_heads(
             heads, config.seeds, config.seed, layer_matched=True
         )
-    return sets
+    return {kind: list(islice(cycle(drawn), config.seeds)) for kind, drawn in sets.items()}
 
 
 def _conditions(

@@ -55,7 +55,7 @@ def find_translation(
     for pairs in directions.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     config = replace(config, score=resolved_chat(lm, config.score))
     dtype = {"computed_in": str(lm.dtype).removeprefix("torch.")}
     settings = {"settings": config, **dtype}

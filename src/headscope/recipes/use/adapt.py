@@ -103,7 +103,7 @@ def use_adapt(
     config.gate.check()
     prompts = config.prompts.read()
     digest = prompts_digest(prompts)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     adaptation = config.gate.read(lm.geometry)
     rows = rendered(lm, prompts, config.prompts.chat)
     limit = config.max_new_tokens or NEW_TOKENS

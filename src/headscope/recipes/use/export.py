@@ -43,10 +43,10 @@ def use_export(
     """
     from headscope.lm.checkpoints import read_config, resolve, tokenizer_of
     from headscope.lm.gguf import is_gguf
+    from headscope.lm.hollow import hollow_model, without_products
     from headscope.use.exporting.base import read_base
     from headscope.use.exporting.checkpoint import bytes_of
     from headscope.use.exporting.folder import check_plain, quantised_by
-    from headscope.use.exporting.hollow import hollow_model, without_products
     from headscope.use.exporting.proof import need_peft
     from headscope.use.exporting.tensors import checkpoint_files
 

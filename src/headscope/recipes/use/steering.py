@@ -133,7 +133,7 @@ def steer(
     asked = asked_for(config)
     if config.gate is not None:
         config.gate.check()
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     base = None if config.gate is None else config.gate.read(lm.geometry)
     rows = {
         code: asking.rendered(lm, prompts, config.prompts.chat) for code, prompts in asked.items()

@@ -72,7 +72,7 @@ def verify_mask(
         for name, sides in tasks.items()
     }
     others = _other_leaks(config, tasks)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]
     hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)
@@ -108,6 +108,13 @@ def verify_mask(
             "conditions": together([one["conditions"] for one in shown.values()]),
             "shots": config.tasks.shots,
             "draws": config.draws,
+            "distinct_draws": {
+                name: {
+                    kind: sum(one.kind == kind for one in planned[name])
+                    for kind in ("shuffled", "shuffled-layer-matched")
+                }
+                for name in planned
+            },
             "model": about_model(lm),
             "run": str(run.path),
             "seconds": time.monotonic() - began,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from headscope.data.documents import DocumentFile
 from headscope.data.languages import same_language
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField, translation_prompts
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Amount, Rank, about_rank
 from headscope.recipes.documents import DocumentsChoice, read_languages
@@ -81,7 +81,7 @@ class VerifyOffTarget:
     ask: Ask = "translate"
     pairs: PairsChoice = field(default_factory=PairsChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     start_tokens: int | None = None
     draws: int = 10
     chat: bool | None = None
@@ -118,7 +118,7 @@ def verify_off_target(
     else:
         every = [one for file in documents.values() for one in file.documents]
         leakage = check_document_leakage(config.heads, every, config.allow_overlap)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
     chat = uses_chat(lm, False if plain else config.chat, config.template.text)
     asked = (
@@ -256,8 +256,9 @@ def _made(
     from headscope.lm.generation import GenerateConfig
     from headscope.measure.identify import identifier_name
 
-    # A translation is one line; where the pocket model goes on with a second line, it translates.
-    newline = (config.ask == "translate" and not chat) or not config.documents.data
+    # A plain prompt asks for one line, a chat's answer may have several and ends by itself; where
+    # the pocket model goes on from a document with a second line, it translates.
+    newline = not chat if config.ask == "translate" else not config.documents.data
     how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
     texts = write(lm, groups, how, run, "writing", progress, special=not chat)
     write_prompts(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField, translation_prompts
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
@@ -103,7 +103,7 @@ class OneByOne:
     prompt: str | None = None
     target: str | None = None
     reference: str | None = None
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     chat: bool | None = None
     text: bool = True
     max_new_tokens: int | None = None
@@ -129,7 +129,7 @@ def verify_one_by_one(
     directions = {} if chosen else _directions(config)
     leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
     leakage = chosen.leakage if chosen else leakage
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     if directions:
         config = resolved_chat(lm, config)
     base = starting_order(config, lm)

@@ -88,7 +88,7 @@ def verify_perplexity(
     specs = named_heads(config.heads)
     files = read_languages(config.documents, config.model.model, "test", removal.seed)
     leakage = documents_leakage([spec for _, spec in specs], files, config.allow_overlap)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     sized = _sized(specs, config.k, list(files), lm, config.rank)
     ranking = about_rank(*(heads for one in sized for heads in (one.chosen, one.full)))
     pools = [alignment_heads(spec, Removal(pool=removal.pool, threshold=removal.threshold), lm)

@@ -83,7 +83,7 @@ def verify_removal(
     began = time.monotonic()
     directions = read_test_directions(config.pairs, config.model.model, config.removal.seed)
     leakage = check_leakage(config.heads, directions, config.allow_overlap)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     removal = resolved_chat(lm, config.removal)
     config = dataclasses.replace(config, removal=removal)
     sets = head_sets(config.heads, config.k, lm, config.rank)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.documents import Document, digest_of
 from headscope.data.languages import language_name, same_language
-from headscope.data.prompts import Template
+from headscope.data.prompts import Template, TemplateField
 from headscope.data.summaries import Summarised, SummaryFile, read_summaries
 from headscope.errors import InputError
 from headscope.heads import (
@@ -89,7 +89,7 @@ class VerifySummaries:
     model: ModelChoice = field(default_factory=ModelChoice)
     texts: DocumentsChoice = field(default_factory=DocumentsChoice)
     summary_column: str = "summary"
-    template: Template | None = None
+    template: TemplateField[Template | None] = TemplateField(None, Template)
     gate: float = 0.0
     draws: int = 10
     chat: bool | None = None
@@ -118,7 +118,7 @@ def verify_summaries(
         for one in file.items
     ]
     leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     heads = general_heads(config.heads, config.k, lm, config.rank)
     arms = general_arms(heads, config.gate, config.draws, config.seed)
     chat = uses_chat(lm, False if not config.texts.data else config.chat)

@@ -80,7 +80,7 @@ def verify_tasks(
     removal = config.removal
     loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
     leakage = _leakage(config, loaded)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)

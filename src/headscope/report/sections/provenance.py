@@ -12,7 +12,7 @@ from headscope.heads import rank_words
 from headscope.report.html import Html, tag
 from headscope.report.parts import scroll, section, table
 from headscope.report.records.atlas import AtlasRecord
-from headscope.report.words import arrow
+from headscope.report.words import arrow, few_draws
 
 __all__ = [
     "configuration",
@@ -93,6 +93,7 @@ def run_facts(
         "started": _time(started[0] if isinstance(started, list) and started else started),
         "ended": _time(provenance.get("ended")),
         "seconds": result.get("seconds"),
+        "draws": few_draws(result),
     }
 
 

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Prompt, Template, translation_prompts
+from headscope.data.prompts import (
+    DEFAULT_TEMPLATE,
+    Prompt,
+    Template,
+    TemplateField,
+    translation_prompts,
+)
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.verify.removal.controls import Pool, draw_heads
@@ -84,7 +90,7 @@ class Removal:
     threshold: float = 0.1
     ablate: Ablate = "zero"
     seed: int = 0
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     chat: bool | None = None
     max_new_tokens: int | None = None
     batch_tokens: int = field(default=8192, metadata={"signature": False})
