@@ -132,8 +132,9 @@ def _found(record: AtlasRecord) -> Html:
         ),
         _mean(record),
         ": while the model writes a translation, the place they look at most is, for more than "
-        f"{percent(record.threshold)} of the tokens{', corrected for chance,' if corrected else ''}"
-        f" the source word that the token translates.{where}{beyond} The strongest is head {head}: "
+        f"{percent(record.threshold)} of the tokens"
+        f"{' (corrected for chance)' if corrected else ''}, the source word that the token "
+        f"translates.{where}{beyond} The strongest is head {head}: "
         f"{fixed(entry['score'], 2)}{interval}{chance}.",
     )
 
