@@ -92,8 +92,8 @@ def induction(
         1 / n), `duplicate`, the share of peaks on the earlier occurrence itself, and
         `previous_token`, the share of queries in the first block, from place 2 on, whose peak is
         the token before; with `texts` also `previous_token_text`, the same over these.
-        `statistics`, by sequence: `hits`, `totals` (n each), `block` (peaks on any place that could count),
-        `duplicates`, `previous` and `previous_totals`; by text `text_previous` and
+        `statistics`, by sequence: `hits`, `totals` (n each), `block` (peaks on any place that could
+        count), `duplicates`, `previous` and `previous_totals`; by text `text_previous` and
         `text_previous_totals`.
 
     Raises:
