@@ -22,6 +22,14 @@ TOKENS = [
     *(merge.replace(" ", "") for merge in MERGES),
     "cat",
 ]
+#: As many of a SentencePiece vocabulary: pieces, with bytes for everything else.
+SPACED = [
+    "<unk>",
+    "<s>",
+    "</s>",
+    *(f"<0x{byte:02X}>" for byte in range(256)),
+    *("▁", "a", "b", "c", "▁a", "▁b", "▁▁"),
+]
 #: Widths that blocks of 32 fit into, and no biases, of which a Llama's file says nothing.
 PLAIN = {
     "vocab_size": len(TOKENS),
@@ -60,8 +68,10 @@ def write(
     architecture: str = "llama",
     fields: Mapping[str, Any] | None = None,
     tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    prefix: bool | None = None,
 ) -> Path:
-    """Write a Llama, its matrices as `kind`; with `split`, a byte-level tokenizer that so splits.
+    """Write a Llama, its matrices as `kind`; with `split`, a byte-level tokenizer that so splits,
+    with `prefix` instead one of pieces, which puts a space before a text or does not.
 
     `fields` are further entries and `tensors` further tensors.
     """
@@ -81,7 +91,17 @@ def write(
     writer.add_vocab_size(config.vocab_size)
     if kind != "F32":
         writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
-    if split is not None:
+    if prefix is not None:
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_list(SPACED)
+        writer.add_token_scores([-float(at) for at in range(len(SPACED))])
+        writer.add_token_types([2, 3, 3, *[6] * 256, *[1] * 7])
+        writer.add_unk_token_id(0)
+        writer.add_bos_token_id(1)
+        writer.add_eos_token_id(2)
+        writer.add_add_space_prefix(prefix)
+    elif split is not None:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(split)
         writer.add_token_list(TOKENS)

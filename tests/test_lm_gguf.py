@@ -18,7 +18,7 @@ from headscope.recipes.inputs import ModelChoice, model_inputs
 from lm_helpers import logits, sample_batch, saved
 
 gguf = pytest.importorskip("gguf")
-from gguf_helpers import TOKENS, rounded, tiny, write  # noqa: E402  (needs gguf)
+from gguf_helpers import SPACED, TOKENS, rounded, tiny, write  # noqa: E402  (needs gguf)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,22 @@ def test_text_is_split_as_the_file_says(
     assert lm.tokenizer.decode(lm.encode(text, special=False)) == text
     for other in ("Zażółć 3.14\n\n  x", "ありがとう 🙂", "e\u0301 \u200f\u00a0"):
         assert lm.tokenizer.decode(lm.encode(other, special=False)) == other
+
+
+@pytest.mark.parametrize(
+    ("prefix", "tokens"),
+    [
+        (True, ["<s>", "▁a", "▁b", "c", "</s>", "▁a", "<0xC3>", "<0xA9>"]),
+        (False, ["<s>", "a", "▁b", "c", "</s>", "a", "<0xC3>", "<0xA9>"]),
+    ],
+)
+def test_a_space_is_put_before_a_text_where_the_file_says_so(
+    model: Any, tmp_path: Path, prefix: bool, tokens: list[str]
+) -> None:
+    lm = headscope.load(write(tmp_path / "tiny.gguf", model, prefix=prefix), device="cpu")
+    assert [SPACED[index] for index in lm.encode("a bc</s>aé")] == tokens
+    for text in ("a bc", " a  b", "ba\né"):
+        assert lm.tokenizer.decode(lm.encode(text, special=False)) == text
 
 
 def test_every_end_of_a_turn_ends_a_text_and_the_template_is_there(

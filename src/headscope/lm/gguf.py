@@ -244,7 +244,7 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
     if not file.has_tokenizer:
         raise InputError(f"{name} has no tokenizer in it; {advice}.")
     import transformers
-    from tokenizers import pre_tokenizers
+    from tokenizers import decoders, normalizers, pre_tokenizers
 
     make: Any = transformers.PreTrainedTokenizerFast
     ways = importlib.import_module("transformers.integrations.gguf.gguf_tokenizer_mapping")
@@ -268,6 +268,19 @@ def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
                     pre_tokenizers.ByteLevel(add_prefix_space=False),
                 ]
             )
+        plain = architecture not in ways.GGUF_SENTENCEPIECE_BUILDERS
+        if described.get("tokenizer_type") == "llama" and plain:
+            # A space is put before the text, and before what follows a token matched whole,
+            # unless the file says no, which transformers does not read.
+            space = normalizers.Replace(" ", "▁")
+            backend.pre_tokenizer = None
+            if described.get("add_prefix_space", True):
+                backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), space])
+            else:
+                backend.normalizer = space
+                backend.decoder = decoders.Sequence(
+                    [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+                )
         return make(tokenizer_object=backend, **settings, **more)
     except Exception as error:  # `tokenizers` raises nothing more special
         raise InputError(
