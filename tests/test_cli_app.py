@@ -41,6 +41,7 @@ DOCUMENTS = {
     "--limit",
 }
 SCORE = {
+    "--keep-peaks",
     "--decode",
     "--scope",
     "--query",
