@@ -1,4 +1,4 @@
-"""Tiny models of 32 architectures, built from configurations alone.
+"""Tiny models of many architectures, built from configurations alone.
 
 They are randomly initialised, so they need no network and say nothing; but they are *hard*: grouped
 keys and values where the family has them, a head dimension that is not ``hidden / heads`` where the
@@ -19,7 +19,7 @@ from torch import nn
 
 from headscope.errors import InputError
 
-__all__ = ["ARCHITECTURES", "build"]
+__all__ = ["ARCHITECTURES", "VOCABULARY", "WINDOW", "build", "finished"]
 
 #: Vocabulary of every tiny model; ids 0, 1 and 2 are padding, begin and end of text.
 VOCABULARY = 96
@@ -182,7 +182,14 @@ _RECIPES: dict[str, _Recipe] = {
     # Heads of full attention are wider, and share their keys among more.
     "gemma4": _recipe(
         "Gemma4",
-        {**_WIDE, **_SHORT, **_PER_LAYER, "global_head_dim": 24, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
+        {
+            **_WIDE,
+            **_SHORT,
+            **_PER_LAYER,
+            "global_head_dim": 24,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
         cycle=_SLIDING,
         layers=4,
         config="Gemma4TextConfig",
@@ -286,7 +293,12 @@ def build(
         fields["layer_types"] = [recipe.cycle[i % len(recipe.cycle)] for i in range(count)]
     fields.update(overrides or {})
     config = getattr(transformers, recipe.config)(**fields)
-    model_class = getattr(transformers, recipe.model)
+    return finished(getattr(transformers, recipe.model), config, attn_implementation, seed)
+
+
+def finished(model_class: Any, config: Any, attn_implementation: str | None, seed: int) -> Any:
+    """A model of ``model_class`` in evaluation mode, on the CPU and in float32, with weights that
+    follow from ``seed`` alone; see `build`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class._from_config(config, attn_implementation=attn_implementation)

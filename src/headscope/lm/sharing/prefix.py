@@ -207,9 +207,10 @@ def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
     """Whether replayed layers change nothing in this model, tried on a few tokens.
 
     True for a model whose logits are bit for bit the same with its lower layers replayed: those
-    below ``layer``, by default the lower half, and then all but the last. A model whose upper layers read more of the lower
-    ones than the hidden states (keys that layers share, for example) gives False, and so does one
-    whose layers hand on several states a token (Gemma 3n), or that has a single layer.
+    below ``layer``, by default the lower half, and then all but the last. A model whose upper
+    layers read more of the lower ones than the hidden states (keys that layers share, for example)
+    gives False, and so does one whose layers hand on several states a token (Gemma 3n), or that has
+    a single layer.
 
     Raises:
         InputError: if ``layer`` is given and there is none such that one is shared and one
