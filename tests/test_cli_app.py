@@ -102,7 +102,7 @@ FLAGS = {
     | {"--model", "--list", "--only", "--full", "--retrain", "--pairs", "--documents", "--tasks"}
     | {"--benchmarks", "--questions", "--summaries", "--statements", "--checkpoints", "--others"}
     | {"--seed", "--batch-tokens", "--out"},
-    "architectures": COMMON | {"--out"},
+    "architectures": COMMON | {"--registered", "--out"},
     "use export": COMMON
     | MODEL
     | {"--model", "--gate", "--heads", "--k", "--scale", "--outside", "--as", "--max-shard-size"}

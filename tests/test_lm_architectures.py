@@ -94,7 +94,7 @@ def test_a_report_fails_on_any_fault_and_the_table_says_so(change):
 def test_the_table_has_a_line_for_each_report():
     lines = as_markdown([REPORT, REPORT]).splitlines()
     assert len(lines) == 4
-    assert {line.count("|") for line in lines} == {11}
+    assert {line.count("|") for line in lines} == {12}
     assert lines[2].startswith("| tiny | 2, 0 | sdpa | function | 0 |")
 
 

@@ -186,3 +186,15 @@ def test_weights_that_overflow() -> None:
         lm.model.lm_head.weight.fill_(float("inf"))
     with pytest.raises(InputError, match="not finite"):
         selfcheck(lm)
+
+
+def test_a_cache_that_forgets_where_a_row_is() -> None:
+    lm = unchecked()
+
+    def shift(_: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+        # Wrong in steps of one token, which only a cache makes.
+        return output if args[0].shape[1] > 1 else output.roll(1, dims=-1)
+
+    lm.model.model.embed_tokens.register_forward_hook(shift)
+    with pytest.raises(InputError, match="its own cache changes the logits of a padded row"):
+        selfcheck(lm)

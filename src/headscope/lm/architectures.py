@@ -1,4 +1,4 @@
-"""Tiny models of 32 architectures, built from configurations alone.
+"""Tiny models of many architectures, built from configurations alone.
 
 They are randomly initialised, so they need no network and say nothing; but they are *hard*: grouped
 keys and values where the family has them, a head dimension that is not ``hidden / heads`` where the
@@ -19,7 +19,7 @@ from torch import nn
 
 from headscope.errors import InputError
 
-__all__ = ["ARCHITECTURES", "build"]
+__all__ = ["ARCHITECTURES", "VOCABULARY", "WINDOW", "build", "finished"]
 
 #: Vocabulary of every tiny model; ids 0, 1 and 2 are padding, begin and end of text.
 VOCABULARY = 96
@@ -293,7 +293,12 @@ def build(
         fields["layer_types"] = [recipe.cycle[i % len(recipe.cycle)] for i in range(count)]
     fields.update(overrides or {})
     config = getattr(transformers, recipe.config)(**fields)
-    model_class = getattr(transformers, recipe.model)
+    return finished(getattr(transformers, recipe.model), config, attn_implementation, seed)
+
+
+def finished(model_class: Any, config: Any, attn_implementation: str | None, seed: int) -> Any:
+    """A model of ``model_class`` in evaluation mode, on the CPU and in float32, with weights that
+    follow from ``seed`` alone; see `build`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class._from_config(config, attn_implementation=attn_implementation)

@@ -82,7 +82,7 @@ def leaves_out_logits(model: Any) -> bool:
     """
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:
         return False
-    decoder = model.get_decoder()
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
     return decoder is model or "logits_to_keep" not in inspect.signature(decoder.forward).parameters
 
 

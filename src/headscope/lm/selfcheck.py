@@ -1,7 +1,7 @@
 """A model proves at load that its heads can be reached one by one.
 
 A wrong guess about where heads are would not crash: it would give numbers that look like results.
-So a few tokens go through the model before anything else does, and five laws must hold.
+So a few tokens go through the model before anything else does, and six laws must hold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate
 from headscope.lm.gates import gated
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.inputs import evaluating, forward_inputs, plain_settings, probe_batch
 from headscope.lm.noise import Noise, typical_change
 from headscope.lm.quantised import is_plain
 
@@ -73,6 +73,7 @@ def selfcheck(lm: LanguageModel) -> Noise:
     3. The contributions of single heads, and the bias, sum to the projection's output.
     4. Removing a layer's first head changes the logits (all heads, where the first writes nothing).
     5. Later tokens do not change earlier logits, and padding on the left changes nothing.
+    6. Text generated with the model's own cache has the logits of one pass over it.
 
     Where plain passes do not repeat their bits, as on a GPU, "changes" means more than those do.
 
@@ -111,6 +112,7 @@ def selfcheck(lm: LanguageModel) -> Noise:
                 _check_removal(lm, site, batch, plain, noise, kind)
         _check_causal(lm, batch, plain, noise.allowed(0.1 if rough else 1e-3), kind)
         _check_padding(lm, batch, plain, noise.allowed(0.25 if rough else 1e-2), kind)
+        _check_cache(lm, batch, noise.allowed(0.25 if rough else 1e-2), kind)
     return noise
 
 
@@ -246,4 +248,40 @@ def _check_padding(
         raise InputError(
             f"{kind}: padding on the left changes the logits of a row (by {moved:.3g} standard "
             f"deviations), so batches would be wrong; {_ADVICE}."
+        )
+
+
+def _check_cache(lm: LanguageModel, batch: Batch, tolerance: float, kind: str) -> None:
+    """Law 6 on the padded row; models that cannot generate at all say so when they are asked to."""
+    import transformers
+
+    generation: Any = transformers.GenerationConfig
+    settings = generation(
+        max_new_tokens=4,
+        do_sample=False,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    there = batch.to(lm.device)
+    try:
+        with plain_settings(lm.model, settings):
+            made = lm.model.generate(
+                input_ids=there.input_ids,
+                attention_mask=there.attention_mask,
+                generation_config=settings,
+            )
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
+        return
+    new = made.sequences[:, batch.input_ids.shape[1] :]
+    mask = torch.cat([there.attention_mask, torch.ones_like(new)], dim=1)
+    whole = Batch(made.sequences, mask, (mask.cumsum(dim=1) - 1).clamp(min=0))
+    steps = torch.stack([one[1] for one in made.logits])
+    there_again = _logits(lm, whole)[1, -len(steps) - 1 : -1].to(steps.device)
+    moved = typical_change(there_again, steps)
+    if moved > tolerance:
+        raise InputError(
+            f"{kind}: its own cache changes the logits of a padded row (by {moved:.3g} standard "
+            "deviations from one pass over the whole text), so what it generates in batches would "
+            f"be wrong; {_ADVICE}."
         )

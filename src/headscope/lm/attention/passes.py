@@ -84,11 +84,13 @@ class Pass(abc.ABC):
     def layers(self) -> Iterable[int]:
         """The layers seen so far."""
 
-    def visible(self, weights: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    def visible(
+        self, site: AttentionSite, weights: torch.Tensor, index: torch.Tensor
+    ) -> torch.Tensor:
         """bool (B, R, S): the keys that the chosen rows see, where a module returns its weights.
 
-        The architectures that need this are plainly causal and have no sliding windows, so the keys
-        a query sees follow from its place and the padding.
+        The architectures that need this are plainly causal, so the keys a query sees follow from
+        its place and the padding, and in GPT-Neo's local layers from a window.
         """
         device, (queries, keys) = weights.device, weights.shape[2:]
         mask = self._padding
@@ -98,7 +100,11 @@ class Pass(abc.ABC):
                 mask.to(device), index, (0, keys), kernel="eager", queries=queries, keys=keys
             )
             return decoded.allowed[:, 0]
-        allowed = torch.arange(keys, device=device) <= (index + self.past)[..., None]
+        place = (index + self.past)[..., None]
+        allowed = torch.arange(keys, device=device) <= place
+        module: Any = site.attention
+        if getattr(module, "attention_type", None) == "local":
+            allowed &= torch.arange(keys, device=device) > place - module.config.window_size
         if mask is not None:
             allowed = allowed & columns(mask.to(device), keys)[:, None]
         return allowed
@@ -189,7 +195,7 @@ class PeakPass(Pass):
         batch, _, queries, keys = weights.shape
         plans = self._ready(batch, queries)
         index = self._on(plans, weights.device)
-        allowed = self.visible(weights, index)
+        allowed = self.visible(site, weights, index)
         limit = self._keys.allowed(0, keys, weights.device)
         if limit is not None:
             allowed = allowed & limit[:, None]

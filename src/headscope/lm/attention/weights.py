@@ -218,7 +218,7 @@ class _WeightPass(Pass):
         index = self._on(plans, weights.device)
         wanted = self._wanted[site.layer]
         chosen = torch.tensor(wanted, device=weights.device)
-        visible = self.visible(weights, index)
+        visible = self.visible(site, weights, index)
         lines = plans.rows.take(weights[:, chosen], index).float()
         lines = lines * visible[:, None]
         seen = visible.sum(dim=-1)
