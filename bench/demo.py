@@ -43,9 +43,15 @@ def main() -> None:
 def _atlas(made: Mapping[str, Any]) -> dict[str, Any]:
     removal = made["removal"]
     return {
-        **{name: made[name] for name in ("signature", "seconds", "model", "counts")},
+        **{
+            name: made[name]
+            for name in ("signature", "seconds", "model", "rank", "counts", "counts_above_chance")
+        },
         "directions": len(made["directions"]),
-        "best": [f"{one['layer']}.{one['head']}" for one in made["heads"][:10]],
+        "best": [
+            f"{one['layer']}.{one['head']}"
+            for one in sorted(made["heads"], key=lambda one: one["rank"])[:10]
+        ],
         "removal": {
             "k": removal["k"],
             "draws": removal["draws"],

@@ -53,7 +53,7 @@ class Work:
         draw = random.Random(0)
         size = int(lm.model.config.vocab_size)
         ids = tuple(tuple(draw.randrange(size) for _ in range(tokens)) for _ in range(rows))
-        parts = length_buckets([tokens] * rows, batch_tokens)
+        parts = length_buckets([tokens] * rows, batch_tokens, batch_tokens)
         return cls(ids, answer, tuple(map(tuple, parts)))
 
 

@@ -10,13 +10,12 @@ import torch
 from timing import wait
 
 from headscope.heads import Gate
-from headscope.lm.batching import cheapest_buckets, collate
+from headscope.lm.batching import collate, length_buckets
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
 from headscope.lm.sharing.prefix import decoder_layers, replaced_forwards
 from headscope.use.rating import Rated, Rating, rate_texts
-from headscope.use.rating.passes import ON_CPU, ON_DEVICE
 
 #: Means of the losses of one text: as it is and, where both were asked for, under the gate.
 Means = list[tuple[float, ...]]
@@ -84,8 +83,8 @@ class Ways:
         return means
 
     def _batches(self, rows: list[list[int]]) -> Iterator[tuple[list[int], Any]]:
-        overhead = ON_CPU if self.lm.device.type == "cpu" else ON_DEVICE
-        for places in cheapest_buckets([len(row) for row in rows], self.batch_tokens, overhead):
+        lengths = [len(row) for row in rows]
+        for places in length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead):
             yield places, collate([rows[place] for place in places], self.lm.pad_token_id)
 
 

@@ -66,13 +66,13 @@ def main() -> None:
         if spec is None:
             config = FindTranslation(pairs=PairsChoice(pair=("all",)))
             spec = find_translation(config, given.runs / "find", update)["run"]
-        sets = {f"found {SHARE}": resolve_heads(spec, SHARE, lm.geometry)}
+        sets = {f"found {SHARE}": resolve_heads(spec, SHARE, lm.geometry, by="score")}
         chosen = sets[f"found {SHARE}"]
         for matched in (False, True):
             drawn = draw_heads(chosen, given.draws, given.seed, layer_matched=matched)
             kind = "same layers" if matched else "random"
             sets |= {f"{kind} {number}": one.heads for number, one in enumerate(drawn)}
-        sets |= {f"found {k}": resolve_heads(spec, k, lm.geometry) for k in given.k}
+        sets |= {f"found {k}": resolve_heads(spec, k, lm.geometry, by="score") for k in given.k}
         corpora = {code: documents(given, code) for code in given.languages}
         told: dict[str, Callable[[int, int], None]] = {}
         losses: dict[str, dict[str, Losses]] = {code: {} for code in corpora}

@@ -18,12 +18,18 @@ from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 
-def config(model: str, data: str, decode: Any) -> FindTranslation:
+def config(model: str, data: str, decode: Any, keep_peaks: bool = True) -> FindTranslation:
     """Batches of one sentence."""
     return FindTranslation(
         ModelChoice(model),
         PairsChoice(("en-de",), (data,)),
-        TranslationScore(decode=decode, batch_tokens=1, max_new_tokens=8, bootstrap_draws=50),
+        TranslationScore(
+            decode=decode,
+            batch_tokens=1,
+            max_new_tokens=8,
+            bootstrap_draws=50,
+            keep_peaks=keep_peaks,
+        ),
     )
 
 

@@ -21,7 +21,7 @@ def config() -> Formation:
     return Formation(
         checkpoint_series(["pocket:step-00800", "pocket:final"]),
         PairsChoice(("en-de", "tr-en"), limit=4),
-        TranslationScore(bootstrap_draws=50),
+        TranslationScore(bootstrap_draws=50, keep_peaks=True),
         check=2,
     )
 

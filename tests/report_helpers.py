@@ -43,7 +43,7 @@ def write_atlas(
     """Write a finished atlas run; `text` is put into every name and sentence."""
     rng = np.random.default_rng(5)
     scores = _scores(directions, geometry, rng)
-    mean = _mean(scores)
+    mean = HeadScores.mean(scores)
     names = {f"scores/{name}": part for name, part in {**scores, "mean": mean}.items()}
     config = {"pairs": list(directions), "k": K, "draws": DRAWS, "threshold": 0.1, "note": text}
     digest = "sha256:" + "5e" * 32
@@ -96,23 +96,12 @@ def _scores(
     return made
 
 
-def _mean(scores: dict[str, HeadScores]) -> HeadScores:
-    parts = list(scores.values())
-    spread = 0.02
-    values = np.mean([part.values for part in parts], axis=0)
-    first = parts[0]
-    extra = {
-        name: np.mean([np.nan_to_num(part.extra[name]) for part in parts], axis=0)
-        for name in first.extra
-    }
-    low, high = np.clip(values - spread, 0, 1), np.clip(values + spread, 0, 1)
-    return HeadScores(first.geometry, values, first.method, low=low, high=high, extra=extra)
-
-
 def _counts(scores: HeadScores) -> dict[str, Any]:
     return {
+        **scores.ranking(),
+        "counted_over": scores.counted_over,
         "counts": scores.classes(0.1),
-        "counts_above_chance": scores.above_chance().classes(0.1),
+        "counts_above_chance": scores.classes_above_chance(0.1),
         "layer_profile": [vars(layer) for layer in scores.layer_profile(0.1)],
         "heads": scores.records(),
     }
@@ -268,7 +257,7 @@ def _outputs(
 def write_scores(path: Path, directions: tuple[str, ...] = DIRECTIONS) -> Path:
     """Write a finished run of `find translation-score`."""
     scores = _scores(directions, GEOMETRY, np.random.default_rng(5))
-    mean = _mean(scores)
+    mean = HeadScores.mean(scores)
     settings = {"settings": {"threshold": 0.1}}
     provenance = {"model": "pocket", "weights": "5e" * 32, "dtype": "float32"}
     with open_run(path, "find translation-score", settings, {}, provenance=provenance) as run:

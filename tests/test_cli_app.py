@@ -41,6 +41,7 @@ DOCUMENTS = {
     "--limit",
 }
 SCORE = {
+    "--keep-peaks",
     "--decode",
     "--scope",
     "--query",
@@ -101,7 +102,7 @@ FLAGS = {
     | {"--model", "--list", "--only", "--full", "--retrain", "--pairs", "--documents", "--tasks"}
     | {"--benchmarks", "--questions", "--summaries", "--statements", "--checkpoints", "--others"}
     | {"--seed", "--batch-tokens", "--out"},
-    "architectures": COMMON | {"--out"},
+    "architectures": COMMON | {"--registered", "--out"},
     "use export": COMMON
     | MODEL
     | {"--model", "--gate", "--heads", "--k", "--scale", "--outside", "--as", "--max-shard-size"}
@@ -391,6 +392,15 @@ def headscope_process(*arguments: str, folder: Path) -> subprocess.CompletedProc
         cwd=folder,
         check=False,
     )
+
+
+def test_every_command_that_cuts_heads_takes_their_rank() -> None:
+    flags = {
+        path: {flag for one in command.params for flag in one.opts} for path, command in commands()
+    }
+    # The first takes a number that its run removed, the second runs of LAHIS alone.
+    exempt = {"verify failures", "verify transfer"}
+    assert {path for path, own in flags.items() if "--k" in own and "--rank" not in own} == exempt
 
 
 def test_as_a_process_an_error_is_code_2_and_one_unwrapped_line(tmp_path: Path) -> None:

@@ -89,6 +89,46 @@ def test_overlap_by_k_by_threshold_and_of_the_mean(
         assert code == 2 and said in err and not out
 
 
+def test_top_sets_and_classes_over_directions(command: Command, tmp_path: Path) -> None:
+    geometry = Geometry.uniform(1, 4)
+    parts = {
+        pair: HeadScores(
+            geometry, np.array([values]), "translation-score",
+            extra={"chance": np.array([[0.35, 0.0, 0.0, 0.0]])},
+        )
+        for pair, values in (("en-de", [0.4, 0.3, 0.0, 0.0]), ("de-en", [0.4, 0.06, 0.04, 0.0]))
+    }  # fmt: skip
+    with open_run(tmp_path / "run", "find translation-score", {}, {}) as run:
+        save_scores(run.path, parts)
+        run.finish({})
+    mine = ("compare", "overlap", tmp_path / "run", "0.1", "--mean", "--k", 1, "--json")
+    for rank, head in (("above-chance", "0.1"), ("score", "0.0")):
+        told = json.loads(command(*mine, "--rank", rank, "--out", tmp_path / rank)[1])
+        assert [one["heads"] for one in told["artifacts"]] == [[head], ["0.1"]]
+        assert [one["rank"] for one in told["artifacts"]] == [rank, None]
+        assert told["rank"] == rank
+    assert command(*mine, "--out", tmp_path / "above-chance").code == 0  # the default
+    code, _, err = command(*mine, "--out", tmp_path / "score")
+    assert code == 2 and "rank ('score' there, 'above-chance' here)" in err
+
+    def classes(*more: object) -> dict[str, object]:
+        out = tmp_path / f"classes {more}"
+        said = command("compare", "classes", tmp_path / "run", *more, "--out", out, "--json").out
+        return dict(json.loads(said)["models"][0])
+
+    one = classes()
+    assert one["counted_over"] == 2
+    assert one["counts"] == {"token_alignment": 1.5, "low_activity": 1, "inactive": 1.5}
+    assert one["counts_above_chance"] == {
+        "token_alignment": 0.5, "low_activity": 2, "inactive": 1.5
+    }  # fmt: skip
+    assert classes("--inactive", 0.05)["counts"] == {
+        "token_alignment": 1.5, "low_activity": 0.5, "inactive": 2
+    }  # fmt: skip
+    code, _, err = command("compare", "classes", tmp_path / "run", "--inactive", 0.2)
+    assert code == 2 and "the second not above the first" in err
+
+
 def test_overlap_refuses_two_geometries_by_name(command: Command, runs: tuple[Path, Path]) -> None:
     code, out, err = command("compare", "overlap", *runs, "--mean")
     assert (code, out) == (2, "") and err.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 from collections.abc import Callable
@@ -229,3 +230,44 @@ def test_the_benchmark_of_memory_makes_exports_and_looks_over(
     told = bench.look_over(tmp_path / "model", tmp_path / "run" / "checkpoint")
     assert layers > 1 and told["files"] > 2
     assert told["folded_as_meant"] and told["others_as_they_were"]
+
+
+def test_a_gguf_file_is_written_dequantised(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gguf")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from gguf_helpers import rounded, tiny, write
+
+    monkeypatch.chdir(tmp_path)
+    base = tiny()
+    write(tmp_path / "tiny.gguf", base, "Q8_0")
+    arguments = ("use", "export", "--model", "tiny.gguf", "--heads", "0.1,1.3")
+    said = command(*arguments, "--out", "run", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["check"]["largest_difference"] == 0 < told["check"]["untouched_difference"]
+    assert (told["model"]["dequantised"], told["model"]["quantised"]) == ("Q8_0", None)
+    assert (told["base"]["name"], told["base"]["license"]) == ("tiny.gguf", "mit")
+    card = (tmp_path / "run/checkpoint/README.md").read_text(encoding="utf-8")
+    assert "Q8_0" in card and str(tmp_path) not in card
+    provenance = (tmp_path / "run/provenance.json").read_text(encoding="utf-8")
+    digest = hashlib.sha256((tmp_path / "tiny.gguf").read_bytes()).hexdigest()
+    assert digest in provenance and digest == told["model"]["digest"]
+
+    # Anybody loads it: the file's weights, but for what the two heads hand on.
+    model = AutoModelForCausalLM.from_pretrained("run/checkpoint")
+    assert model.dtype == torch.float32 and not hasattr(model.config, "quantization_config")
+    for name, tensor in model.state_dict().items():
+        wanted = rounded(base.state_dict()[name], "Q8_0")
+        for layer, head in ((0, 1), (1, 3)):
+            if name == f"model.layers.{layer}.self_attn.o_proj.weight":
+                wanted[:, head * 16 : head * 16 + 16] = 0
+        assert torch.equal(tensor, wanted), name
+    reading = AutoTokenizer.from_pretrained("run/checkpoint")
+    assert reading.convert_ids_to_tokens(reading(" the 12")["input_ids"]) == ["Ġthe", "Ġ", "12"]
+
+    for extra, why in ((("--as", "ia3"), "adapter"), (("--dtype", "bfloat16"), "float32")):
+        refused = command(*arguments, *extra, "--out", "other")
+        assert refused.code == 2 and why in refused.err and not Path("other").exists()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.cli import output
+from headscope.cli.models import hide_loading_bars
+from headscope.lm import load
+from headscope.lm.architectures import build
+from lm_helpers import tokenizer
 
 
 @given(st.text())
@@ -73,3 +78,22 @@ def test_on_a_terminal_progress_writes_to_stderr_alone(
     assert said.out == ""
     assert "scoring [1/2]" in said.err
     assert "removing" in said.err
+
+
+def test_weights_are_counted_while_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    build("llama").save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    calls: list[tuple[str, int, int]] = []
+
+    monkeypatch.setattr(output, "_Lines", lambda: lambda *call: calls.append(call))
+    hide_loading_bars()
+    with output.progress():
+        load(tmp_path, check=False)
+    assert len({title for title, _, _ in calls}) == 1
+    total = len(build("llama").state_dict())
+    assert [call[1:] for call in calls] == [(done, total) for done in range(total + 1)]
+    calls.clear()
+    load(tmp_path, check=False)  # outside of the block nothing is shown
+    assert not calls

@@ -6,12 +6,15 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
+from headscope.cli.verify.tasks import tasks_table
 from headscope.pocket.tasks import write_tasks
 from headscope.report import write_report
+from headscope.report.words import fixed
 from headscope.verify.tasks import library as task_library
 
 Command = Callable[..., Any]
@@ -59,6 +62,18 @@ def test_the_json_has_the_agreed_names_and_the_run_its_files(
     assert len(examples) == 6 and all(one["prompt"].endswith(":") for one in examples)
     page = write_report(out).read_text(encoding="utf-8")
     assert CHOICE in page and "without 3 chosen heads" in page and "chance" in page
+    # Draws of the same layers are shown with their own mean and tests, on page and in table.
+    shown = tasks_table(result).splitlines()
+    at = next(number for number, line in enumerate(shown) if line.startswith(CHOICE))
+    for kind, words, ending, line in (
+        ("random", "random", "", shown[at]),
+        ("random-layer-matched", "same layers", "_layer_matched", shown[at + 1]),
+    ):
+        drawn = [row["value"] for row in choice["conditions"] if row["kind"] == kind]
+        mean, p = fmean(drawn), top[f"p_examples{ending}"]
+        assert words in line and f"{mean:.3f}" in line and f"{p:.4g}" in line
+        cells = "</td><td>".join((fixed(mean, 3), fixed(top["value"] - mean, 3)))
+        assert f'<td class="said">{words}</td><td>{cells}</td>' in page
 
 
 def test_a_stopped_run_goes_on_where_it_was(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from headscope.recipes.costs.estimate import (
 )
 from headscope.recipes.costs.experiments import EXPERIMENTS, both_in_an_hour, costs_of
 from headscope.recipes.costs.machines import H200, Machine, Rate, h200
-from headscope.recipes.costs.measuring import measure_machine
+from headscope.recipes.costs.measuring import _busy, measure_machine
 from headscope.recipes.costs.reading import read_shape, shape_of, shape_of_config
 from headscope.recipes.costs.shapes import LOGITS_AT_ONCE, PUBLISHED, Shape
 from headscope.recipes.costs.work import Work
@@ -462,6 +463,35 @@ def test_a_machine_is_measured_by_any_clock_and_the_model_left_alone() -> None:
     assert all(torch.equal(before[name], one) for name, one in lm.model.state_dict().items())
     assert [one.requires_grad for one in lm.model.parameters()] == asked
     assert all(not module._forward_pre_hooks for module in lm.model.modules())
+
+
+def test_a_round_that_others_hold_up_is_left_out_and_told() -> None:
+    """Every second round takes ten times as long: rates are those of the others."""
+    lm = wrapped("llama")
+
+    def clock(slow: bool) -> Callable[[], float]:
+        now, reads = 0.0, 0
+
+        def read() -> float:
+            nonlocal now, reads
+            reads += 1
+            if reads % 2 == 0:  # the end of a round
+                now += 10.0 if slow and reads % 4 == 0 else 1.0
+            return now
+
+        return read
+
+    idle, held_up = (measure_machine(lm, clock=clock(slow)) for slow in (False, True))
+    assert held_up.forward == idle.forward and held_up.backward == idle.backward
+    assert _busy(1.0, 1.0) is None
+    said = _busy(0.4, 1.1)
+    assert said is not None and "busy" in said and "40%" in said
+
+
+def test_more_threads_than_cores_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
+    said = _busy(0.1, 1.0)
+    assert said is not None and "1000 threads" in said and "OMP_NUM_THREADS=" in said
 
 
 def test_the_command_tells_models_and_their_costs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,25 @@ def test_plain_text_is_one_document_a_line(tmp_path: Path) -> None:
     assert texts(file) == ["one"] and file.language is None
 
 
+def test_a_file_of_no_known_ending_is_read_as_what_it_holds(tmp_path: Path) -> None:
+    """Plain lines as plain text, tables as tables; what holds texts otherwise is refused."""
+
+    def read(name: str, text: str, **more: Any) -> list[str]:
+        (tmp_path / name).write_text(text, "utf-8")
+        (file,) = read_documents(DocumentSource(str(tmp_path / name), language="en", **more))
+        return texts(file)
+
+    for name in ("articles", "articles.en", "x.dev"):
+        assert read(name, "one two\nthree\tfour\n") == ["one two", "three\tfour"]
+    assert read("table", "id\ttext\n1\tone\n") == ["one"]
+    assert read("records", '{"text": "one"}\n') == ["one"]
+    with pytest.raises(InputError, match=r"documents are read from plain text .* not from \.csv"):
+        read("table.csv", "text\none\n")
+    (tmp_path / "bare").write_text("")
+    with pytest.raises(InputError, match="is empty"):
+        read_documents(DocumentSource(str(tmp_path / "bare"), language="en"))
+
+
 def test_columns_by_dotted_name_and_by_number(tmp_path: Path) -> None:
     nested = jsonl(tmp_path / "n.jsonl", [{"page": {"body": "x y", "lang": "fr"}}])
     (file,) = read_documents(

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.question_prompts import QuestionTemplate
 from headscope.errors import InputError
+from headscope.find.patching import Patching
+from headscope.find.translation import TranslationScore
+from headscope.recipes.find.soft_gate import FindSoftGate
+from headscope.recipes.verify.off_target import VerifyOffTarget
+from headscope.recipes.verify.one_by_one import OneByOne
+from headscope.recipes.verify.summaries import VerifySummaries
+from headscope.runs.signature import configuration
+from headscope.verify.removal import Removal
 
 
 def test_the_default_prompt() -> None:
@@ -69,3 +84,29 @@ def test_bad_templates(text: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
         Template(text)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TranslationScore,
+        Removal,
+        Patching,
+        partial(VerifyOffTarget, "0.0"),
+        partial(OneByOne, "0.0"),
+        partial(VerifySummaries, "0.0"),
+        partial(FindSoftGate, "0.0"),
+    ],
+)
+def test_settings_take_the_text_of_a_template(settings: Callable[..., Any]) -> None:
+    text = "{context} {question}" if getattr(settings, "func", 0) is FindSoftGate else "a {source}"
+    made, default = settings(template=text), settings()
+    kind = QuestionTemplate if "context" in text else Template
+    assert made.template == kind(text) and made == settings(template=kind(text)) != default
+    assert configuration(made)["template"] == {"text": text}
+    assert dataclasses.replace(made, template=default.template) == default
+    assert pickle.loads(pickle.dumps(made)) == made
+    with pytest.raises(InputError, match="placeholder"):
+        settings(template="{nothing}")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.template = text

@@ -16,7 +16,7 @@ from headscope.data.needles import Needle, needle_file, read_needles
 from headscope.errors import InputError
 from headscope.find.capture import Captured
 from headscope.find.hiding import Hidden, hide
-from headscope.find.repeated import Induction, induction, repeated_blocks
+from headscope.find.repeated import LONGEST, Induction, induction, repeated_blocks
 from headscope.find.retrieval import Retrieval, _count, by_place, retrieval
 from headscope.lm import LanguageModel, load
 from headscope.lm.architectures import build
@@ -35,7 +35,8 @@ def test_the_crafted_induction_head_scores_one_and_others_nothing() -> None:
     follows = {place: place - N + 1 for place in second}
     same = {place: place - N for place in second}
     half = {place: place - N + 1 for place in second if place % 2}  # places 5, 7, 9; else place 0
-    itself = {place: place for place in second}
+    # Of places 2, 3 and 4 of the first block two look at the token before.
+    itself = {place: place for place in second} | {2: 1, 4: 3}
     lm = looking([follows, same, half, itself])
     scores = induction(lm, Induction(sequences=3, length=N))
     np.testing.assert_allclose(scores.values[0], [1, 0, 3 / 5, 0], atol=1e-12)
@@ -43,6 +44,7 @@ def test_the_crafted_induction_head_scores_one_and_others_nothing() -> None:
     # Places 1 to n could count: all peaks of the first head, four of five of the second.
     expected = [1 / N, 4 / 5 / N, 3 / 5 / N, 1 / 5 / N]
     np.testing.assert_allclose(scores.extra["chance"][0], expected, atol=1e-12)
+    np.testing.assert_allclose(scores.extra["previous_token"][0], [0, 0, 0, 2 / 3], atol=1e-12)
     assert scores.statistics["totals"].tolist() == [N] * 3
     assert scores.low is not None and scores.low[0, 0] == 1
 
@@ -54,6 +56,7 @@ def test_induction_equals_the_definition_on_returned_attention(name: str) -> Non
     config = Induction(sequences=4, length=9, batch_tokens=40)
     opening, blocks = repeated_blocks(lm, config)
     hits = np.zeros((len(blocks), *lm.geometry.shape))
+    before = np.zeros_like(hits)
     for number, block in enumerate(blocks):
         assert len(set(block)) == config.length and not set(block) & {0, 1, 2}
         ids = [*opening, *block, *block]
@@ -64,7 +67,30 @@ def test_induction_equals_the_definition_on_returned_attention(name: str) -> Non
             for place in range(len(opening) + config.length, len(ids)):
                 earlier = ids.index(ids[place])
                 hits[number, layer] += (attention[0, :, place].argmax(-1) == earlier + 1).numpy()
-    scores = induction(lm, config)
+            for place in range(2, len(opening) + config.length):
+                before[number, layer] += (attention[0, :, place].argmax(-1) == place - 1).numpy()
+    # Natural texts: every place from 2 on; one of two tokens is left out, a long one is cut.
+    texts = ["a cat", "x", "the dog sees a bird near the house", "to be or not to be " * 40]
+    shares = []
+    for text in texts:
+        ids = lm.encode(text)[:LONGEST]
+        if len(ids) < 3:
+            continue
+        batch = collate([ids], 0)
+        with torch.no_grad():
+            weights = model(**forward_inputs(model, batch), output_attentions=True).attentions
+        shares.append([
+            np.mean([(attention[0, :, place].argmax(-1) == place - 1).numpy()
+                     for place in range(2, len(ids))], axis=0)
+            for attention in weights
+        ])  # fmt: skip
+    assert len(shares) == 3
+    scores = induction(lm, config, texts=texts)
+    np.testing.assert_array_equal(scores.statistics["previous"], before)
+    places = len(opening) + config.length - 2
+    np.testing.assert_allclose(scores.extra["previous_token"], (before / places).mean(axis=0))
+    np.testing.assert_allclose(scores.extra["previous_token_text"], np.mean(shares, axis=0))
+    assert "previous_token_text" not in induction(lm, config).extra
     np.testing.assert_array_equal(scores.statistics["hits"], hits)
     np.testing.assert_allclose(scores.values, (hits / config.length).mean(axis=0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,14 @@ from safetensors.numpy import load_file, save_file
 import mask_resume_script as script
 import process_helpers
 from headscope.errors import InputError
-from headscope.find.mask import History, train
+from headscope.find.mask import History, MaskTraining, seconds_a_step, train
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
+from headscope.lm import load
+from headscope.lm.prompting import Answered
+from headscope.recipes.find import mask as recipe
 from headscope.recipes.find.mask import find_mask
 from headscope.report import write_report
+from headscope.runs import configuration
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -56,12 +61,82 @@ def test_a_killed_training_ends_with_the_same_weights_bit_for_bit(
     assert seen == [9, 10, 11, 12]
     whole = json.loads((run / "result.json").read_text())
     for one in (result, whole):
-        one.pop("run"), one.pop("seconds")
+        one.pop("run"), one.pop("seconds"), one.pop("seconds_a_step")
     assert json.loads(json.dumps(result)) == whole
     for name in ("history", "feed_forward", "scores/scores", "gate/gate", "heads/heads"):
         one, other = (load_file(place / f"{name}.safetensors") for place in (killed, run))
         assert one.keys() == other.keys()
         assert all(one[key].tobytes() == other[key].tobytes() for key in one)
+
+
+def test_minutes_choose_the_steps_once(
+    inputs: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as fit by what a step takes when the run begins; a run that goes on keeps them."""
+    changes = {"learning_rate": 1.5, "batch": 3}
+    config = replace(script.config(*inputs), changes=changes, minutes=1.0)
+    monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: 2.5)
+    said: list[str] = []
+    out = tmp_path / "run"
+
+    def stopped(_: str, done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        find_mask(config, out, stopped, said.append)
+    assert "2.5 s fit into 1 minutes" in said[0]
+    steps = int(said[0].split()[0])
+    assert 2 < steps <= 60 / 2.5  # what was left of the minute when training began
+    # Here steps take much longer by now, and the schedule is that of before.
+    monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: 1000.0)
+    result = find_mask(config, out, None, said.append)
+    assert (result["steps"], result["minutes"], result["seconds_a_step"]) == (steps, 1.0, 2.5)
+    assert len(result["loss"]) == steps and len(said) == 1
+    assert MaskTraining(**result["training"]).travel == result["travel"]
+    # Minutes count in the signature, and without them signatures are as they were.
+    with pytest.raises(InputError, match="another configuration"):
+        find_mask(replace(config, minutes=2.0), out)
+    assert "minutes" not in configuration(script.config(*inputs))
+
+
+def test_too_few_minutes_are_told(
+    inputs: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tried where a weight might just get from 4 to 0, refused where none can."""
+    config = replace(script.config(*inputs), changes={"batch": 3}, minutes=100.0)
+    said: list[str] = []
+
+    def trained(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def begun(seconds: float, name: str) -> None:
+        monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: seconds)
+        with pytest.raises(KeyboardInterrupt):
+            find_mask(config, tmp_path / name, None, said.append)
+
+    monkeypatch.setattr(recipe, "train_mask", trained)
+    begun(25.0, "few")  # less than 240 steps of 600
+    assert "fit into 100 minutes" in said[0] and "15 is enough" in said[1]
+    begun(0.01, "enough")
+    assert said[2:] == ["600 steps × 0.01 s: about 0.1 minutes"]
+    monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: 1000.0)
+    with pytest.raises(
+        InputError, match=r"steps of 1e\+03 s fit into .*--minutes 11000 for all 600"
+    ):
+        find_mask(config, tmp_path / "none", None, said.append)
+    with pytest.raises(InputError, match="give one of them"):
+        replace(config, changes={"steps": 5})
+
+
+def test_timing_steps_trains_nothing(inputs: tuple[str, str]) -> None:
+    lm = load(inputs[0])
+    rows = [Answered(tuple(range(5, 12)), 3)] * 4
+    ticks = iter(range(100))
+    before = [one.clone() for one in lm.model.parameters()]
+    taken = seconds_a_step(lm, rows, MaskTraining(batch=2), clock=lambda: float(next(ticks)))
+    assert taken == pytest.approx(1 / 3)  # one tick for three steps
+    assert all(torch.equal(a, b) for a, b in zip(before, lm.model.parameters(), strict=True))
 
 
 def test_a_finished_training_comes_back_as_it_is(inputs: tuple[str, str], run: Path) -> None:
@@ -73,6 +148,7 @@ def test_a_loss_that_is_no_number_stops_the_run_which_can_go_on(
     inputs: tuple[str, str], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = train.row_losses, 0
+    monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: 1.0)
 
     def broken(lm: Any, batch: Any, learned: Any) -> torch.Tensor:
         nonlocal calls
@@ -114,7 +190,7 @@ def test_the_json_has_the_agreed_names(
         "--learning-rate", 2, "--batch", 2, "--start", "negative", "--out", out, "--json",
     )  # fmt: skip
     code, said, err = command(*arguments)
-    assert (code, err) == (0, "")
+    assert code == 0 and "8 steps × " in err
     told = json.loads(said)
     agreed = {"signature", "run", "seconds", "heads", "examples", "tokens", "selected"}
     agreed |= {"kept_share", "loss", "task", "start", "steps"}

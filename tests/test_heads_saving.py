@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from headscope.heads import (
     HeadScores,
     HeadSet,
     Origin,
+    about_rank,
     read_scores,
     resolve_heads,
     save_scores,
@@ -294,6 +296,52 @@ def test_resolve_run_of_several_directions_uses_their_mean(tmp_path: Path) -> No
     assert resolve_heads(run / "scores" / "en-de", 2, GEOMETRY) == make_scores().top(2)
     assert read_scores(run) == {**parts, "mean": HeadScores.mean(parts)}
     assert read_scores(run / "scores") == read_scores(run)
+
+
+def test_a_run_saved_without_its_directions_scores_in_the_mean_gets_them_when_read(
+    tmp_path: Path,
+) -> None:
+    run = finished_run(tmp_path / "run")
+    parts = {"en-de": make_scores(-4), "de-en": make_scores()}
+    save_scores(run, parts)
+    whole = HeadScores.mean(parts)
+    assert HeadScores.from_pretrained(run / "scores" / "mean") == whole
+    replace(whole, statistics={}).save_pretrained(run / "scores" / "mean")  # as 0.1 wrote it
+    assert read_scores(run)["mean"] == whole
+    assert whole.classes()["inactive"] == 2  # 3 of en-de and 1 of de-en, but 3 by their mean
+    with pytest.raises(InputError, match="'parts'"):
+        replace(whole, statistics={"parts": np.zeros((2, 3))})
+
+
+def test_what_ranks_heads_goes_with_the_set(tmp_path: Path) -> None:
+    values = make_scores().values
+    made = HeadScores(GEOMETRY, values, "translation-score", extra={"chance": values * 1.5})
+    run = finished_run(tmp_path / "run")
+    save_scores(run, made)
+    cut = resolve_heads(run, 2, GEOMETRY)
+    assert cut.heads == (Head(0, 0), Head(0, 1))
+    assert resolve_heads(run, 2, GEOMETRY, by="score").heads == (Head(2, 1), Head(2, 0))
+    cut.save_pretrained(tmp_path / "set")
+    again = resolve_heads(tmp_path / "set", None, GEOMETRY)
+    assert about_rank(again)["rank"] == about_rank(again.removed())["rank"] == "above-chance"
+    assert about_rank(resolve_heads("2.1", None, GEOMETRY))["rank"] is None
+
+
+def test_scores_are_read_from_the_folder_of_a_finished_run(tmp_path: Path) -> None:
+    one, several = tmp_path / "one", tmp_path / "several"
+    scores = {"a": make_scores(), "b": make_scores(2.0)}
+    save_scores(one, scores["a"])
+    save_scores(several, scores)
+    for run in (one, several):
+        (run / "run.json").write_text("{}")
+        with pytest.raises(InputError, match="not finished"):
+            HeadScores.from_pretrained(run)
+        (run / "DONE.json").write_text("{}")
+    assert HeadScores.from_pretrained(one) == scores["a"]
+    assert HeadScores.from_pretrained(several) == HeadScores.mean(scores)
+    assert HeadScores.from_pretrained(several, subfolder="scores/b") == scores["b"]
+    with pytest.raises(InputError, match=r"no config\.json"):
+        HeadSet.from_pretrained(one)
 
 
 def test_resolve_saved_sets_and_gates_whole(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.heads import Geometry, Head, HeadScores
+from headscope.heads import Geometry, Head, HeadScores, about_rank, rank_words
 
 GEOMETRY = Geometry((3, 0, 2))
 
 
-def scores(*flat: float, **more: Any) -> HeadScores:
+def scores(*flat: float, method: str = "test", **more: Any) -> HeadScores:
     """Scores of the five heads of GEOMETRY in their order."""
-    values = np.full(GEOMETRY.shape, np.nan)
-    values[GEOMETRY.mask()] = flat
-    return HeadScores(GEOMETRY, values, "test", **more)
+    return HeadScores(GEOMETRY, grid(*flat), method, **more)
+
+
+def translation(flat: Sequence[float], chance: Sequence[float]) -> HeadScores:
+    """Translation scores with their chance."""
+    return scores(*flat, method="translation-score", extra={"chance": grid(*chance)})
 
 
 def grid(*flat: float) -> np.ndarray:
@@ -60,6 +64,84 @@ def test_classes_at_their_borders() -> None:
     assert classes == {"token_alignment": 1, "low_activity": 2, "inactive": 2}
 
 
+@given(five, five, st.integers(1, 5))
+def test_translation_scores_are_ranked_by_score_minus_chance(
+    flat: list[float], chance: list[float], k: int
+) -> None:
+    s = translation(flat, chance)
+    heads = list(GEOMETRY.heads())
+    order = sorted(range(5), key=lambda at: (chance[at] - flat[at], at))  # naive
+    assert s.ranked() == [(heads[at], flat[at] - chance[at]) for at in order]
+    assert s.top(k).heads == tuple(heads[at] for at in order[:k])
+    assert s.ranked("score") == scores(*flat).ranked()
+    rows = s.records()
+    assert [one["score"] for one in rows] == sorted(flat, reverse=True)
+    place = {(one["layer"], one["head"]): one["rank"] for one in rows}
+    assert [place[heads[at].layer, heads[at].head] for at in order] == [1, 2, 3, 4, 5]
+    assert [one["rank"] for one in s.records("score")] == [1, 2, 3, 4, 5]
+
+
+def test_scores_without_chance_are_ranked_by_score_and_say_why() -> None:
+    chance = (0.3, 0, 0, 0, 0)
+    known = translation((0.5, 0.4, 0, 0, 0), chance)
+    assert known.top(1).heads == (Head(0, 1),)
+    assert about_rank(known.top(1)) == {"rank": "above-chance", "rank_note": None}
+    assert about_rank(known.top(1, "score")) == {"rank": "score", "rank_note": None}
+    partly = translation((0.5, 0.4, 0, 0, 0), (0.3, 0, 0, 0, np.nan))
+    other = scores(0.5, 0.4, 0, 0, 0, extra={"chance": grid(*chance)})
+    for s, why in ((partly, "chance is not known"), (other, "no translation scores")):
+        assert s.top(1).heads == (Head(0, 0),)
+        told = about_rank(s.top(1))
+        assert told["rank"] == "score" and why in str(told["rank_note"])
+    assert about_rank(known.select(0.1)) == {"rank": None, "rank_note": None}
+    both = about_rank(known.top(1), other.top(1), None)
+    assert both["rank"] == "above-chance" and "no translation" in str(both["rank_note"])
+    assert rank_words(about_rank(known.top(1))) == "score minus chance"
+    assert rank_words(about_rank(partly.top(1))) == "score (chance is not known at every head)"
+    assert rank_words({"rank": None, "k": 1}) is None
+    assert rank_words({"k": [1]}) == rank_words({"heads": ["0.1"]}) == "score"  # of 0.1
+    assert rank_words({"heads": [{"layer": 0}]}) is None
+    with pytest.raises(InputError, match="ranked by above-chance or score"):
+        known.top(1, "chance")  # type: ignore[arg-type]  # what a script may pass
+    # A direction without chance leaves that of the mean unknown, though others have it.
+    mean = HeadScores.mean({"en-de": known, "de-en": partly})
+    assert np.isfinite(mean.extra["chance"][GEOMETRY.mask()]).all()
+    assert mean.rank_used() == "score" and mean.classes_above_chance() is None
+
+
+directions = st.lists(st.tuples(five, five), min_size=1, max_size=4)
+
+
+@given(directions, st.sampled_from([0.0, 0.1, 0.3]), st.sampled_from([0.0, 0.1]))
+def test_classes_of_a_mean_are_means_of_the_classes(
+    parts: list[tuple[list[float], list[float]]], active: float, inactive: float
+) -> None:
+    inactive = min(inactive, active)
+    made = {f"d{n}": translation(*part) for n, part in enumerate(parts)}
+    mean = HeadScores.mean(made)
+    assert mean.counted_over == len(parts)
+    for ours, values in (
+        (mean.classes(active, inactive), [np.array(flat) for flat, _ in parts]),
+        (
+            mean.classes_above_chance(active, inactive),
+            [np.array(flat) - np.array(chance) for flat, chance in parts],
+        ),
+    ):
+        assert ours is not None
+        assert ours["token_alignment"] == pytest.approx(
+            np.mean([(v > active).sum() for v in values])
+        )
+        assert ours["inactive"] == pytest.approx(np.mean([(v <= inactive).sum() for v in values]))
+        assert sum(ours.values()) == pytest.approx(GEOMETRY.total)
+    layers = [one.token_alignment for one in mean.layer_profile(active)]
+    assert sum(layers) == pytest.approx(mean.classes(active)["token_alignment"])
+
+
+def test_thresholds_of_classes_that_cross_are_refused() -> None:
+    with pytest.raises(InputError, match="second not above the first"):
+        scores(0, 0, 0, 0, 1).classes(0.1, 0.2)
+
+
 def test_layer_profile() -> None:
     profile = scores(0.0, 0.3, 0.6, 0.05, 0.15).layer_profile()
     assert [p.heads for p in profile] == [3, 0, 2]
@@ -80,8 +162,10 @@ def test_records_are_json_with_null_for_what_is_unknown() -> None:
         extra={"chance": grid(0, 0, 0, np.nan, 0.5)},
     )
     assert s.records()[:2] == [
-        {"layer": 2, "head": 1, "score": 4.0, "low": 1.0, "high": 9.0, "chance": 0.5},
-        {"layer": 2, "head": 0, "score": 3.0, "low": 0.0, "high": 9.0, "chance": None},
+        {"layer": 2, "head": 1, "score": 4.0, "low": 1.0, "high": 9.0, "chance": 0.5}
+        | {"above_chance": 3.5, "rank": 1},
+        {"layer": 2, "head": 0, "score": 3.0, "low": 0.0, "high": 9.0, "chance": None}
+        | {"above_chance": None, "rank": 2},
     ]
     assert scores(0, 1, 2, 3, 4).records()[0]["low"] is None
 

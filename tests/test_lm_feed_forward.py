@@ -39,7 +39,11 @@ LAST = {
     "xglm": "fc2",
     "bitnet": "mlp.down_proj",
     "phi3": "mlp.down_proj",
+    "olmo3": "post_feedforward_layernorm",
+    "lfm2": "feed_forward.w2",
 }
+#: Layers add more to the residual stream than attention and feed-forward part.
+MORE = ("gemma3n", "gemma4")
 
 
 def gate_of(lm: LanguageModel) -> torch.Tensor:
@@ -100,7 +104,13 @@ def three_gates(lm: LanguageModel, batch: Batch, layer: int) -> list[torch.Tenso
     return outputs
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", MORE)
+def test_a_layer_that_adds_more_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="in layer 0 no module was found that writes the feed-f"):
+        feed_forward_sites(wrapped(name))
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in MORE])
 def test_a_layer_is_a_line_in_its_gate(name: str) -> None:
     """Layer(m) = rest + m · contribution, with attention as it is: also with experts."""
     lm, batch = wrapped(name), sample_batch((6,))

@@ -163,6 +163,15 @@ def test_rows_stop_where_decoding_every_prefix_would(rows: list[list[int]], data
         assert kept == length - (why == "eos")
 
 
+def test_a_limit_can_be_given_beside_or_without_a_configuration() -> None:
+    lm = wrapped("llama")
+    expected = generate(lm, PROMPTS, GenerateConfig(5, stop_at_newline=False))
+    assert lm.generate(PROMPTS, PLAIN, max_new_tokens=5) == expected
+    assert lm.generate(PROMPTS, max_new_tokens=5) == generate(lm, PROMPTS, GenerateConfig(5))
+    with pytest.raises(InputError, match="at least 1"):
+        lm.generate(PROMPTS, max_new_tokens=0)
+
+
 def test_batches_are_halved_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = wrapped("llama")
     expected = generate(lm, PROMPTS, PLAIN)
@@ -184,7 +193,7 @@ def test_batches_are_halved_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch
         seen.append(rows)
 
     assert generate(lm, PROMPTS, PLAIN, observe=observe) == expected
-    assert sizes == [6, 3, 1, 2, 3, 1, 2]
+    assert sizes == [6, 3, 2, 1, 3, 2, 1]
     assert sorted(row for rows in seen for row in rows) == list(range(6))
 
     def none_at_all(*_):

@@ -26,9 +26,13 @@ ROWS = [[5, 9, 20, 33, 7], [8, 40, 41], [11, 12, 13, 14, 15, 16, 17, 18, 19]]
 NORMS = {
     "gemma2": "post_attention_layernorm",
     "gemma3": "post_attention_layernorm",
+    "gemma4": "post_attention_layernorm",
     "olmo2": "post_attention_layernorm",
+    "olmo3": "post_attention_layernorm",
     "glm4": "post_self_attn_layernorm",
 }
+#: Gemma 3n has several states a token.
+ONE_STREAM = [name for name in ARCHITECTURES if name != "gemma3n"]
 PARALLEL = {"cohere", "cohere2", "gpt_neox", "falcon"}
 
 
@@ -55,7 +59,7 @@ def naive(lm: LanguageModel, row: list[int], name: str) -> tuple[Any, list[Any],
 
     mixers = {site.layer: site.attention for site in lm.sites}
     for number, layer in enumerate(layers):
-        module = mixers.get(number, getattr(layer, "linear_attn", None))
+        module = mixers.get(number) or getattr(layer, "linear_attn", None) or layer.conv
         assert module is not None
         handles += [
             layer.register_forward_pre_hook(entering(number), with_kwargs=True),
@@ -79,7 +83,7 @@ def naive(lm: LanguageModel, row: list[int], name: str) -> tuple[Any, list[Any],
     return entered[0][0], [one[0] for one in after], [left[n][0] for n in range(len(layers))]
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ONE_STREAM)
 def test_states_and_lens_are_those_of_the_model(name: str) -> None:
     lm = wrapped(name)
     found = states(lm, ROWS)
@@ -107,9 +111,17 @@ def test_states_and_lens_are_those_of_the_model(name: str) -> None:
 
 
 def test_attention_and_feed_forward_side_by_side_are_told_apart() -> None:
-    for name in ARCHITECTURES:
+    for name in ONE_STREAM:
         places = set(reading_places(wrapped(name)))
         assert (places == {None}) == (name in PARALLEL), name
+
+
+def test_several_states_a_token_are_refused() -> None:
+    lm = wrapped("gemma3n")
+    with pytest.raises(InputError, match="no one residual stream"):
+        states(lm, ROWS)
+    with pytest.raises(InputError, match="given its own last hidden states again"):
+        lens(lm, torch.ones(1, 48), 1)
 
 
 @pytest.mark.parametrize("name", VARIED)

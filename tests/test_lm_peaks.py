@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.heads import Gate
+from headscope.heads import Gate, Head
 from headscope.lm.architectures import build
 from headscope.lm.attention import argmax, plans
 from headscope.lm.attention.argmax import Block, Rows, largest
 from headscope.lm.attention.interpose import observing
 from headscope.lm.attention.peaks import PeakRequest
+from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.model import LanguageModel
 
 VARIED = ["llama", "mistral", "gemma2", "gemma3", "gpt2", "qwen3_next", "gpt_oss", "bloom"]
@@ -415,3 +416,44 @@ def test_requests_that_do_not_fit_are_refused(request_, message):
 def test_malformed_requests_are_refused(bad):
     with pytest.raises(InputError, match="peak request"):
         PeakRequest(**bad)
+
+
+@pytest.mark.parametrize("rows", ["last", "mask"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_upper_layers_that_leave_positions_out_are_followed(attention, rows):
+    """Gemma 4 computes upper layers only for the positions whose logits are asked for."""
+    lm = wrap("gemma4", attn_implementation=attention)
+    inputs = tokens([9, 5])
+    chosen = "last"
+    if rows == "mask":
+        chosen = torch.zeros(2, 9, dtype=torch.bool)
+        chosen[0, 7] = chosen[:, 8] = True
+    kept = 1 if rows == "last" else 2
+    ran = []
+    handle = lm.sites[3].projection.register_forward_pre_hook(lambda _, x: ran.append(x[0].shape))
+    with lm.attention_peaks(PeakRequest(chosen)) as peaks:
+        forward(lm, inputs, logits_to_keep=kept)
+    handle.remove()
+    assert ran[-1][1] == kept  # else there is nothing to follow
+    expected = naive("gemma4", inputs)
+    found = as_dict(lm, peaks)
+    assert set(found) == {(0, 8), (1, 8)} | ({(0, 7)} if rows == "mask" else set())
+    assert all(found[place] == expected[place] for place in found)
+    with lm.attention_peaks(PeakRequest("all")), pytest.raises(InputError, match="logits_to_keep"):
+        forward(lm, inputs, logits_to_keep=kept)
+
+
+def test_heads_of_layers_that_leave_positions_out_are_weighed_alone():
+    lm = wrap("gemma4")
+    inputs = positions(tokens([9, 5]))
+    keys = torch.tensor([[0, 3, 8], [4, 6, 8]])
+    head = Head(3, 1)
+    with torch.no_grad(), lm.attention_weights(WeightRequest(keys, (head,), "last")) as found:
+        lm.model(**inputs, logits_to_keep=1)
+    with torch.no_grad():
+        eager = build("gemma4", attn_implementation="eager")
+        whole = eager(**inputs, output_attentions=True).attentions[3]
+    assert found.rows.tolist() == [[0, 8], [1, 8]]
+    for row in range(2):
+        expected = whole[row, 1, 8, keys[row]]
+        torch.testing.assert_close(found.weights[row, 0], expected, atol=1e-5, rtol=1e-5)

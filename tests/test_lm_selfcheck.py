@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +12,10 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.architectures import build
+from headscope.lm.gates import gated
 from headscope.lm.model import LanguageModel
 from headscope.lm.selfcheck import selfcheck
+from headscope.recipes.inputs import model_provenance
 from lm_helpers import VARIED, tokenizer
 
 
@@ -59,18 +63,74 @@ def test_a_projection_that_is_not_linear() -> None:
         LanguageModel.wrap(model)
 
 
-def test_a_model_that_is_not_deterministic() -> None:
+def noisy(size: float, seldom: int = 1) -> LanguageModel:
+    """A model whose forward adds noise of its own to every ``seldom``-th pass."""
     lm = unchecked()
-    noise = torch.Generator().manual_seed(0)
-    lm.model.model.embed_tokens.register_forward_hook(
-        lambda _, __, output: output + 1e-3 * torch.randn(output.shape, generator=noise)
-    )
+    generator = torch.Generator().manual_seed(0)
+    calls = itertools.count(1)
+
+    def shake(_: nn.Module, __: object, output: torch.Tensor) -> torch.Tensor:
+        noise = size * torch.randn(output.shape, generator=generator)
+        return output + noise if next(calls) % seldom == 0 else output
+
+    lm.model.model.embed_tokens.register_forward_hook(shake)
+    return lm
+
+
+def test_noise_is_measured_and_a_model_without_it_has_none() -> None:
+    quiet = selfcheck(unchecked())
+    assert quiet.typical == quiet.largest == 0
+    found = [selfcheck(noisy(size)) for size in (1e-4, 1e-3)]
+    for noise in found:
+        assert 0 < noise.typical < noise.largest
+    # Small noise goes through a model in proportion.
+    assert 5 < found[1].typical / found[0].typical < 20
+
+
+@pytest.mark.parametrize("seldom", [4, 5])
+def test_noise_that_the_first_passes_missed_is_no_fault(seldom: int) -> None:
+    # Three quiet passes at first; the one under the gate, or one after it, is the first with noise.
+    selfcheck(noisy(1e-3, seldom))
+
+
+def test_noise_in_which_nothing_could_be_seen() -> None:
     with pytest.raises(InputError, match="not deterministic"):
-        selfcheck(lm)
+        selfcheck(noisy(1.0))
 
 
-def test_heads_that_reach_nothing() -> None:
-    lm = unchecked()
+@pytest.mark.parametrize("size", [0.0, 1e-4, 1e-3])
+def test_a_gate_of_ones_that_changes_the_result(
+    size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(geometry: Any, sites: Any, gate: torch.Tensor, **options: Any) -> Any:
+        return gated(geometry, sites, 0.9 * gate, **options)
+
+    monkeypatch.setattr("headscope.lm.selfcheck.gated", wrong)
+    with pytest.raises(InputError, match="a gate of ones changes the logits"):
+        selfcheck(noisy(size))
+
+
+def test_without_noise_a_single_bit_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(geometry: Any, sites: Any, gate: torch.Tensor, **options: Any) -> Any:
+        return gated(geometry, sites, (1 + 1e-6) * gate, **options)
+
+    monkeypatch.setattr("headscope.lm.selfcheck.gated", wrong)
+    with pytest.raises(InputError, match="a gate of ones changes the logits"):
+        selfcheck(unchecked())
+    selfcheck(noisy(1e-3))
+
+
+def test_the_noise_is_told_with_the_model() -> None:
+    lm = noisy(1e-3)
+    assert lm.noise is None
+    known = model_provenance(LanguageModel.wrap(lm.model, tokenizer()))
+    assert 0 < known["noise"] < 1
+    assert model_provenance(LanguageModel.wrap(build("llama"), tokenizer()))["noise"] == 0
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3])
+def test_heads_that_reach_nothing(size: float) -> None:
+    lm = noisy(size)
     attention = lm.model.model.layers[1].self_attn
     attention.register_forward_hook(lambda _, __, out: (torch.zeros_like(out[0]), *out[1:]))
     with pytest.raises(InputError, match="removing all heads of layer 1 changes no logit"):
@@ -125,4 +185,16 @@ def test_weights_that_overflow() -> None:
     with torch.no_grad():
         lm.model.lm_head.weight.fill_(float("inf"))
     with pytest.raises(InputError, match="not finite"):
+        selfcheck(lm)
+
+
+def test_a_cache_that_forgets_where_a_row_is() -> None:
+    lm = unchecked()
+
+    def shift(_: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+        # Wrong in steps of one token, which only a cache makes.
+        return output if args[0].shape[1] > 1 else output.roll(1, dims=-1)
+
+    lm.model.model.embed_tokens.register_forward_hook(shift)
+    with pytest.raises(InputError, match="its own cache changes the logits of a padded row"):
         selfcheck(lm)

@@ -361,14 +361,16 @@ def test_heads_that_are_not_surely_above_the_threshold_leave_it_open(bundled: Se
     put(bundled, "classes", {"models": [model("m", (1, 0, 1), 1)]})
     told = experiment("figure-3").tell(bundled)
     assert claims(told)["some heads align tokens"]["holds"] is None
-    assert "Scores are means over directions" in told.tables[0].note
+    assert "Over several directions shares are means" in told.tables[0].note
     assert "nearly 50% of the heads have low activity and 36% to 55%" in told.tables[0].note
 
 
 def test_bounds_need_every_heads_interval() -> None:
-    assert bounds(SCORES["heads"]) == (0.25, 0.75)  # type: ignore[arg-type]
-    assert bounds([{"low": None, "high": 0.2}]) is None
-    assert bounds([]) is None
+    assert bounds(SCORES) == (0.25, 0.75)
+    assert bounds({"heads": [{"low": None, "high": 0.2}]}) is None
+    assert bounds({"heads": []}) is None
+    other = {"heads": [head(1, 0, 0.5, 0.4, 0.6)]}
+    assert bounds({"heads": [], "directions": {"a": SCORES, "b": other}}) == (0.625, 0.875)
 
 
 def test_thirds_by_the_middle_of_a_layer() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
 
 from headscope.errors import InputError
-from headscope.heads import Geometry, read_scores
+from headscope.heads import Geometry, Rank, count_words, read_scores
 from headscope.report import write_report
 from headscope.report.records.atlas import Effect, read_atlas
 from headscope.report.sections.removal import verdict
@@ -50,15 +51,52 @@ def test_nothing_is_loaded_from_anywhere(run: Path) -> None:
 
 def test_the_summary_says_what_the_run_found(run: Path, text: str) -> None:
     result = json.loads((run / "result.json").read_bytes())
-    counts, best, removal = result["counts"], result["heads"][0], result["removal"]
-    assert f"{counts['token_alignment']} of the 96 attention heads" in text
-    assert f"{result['counts_above_chance']['token_alignment']} stay above 0.10" in text
+    plain, above, removal = result["counts"], result["counts_above_chance"], result["removal"]
+    assert above["token_alignment"] < plain["token_alignment"]  # chance is worth something
+    best = next(one for one in result["heads"] if one["rank"] == 1)
+    assert f"{count_words(above['token_alignment'])} of the 96 attention heads" in text
+    assert f"in the paper, {count_words(plain['token_alignment'])} exceed 0.10" in text
+    assert "mean of 20 directions" in text
     assert f"strongest is head {best['layer']}.{best['head']}: {best['score']:.2f}" in text
     baseline, top = removal["baseline"]["chrf"], removal["top"]["chrf"]
     assert f"goes from {baseline:.1f} to {top:.1f}" in text
     assert f"goes to {removal['random_mean']['chrf']:.1f}" in text
     jaccard = sum(pair["jaccard"] for pair in result["overlap"]["pairs"]) / 190
     assert f"overlap by {jaccard:.2f} (Jaccard, mean of 190 pairs" in text
+
+
+RANKS: tuple[Rank, ...] = ("above-chance", "score")
+
+
+def first_rows(path: Path) -> list[str]:
+    table = path.read_text(encoding="utf-8").split('id="ranking-table"')[1]
+    return re.findall(r'<th scope="row" data-c="head">([0-9.]+)</th>', table)[:5]
+
+
+def test_the_page_ranks_and_marks_heads_by_what_they_were_cut_by(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run")
+    mean = read_scores(run)["mean"]
+    by_chance, by_score = ([str(head) for head, _ in mean.ranked(by)[:5]] for by in RANKS)
+    assert by_chance != by_score  # else nothing is tested
+    record = read_atlas(run)
+    assert record.rank == "above-chance" and record.counted_over == 20
+    page = write_report(run)
+    assert first_rows(page) == by_chance
+    assert "Highest are those by score minus chance" in page.read_text(encoding="utf-8")
+    # As earlier versions left it: no word of a rank, and no directions in the mean.
+    result = json.loads((run / "result.json").read_bytes())
+    for told in (result, *result["directions"].values()):
+        for name in ("rank", "rank_note", "counted_over"):
+            del told[name]
+    replace(mean, statistics={}).save_pretrained(run / "scores" / "mean")
+    finish_with(run, tmp_path / "old", result)
+    old = read_atlas(tmp_path / "old")
+    assert old.rank == "score" and old.counts == record.counts
+    page = write_report(tmp_path / "old")
+    assert first_rows(page) == by_score
+    assert "Highest are those by score." in page.read_text(encoding="utf-8")
+    marked = page.read_text(encoding="utf-8").count('class="dot"')
+    assert marked == len(mean.select(0.1))
 
 
 def test_model_data_and_run_are_named(run: Path, text: str) -> None:
@@ -189,8 +227,8 @@ def test_a_changed_result_is_refused_and_the_old_report_kept(tmp_path: Path) -> 
 
 def test_a_result_without_its_parts_is_named(tmp_path: Path) -> None:
     run = write_atlas(tmp_path / "run", PAIR, finish=False)
-    finish_with(run, tmp_path / "bad", {"directions": {"en-de": {}}, "overlap": None})
-    with pytest.raises(InputError, match=r"result\.json: holds no 'counts'"):
+    finish_with(run, tmp_path / "bad", {"directions": {"en-de": {}}, "overlap": {"k": 14}})
+    with pytest.raises(InputError, match=r"result\.json: holds no 'pairs'"):
         write_report(tmp_path / "bad")
 
 

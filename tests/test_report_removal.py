@@ -32,6 +32,20 @@ def test_the_figures_of_the_result_are_on_the_page(tmp_path: Path) -> None:
     assert "swapped at random, 9\u202f999 times (it cannot be lower than 0.0001)" in text
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({}, "highest by score."),  # of before there was a rank
+        ({"rank": "above-chance"}, "highest by score minus chance."),
+        ({"rank": "score", "rank_note": "no chance"}, "highest by score (no chance)."),
+    ],
+)
+def test_what_the_heads_are_the_highest_by(tmp_path: Path, told: dict[str, str], said: str) -> None:
+    assert f"The heads are the {said}" in words(write_removal(tmp_path / "run", entries=told))
+    listed = words(write_removal(tmp_path / "list", entries={"rank": None}))
+    assert "The heads are the highest" not in listed
+
+
 def test_every_figure_has_a_caption_of_its_own(tmp_path: Path) -> None:
     html = write_report(write_removal(tmp_path / "run", gates=(0.0, 0.5, 2.0))).read_text("utf-8")
     figures = re.findall(r"<figure.*?</figure>", html, flags=re.S)

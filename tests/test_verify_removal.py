@@ -372,9 +372,12 @@ def test_a_set_drawn_again_is_no_new_evidence() -> None:
     assert (top["distinct_draws"], top["p_draws"]) == (1, 1 / 2)
 
 
-def scored(folder: Path, values: list[list[float]], method: str) -> Path:
+def scored(
+    folder: Path, values: list[list[float]], method: str, chance: list[list[float]] | None = None
+) -> Path:
     array = np.array(values)
-    save_scores(folder, HeadScores(Geometry.uniform(*array.shape), array, method))
+    extra = {} if chance is None else {"chance": np.array(chance)}
+    save_scores(folder, HeadScores(Geometry.uniform(*array.shape), array, method, extra=extra))
     return folder
 
 
@@ -408,6 +411,34 @@ def test_the_pool_leaves_token_alignment_heads_out(
     assert result["pool"] == "outside"
     assert "no translation scores" in result["pool_note"]
     assert heads & {"0.1", "0.2"}
+
+
+def test_the_heads_removed_are_the_highest_above_chance_or_by_score(
+    model: Path, pairs: PairsChoice, tmp_path: Path
+) -> None:
+    values = [[0.9, 0.3, 0.2, 0.0], [0.0, 0.5, 0.05, 0.08]]
+    chance = [[0.85, 0.0, 0.0, 0.0], [0.0, 0.1, 0.0, 0.0]]
+    found = str(scored(tmp_path / "found", values, "translation-score", chance))
+    removal = Removal(draws=2, max_new_tokens=1, layer_matched=False)
+
+    def removed(rank: Any, spec: str = found) -> dict[str, Any]:
+        config = VerifyRemoval(spec, (2,), ModelChoice(str(model)), pairs, removal, rank=rank)
+        out = tmp_path / f"run {rank} {Path(spec).name}"
+        result = verify_removal(config, out)
+        settings = json.loads((out / "run.json").read_bytes())["config"]
+        assert settings["rank"] == result["rank"]
+        return result
+
+    above, plain = removed("above-chance"), removed("score")
+    assert (above["rank"], above["heads"]) == ("above-chance", ["1.1", "0.1"])
+    assert (plain["rank"], plain["heads"]) == ("score", ["0.0", "1.1"])
+    # The pool keeps to the score: 0.0 and 0.2 exceed 0.1, whatever chance takes of it.
+    drawn = {head for one in above["conditions"][1:] for head in one["heads"]}
+    assert drawn <= {"0.3", "1.0", "1.2", "1.3"}
+    bare = removed("above-chance", str(scored(tmp_path / "bare", values, "translation-score")))
+    assert (bare["rank"], bare["heads"]) == ("score", ["0.0", "1.1"])
+    assert bare["rank_note"] == "chance is not known at every head"
+    assert removed("above-chance", "1.1,0.1")["rank"] is None
 
 
 def test_default_number_of_heads(model: Path, pairs: PairsChoice, tmp_path: Path) -> None:

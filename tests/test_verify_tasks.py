@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import shutil
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,6 +161,32 @@ def test_batches_change_nothing(lm: Any, folder: Path) -> None:
 
 
 # What stays as it was
+
+
+def test_batches_are_halved_when_memory_runs_out(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["one two three", "four", "five six", "seven eight nine ten", "eleven"]
+    choices = [SimpleNamespace(args=(text, " word")) for text in texts]
+    written = [SimpleNamespace(args=(text, {"max_gen_toks": 4})) for text in texts]
+    plain = HarnessModel(lm)
+    expected = plain.loglikelihood(choices), plain.generate_until(written)
+    forward, sizes = lm.model.forward, []
+
+    def scarce(*args: Any, input_ids: torch.Tensor, **options: Any) -> Any:
+        sizes.append(len(input_ids))
+        if len(input_ids) > 2:
+            raise torch.OutOfMemoryError("on purpose")
+        return forward(*args, input_ids=input_ids, **options)
+
+    described: Any = scarce
+    described.__signature__ = inspect.signature(forward)  # callers read the names of arguments
+    monkeypatch.setattr(lm.model, "forward", scarce)
+    answered: list[int] = []
+    halving = HarnessModel(lm, report=answered.append)
+    found = halving.loglikelihood(choices), halving.generate_until(written)
+    assert max(sizes) > 2 and sum(answered) == 2 * len(texts) and max(answered) == 2
+    for (value, greedy), (own, own_greedy) in zip(found[0], expected[0], strict=True):
+        assert value == pytest.approx(own, abs=1e-4) and greedy == own_greedy
+    assert found[1] == expected[1]
 
 
 def test_model_tokenizer_and_process_stay_as_they_are(lm: Any, folder: Path) -> None:

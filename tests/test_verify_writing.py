@@ -424,6 +424,37 @@ def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Pa
     assert {code: one["prompts"] for code, one in result["languages"].items()} == {"en": 2, "de": 1}
 
 
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_chats_translation_may_have_several_lines(
+    chat: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model made here always writes a word and a line feed; only a plain prompt ends there."""
+    lm = load(str(place / "model"))
+    monkeypatch.setattr(lm.tokenizer, "chat_template", "{{ messages[0]['content'] }}")
+    line, word = lm.encode("\n", special=False)[-1], lm.encode("x", special=False)[-1]
+    table = torch.full((lm.model.config.vocab_size,), word)
+    table[word] = line
+
+    def says(_: Any, inputs: Any, output: Any) -> Any:
+        output.logits = torch.nn.functional.one_hot(table[inputs], len(table)).float()
+        return output
+
+    def always(module: Any, _: Any, kwargs: Any, output: Any) -> Any:
+        return says(module, kwargs["input_ids"][:, -output.logits.shape[1] :], output)
+
+    lm.model.register_forward_hook(always, with_kwargs=True)
+    monkeypatch.setattr(ModelChoice, "load", lambda self: lm)
+    path = tmp_path / "de-en.tsv"
+    path.write_text("source\ttarget\nein Hund\ta dog\n", encoding="utf-8")
+    config = VerifyOffTarget(
+        "0.1", None, ModelChoice(str(place / "model")), "translate",
+        PairsChoice((), (f"de-en={path}",)), draws=1, chat=chat, max_new_tokens=6,
+    )  # fmt: skip
+    verify_off_target(config, tmp_path / "out")
+    outputs = {one["output"].strip() for one in rows_of(tmp_path / "out" / "outputs.jsonl")}
+    assert outputs == ({"x\nx\nx"} if chat else {"x"})
+
+
 def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = [str(place / "model"), str(place / "run")]

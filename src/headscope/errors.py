@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["InputError", "MissingExtra", "first_line", "naming"]
+__all__ = ["Caution", "InputError", "MissingExtra", "first_line", "naming"]
+
+
+class Caution(UserWarning):
+    """What a result does not show, told while it is made; the command line prints it."""
 
 
 class InputError(ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -61,7 +62,7 @@ from headscope.cli.verify import scaling as verify_scaling
 from headscope.cli.verify import summaries as verify_summaries
 from headscope.cli.verify import tasks as verify_tasks
 from headscope.cli.verify import transfer as verify_transfer
-from headscope.errors import InputError
+from headscope.errors import Caution, InputError
 
 __all__ = ["main"]
 
@@ -177,7 +178,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for one in arguments:
             if not one.isascii() and any("\ud800" <= sign <= "\udfff" for sign in one):
                 raise InputError(f"{one!r} is not valid UTF-8; rename it or give it as UTF-8")
-        code = command.main(arguments, prog_name="headscope", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", Caution)
+            warnings.showwarning = output.caution
+            code = command.main(arguments, prog_name="headscope", standalone_mode=False)
     except InputError as error:
         output.fail(str(error))
         return error.exit_code

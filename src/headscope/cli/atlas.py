@@ -7,26 +7,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_argument, pairs_choice, taking, translation_score_choice
+from headscope.cli.find.translation_score import class_lines
+from headscope.cli.groups import (
+    baseline_rules,
+    model_argument,
+    pairs_choice,
+    taking,
+    translation_score_choice,
+)
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
     from headscope.find.translation import TranslationScore
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 
-@taking(model=model_argument, pairs=pairs_choice, score=translation_score_choice)
+@taking(
+    model=model_argument,
+    pairs=pairs_choice,
+    score=translation_score_choice,
+    baseline=baseline_rules,
+)
 def atlas(
     model: ModelChoice,
     pairs: PairsChoice,
     score: TranslationScore,
+    baseline: Rules,
     threshold: options.Threshold = 0.1,
+    inactive: options.Inactive = 0.0,
     k: Annotated[
         str | None,
         Option(
             "--k", metavar="K", help="Heads removed in the check: a number or a share such as 15%."
         ),
     ] = None,
+    rank: options.Rank = "above-chance",
     draws: options.Draws = 3,
     sentences: Annotated[
         int, Option("--check", min=1, help="Sentences of each direction in the check.")
@@ -42,7 +58,7 @@ def atlas(
     from headscope.recipes.atlas import Atlas
     from headscope.recipes.atlas import atlas as make_atlas
 
-    config = Atlas(model, pairs, score, threshold, k, draws, sentences)
+    config = Atlas(model, pairs, score, threshold, k, draws, sentences, rank, inactive, baseline)
     hide_loading_bars()
     with progress() as update:
         result = make_atlas(config, out, update)
@@ -50,9 +66,10 @@ def atlas(
 
 
 def _summary(result: dict[str, Any]) -> str:
-    """What was found, in five lines; the last one is where to read on."""
-    counts, removal = result["counts"], result["removal"]
-    top = ", ".join(f"{one['layer']}.{one['head']}" for one in result["heads"][:10])
+    """What was found, in a few lines; the last one is where to read on."""
+    removal = result["removal"]
+    first = sorted(result["heads"], key=lambda one: int(one["rank"]))[:10]
+    top = ", ".join(f"{one['layer']}.{one['head']}" for one in first)
     scores = {
         "as it is": removal["baseline"]["chrf"],
         f"without its top {removal['k']} heads": removal["top"]["chrf"],
@@ -63,8 +80,8 @@ def _summary(result: dict[str, Any]) -> str:
         [
             f"{result['model']['name']}: {len(result['heads'])} heads, "
             f"{len(result['directions'])} directions",
-            f"{counts['token_alignment']} token alignment heads, {counts['low_activity']} of low "
-            f"activity, {counts['inactive']} inactive; best: {top}",
+            *class_lines(result),
+            f"best: {top}",
             f"chrF++ of its translations: {chrf}",
             f"signature: {result['signature']}",
             f"report: {result['report']}",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from headscope.cli import options
-from headscope.cli.output import emit
+from headscope.cli.output import emit, progress
 from headscope.errors import InputError
 
 
@@ -18,6 +19,7 @@ def check(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Load a model and compare gates and peaks with slow references: does it run here?
@@ -32,17 +34,19 @@ def check(
     from headscope.runs import Signature
 
     hide_loading_bars()
-    lm = load(
-        model,
-        revision,
-        device,
-        dtype,
-        device_map,
-        max_memory=memory_limits(max_memory or ()) or None,
-        offload_folder=offload_folder,
-        quantise=quantise,
-    )
-    report = check_model(lm)
+    with progress() as update:
+        lm = load(
+            model,
+            revision,
+            device,
+            dtype,
+            device_map,
+            max_memory=memory_limits(max_memory or ()) or None,
+            offload_folder=offload_folder,
+            quantise=quantise,
+            tokenizer=tokenizer,
+        )
+        report = check_model(lm, progress=partial(update, "comparing with slow references"))
     settings = {"dtype": str(lm.dtype), "quantised": lm.quantised}
     key = Signature.of("check", settings, {"model": lm.digest})
     result = {
@@ -54,9 +58,15 @@ def check(
         "layers": lm.geometry.layers,
         "total_heads": lm.geometry.total,
         "passed": report.passed,
+        "noise": None if lm.noise is None else lm.noise.largest,
         "report": report,
     }
     verdict = "runs as it should" if report.passed else "does not pass"
+    if lm.noise is not None and lm.noise.largest:
+        verdict += (
+            f"\nRepeated passes differ by up to {lm.noise.largest:.2g} standard deviations of the "
+            "logits, so a gate of ones was held to that and not to equal bits."
+        )
     emit(
         result,
         as_json,

@@ -25,7 +25,11 @@ _Models = Annotated[
 ]
 _Machine = Annotated[
     Literal["h200", "here"],
-    Option("--machine", help="h200: assumed rates; here: measured with the bundled model."),
+    Option(
+        "--machine",
+        help="h200: assumed rates; here: measured with the bundled "
+        "model and the threads that torch takes (OMP_NUM_THREADS).",
+    ),
 ]
 
 
@@ -95,6 +99,7 @@ def _about(machine: Machine) -> str:
             f"here, measured with {machine.measured}: passes at "
             f"{machine.forward.operations / 1e9:.0f} GFLOP/s, with gradients at "
             f"{machine.backward.operations / 1e9:.0f}; for larger models a first guess"
+            + (f"\nwarning: {machine.busy}" if machine.busy else "")
         )
     low, middle, high = ATTAINED
     return (

@@ -21,10 +21,12 @@ from headscope.recipes.inputs import ModelChoice, PairsChoice
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
     from headscope.find.translation import TranslationScore
+    from headscope.measure.baseline import Rules
     from headscope.recipes.documents import DocumentsChoice
     from headscope.recipes.tasks import TaskChoice
 
 __all__ = [
+    "baseline_rules",
     "documents_choice",
     "model_argument",
     "model_choice",
@@ -97,6 +99,7 @@ def model_choice(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
 ) -> ModelChoice:
     """The model as an option, for commands that have another subject."""
     return ModelChoice(
@@ -108,6 +111,7 @@ def model_choice(
         tuple(max_memory or ()),
         None if offload_folder is None else str(offload_folder),
         quantise,
+        tokenizer,
     )
 
 
@@ -120,6 +124,7 @@ def model_argument(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
 ) -> ModelChoice:
     """The model as the subject of a command."""
     return ModelChoice(
@@ -131,6 +136,7 @@ def model_argument(
         tuple(max_memory or ()),
         None if offload_folder is None else str(offload_folder),
         quantise,
+        tokenizer,
     )
 
 
@@ -228,6 +234,17 @@ def template_choice(template: options.TemplateText = None) -> Template:
     return DEFAULT_TEMPLATE if template is None else Template.from_option(template)
 
 
+def baseline_rules(
+    baseline_examples: options.BaselineExamples = 16,
+    baseline_off_target: options.BaselineOffTarget = 0.5,
+    baseline_unfinished: options.BaselineUnfinished = 0.5,
+) -> Rules:
+    """When a model counts as not doing the task."""
+    from headscope.measure.baseline import Rules
+
+    return Rules(baseline_examples, baseline_off_target, baseline_unfinished)
+
+
 def translation_score_choice(
     decode: options.Decode = "reference",
     scope: options.Scope = "all",
@@ -243,6 +260,7 @@ def translation_score_choice(
     max_new_tokens: options.MaxNewTokens = None,
     seed: options.Seed = 0,
     batch_tokens: options.BatchTokens = 8192,
+    keep_peaks: options.KeepPeaks = False,
 ) -> TranslationScore:
     """How translation scores are computed."""
     from headscope.cli.models import llm_aligner
@@ -261,4 +279,5 @@ def translation_score_choice(
         max_new_tokens=max_new_tokens,
         seed=seed,
         batch_tokens=batch_tokens,
+        keep_peaks=keep_peaks,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.cli.output import shown
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,11 +16,22 @@ __all__ = ["hide_loading_bars", "llm_aligner"]
 
 
 def hide_loading_bars() -> None:
-    """Let `transformers` load models without drawing bars; those of downloads stay."""
+    """Let `transformers` load models without bars of its own; those of downloads stay.
+
+    How many weights are loaded is shown by the command's own `progress` instead.
+    """
     from transformers.utils import logging
 
     library: Any = logging  # its functions carry no types
     library.disable_progress_bar()
+    library.set_tqdm_hook(_loading_bar)
+
+
+def _loading_bar(factory: Callable[..., Any], args: Any, options: dict[str, Any]) -> Any:
+    """What `transformers` iterates over instead of one of its bars."""
+    if options.get("desc") != "Loading weights" or not args:
+        return factory(*args, **options)
+    return shown("loading weights", args[0])
 
 
 def llm_aligner(

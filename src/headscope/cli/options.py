@@ -13,10 +13,13 @@ from typer import Argument, Option
 
 # The model
 ModelName = Annotated[
-    str, Argument(metavar="MODEL", help="pocket (bundled), a Hub id, or a folder.")
+    str, Argument(metavar="MODEL", help="pocket (bundled), a Hub id, a folder, or a GGUF file.")
 ]
 ModelOption = Annotated[
-    str, Option("--model", metavar="MODEL", help="pocket (bundled), a Hub id, or a folder.")
+    str,
+    Option(
+        "--model", metavar="MODEL", help="pocket (bundled), a Hub id, a folder, or a GGUF file."
+    ),
 ]
 Revision = Annotated[str | None, Option("--revision", help="Branch, tag or commit of a Hub model.")]
 Device = Annotated[
@@ -53,6 +56,14 @@ Quantise = Annotated[
     Option(
         "--quantise",
         help="Load the weights of an ordinary checkpoint in 8 bits (LLM.int8) or 4 (NF4).",
+    ),
+]
+Tokenizer = Annotated[
+    str | None,
+    Option(
+        "--tokenizer",
+        metavar="MODEL",
+        help="Take the tokenizer from here: a folder, a Hub id, or a GGUF file.",
     ),
 ]
 BatchTokens = Annotated[int, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")]
@@ -157,6 +168,14 @@ SkipIdentical = Annotated[
         help="Leave out target words whose source word looks the same (names, digits).",
     ),
 ]
+KeepPeaks = Annotated[
+    bool,
+    Option(
+        "--keep-peaks",
+        help="Keep the peaks of all heads on all sentences in the run folder, and not of 40 heads "
+        "on 200 sentences.",
+    ),
+]
 AlignerName = Literal["links", "eflomal", "llm"]
 Aligner = Annotated[
     AlignerName | None,
@@ -165,6 +184,10 @@ Aligner = Annotated[
 Threshold = Annotated[
     float,
     Option("--threshold", min=0.0, max=1.0, help="Score above which a head aligns tokens."),
+]
+Inactive = Annotated[
+    float,
+    Option("--inactive", min=0.0, max=1.0, help="Score up to which a head is inactive."),
 ]
 
 # The language model that annotates word links or judges translations
@@ -214,6 +237,15 @@ Amounts = Annotated[
         metavar="K",
         help="Number of heads, or a share such as 0.15 or 15%; repeatable. Without it a set is "
         "used whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
+    ),
+]
+RankName = Literal["above-chance", "score"]
+Rank = Annotated[
+    RankName,
+    Option(
+        "--rank",
+        help="What --k cuts translation scores by: the score minus chance, or the score as in the "
+        "paper. Other scores, and those without chance, are cut by score.",
     ),
 ]
 Draws = Annotated[int, Option("--draws", min=1, help="Draws of random heads.")]
@@ -290,6 +322,32 @@ LanguageNames = Annotated[
         "--language-name",
         metavar="CODE=NAME",
         help='What prompts call a language, such as zh="Simplified Chinese"; repeatable.',
+    ),
+]
+BaselineExamples = Annotated[
+    int,
+    Option(
+        "--baseline-examples",
+        min=1,
+        help="Examples of each direction or task on which the original model is tried first.",
+    ),
+]
+BaselineOffTarget = Annotated[
+    float,
+    Option(
+        "--baseline-off-target",
+        min=0.0,
+        max=1.0,
+        help="Share of their outputs in another language above which a warning is given.",
+    ),
+]
+BaselineUnfinished = Annotated[
+    float,
+    Option(
+        "--baseline-unfinished",
+        min=0.0,
+        max=1.0,
+        help="Share of their outputs that are empty or cut off above which a warning is given.",
     ),
 ]
 HeldOut = Annotated[

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headscope.errors import Caution
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-__all__ = ["Progress", "cell", "emit", "fail", "one_line", "progress"]
+__all__ = ["Progress", "cell", "emit", "fail", "note", "one_line", "progress", "shown"]
+
+T = TypeVar("T")
 
 #: Called with (what is done, how much of it, how much in all).
 Progress = Callable[[str, int, int], None]
@@ -20,11 +24,26 @@ LINE_EVERY = 30.0
 
 
 def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
-    """Print a command's result: `result` as one JSON object, or else `text`."""
+    """Print a command's result: `result` as one JSON object, or else `text`.
+
+    Of a result with ranked heads the text says by what, above its last line, and where it has fewer
+    random draws than asked for, it ends in a line that says so.
+    """
     if as_json:
         from headscope.runs import dump_json
 
         text = dump_json(result)
+    else:
+        from headscope.report.words import few_draws
+
+        if result.get("rank"):
+            from headscope.heads import rank_words
+
+            before, newline, last = text.rpartition("\n")
+            text = f"{before}{newline}heads are ranked by {rank_words(result)}\n{last}"
+        text = "\n".join(filter(None, [text, few_draws(result)]))
+        if result.get("baseline_works") is False:
+            text = f"{baseline_warning(result['baseline_check'])}\n\n{text}"
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -39,6 +58,11 @@ def fail(message: str) -> None:
     print(f"error: {one_line(message)}", file=sys.stderr, flush=True)
 
 
+def note(message: str) -> None:
+    """Print a sentence on stderr, of what is about to be done."""
+    print(one_line(message), file=sys.stderr, flush=True)
+
+
 def one_line(text: str) -> str:
     """`text` without line breaks, and with what could steer a terminal spelt out."""
     joined = " ".join(line.strip() for line in text.splitlines() if line.strip())
@@ -48,6 +72,26 @@ def one_line(text: str) -> str:
     )
 
 
+def caution(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Print what a result does not show as one line on stderr; other warnings stay unsaid."""
+    if issubclass(category, Caution):
+        print(f"warning: {one_line(str(message))}", file=sys.stderr, flush=True)
+
+
+def baseline_warning(check: Mapping[str, Any]) -> str:
+    """What speaks against a model that does not do the task, with three outputs of each."""
+    lines = ["WARNING: the model does not do this task as it is; what follows says little about it"]
+    for name, judged in check.items():
+        if not isinstance(judged, Mapping) or judged["works"]:
+            continue
+        lines.append(f"{name}: {'; '.join(judged['reasons'])}")
+        for one in judged["shown"]:
+            lines.append(f"  {one_line(one['input'])}")
+            lines.append(f"    output: {one_line(one['output']) or '(empty)'}")
+            lines.append(f"    reference: {one_line(one['reference'])}")
+    return "\n".join([*lines, f"try {check['try']}"])
+
+
 @contextmanager
 def progress() -> Iterator[Progress]:
     """Show how far tasks are, with rate and time left, for as long as the block runs.
@@ -55,7 +99,8 @@ def progress() -> Iterator[Progress]:
     On a terminal one bar a task, which leave nothing behind; elsewhere a plain line now and then.
     """
     if not sys.stderr.isatty():
-        yield _Lines()
+        with _showing(_Lines()) as lines:
+            yield lines
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -78,7 +123,31 @@ def progress() -> Iterator[Progress]:
             rate, _ = clock.read(title, done, total)
             bars.update(tasks[title], completed=done, total=total, rate=rate)
 
+        with _showing(update):
+            yield update
+
+
+def shown(title: str, items: Collection[T]) -> Iterator[T]:
+    """Iterate over items and show how far that is, where a block of `progress` runs."""
+    for done, item in enumerate(items):
+        for update in _blocks[-1:]:
+            update(title, done, len(items))
+        yield item
+    for update in _blocks[-1:]:
+        update(title, len(items), len(items))
+
+
+#: The blocks of `progress` that run, the innermost last.
+_blocks: list[Progress] = []
+
+
+@contextmanager
+def _showing(update: Progress) -> Iterator[Progress]:
+    _blocks.append(update)
+    try:
         yield update
+    finally:
+        _blocks.pop()
 
 
 class _Clock:

@@ -48,6 +48,7 @@ def survey(
         Option("--quick", help="Little data and no long trainings: a first look."),
     ] = False,
     k: TopHeads = None,
+    rank: options.Rank = "above-chance",
     seed: options.Seed = 0,
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
@@ -69,6 +70,7 @@ def survey(
         needles,
         words,
         seed,
+        rank,
     )
     config = Survey(model, data, tuple(methods or ()), quick, k)
     hide_loading_bars()

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headscope.errors import InputError
-from headscope.heads import Amount, Gate, Geometry, HeadScores, HeadSet, default_amount, read_scores
+from headscope.heads import (
+    Amount,
+    Gate,
+    Geometry,
+    HeadScores,
+    HeadSet,
+    Rank,
+    default_amount,
+    read_scores,
+)
 from headscope.heads.resolve import MEAN, check_finished
 from headscope.heads.store import Origin, kind_of
 
@@ -52,15 +61,23 @@ class Artifact:
                 total.update(b"" if bound is None else bound.tobytes())
             if "chance" in self.scores.extra:
                 total.update(self.scores.extra["chance"].tobytes())
+            for name in ("parts", "parts_chance"):
+                if name in self.scores.statistics:
+                    total.update(self.scores.statistics[name].tobytes())
         total.update(f"|{self.heads}|{self.origin.method}|{self.direction}".encode())
         return total.hexdigest()
 
-    def top(self, k: Amount | None = None, threshold: float | None = None) -> HeadSet:
+    def top(
+        self,
+        k: Amount | None = None,
+        threshold: float | None = None,
+        rank: Rank = "above-chance",
+    ) -> HeadSet:
         """The heads that are compared.
 
-        A set without `k` is taken whole, with `k` its first k. Of scores the top `k` (default 20
-        heads, or 15 % of them below 256), or with `threshold` all heads above it. Where there are
-        both a set and scores, `k` and `threshold` take the scores.
+        A set without `k` is taken whole, with `k` its first k. Of scores the top `k` by `rank`
+        (default 20 heads, or 15 % of them below 256), or with `threshold` all heads above it.
+        Where there are both a set and scores, `k` and `threshold` take the scores.
         """
         if self.scores is not None and threshold is not None:
             return self.scores.select(threshold)
@@ -68,7 +85,7 @@ class Artifact:
             return self.heads if k is None else self.heads.top(k)
         if self.scores is None:
             raise InputError(f"{self.place}: holds neither scores nor heads; name what found heads")
-        return self.scores.top(default_amount(self.geometry) if k is None else k)
+        return self.scores.top(default_amount(self.geometry) if k is None else k, rank)
 
 
 def read_artifacts(

@@ -9,13 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from headscope.compare.artifacts import Artifact
 from headscope.errors import InputError
-from headscope.heads import HeadScores
 
-__all__ = ["ClassShares", "Shares", "class_shares", "shares_of"]
+__all__ = ["ClassShares", "Shares", "class_shares"]
 
 
 @dataclass(frozen=True)
@@ -31,9 +28,10 @@ class Shares:
 class ClassShares:
     """One model, or one direction of it, in the table.
 
-    `counts` and `counts_above_chance` are numbers of heads, `shares` and `shares_above_chance`
-    parts of `total`; those above chance (score − chance) are None where chance is not known at
-    every head. `highest` is the first head by score with its score and bounds.
+    `counts` and `counts_above_chance` are numbers of heads (`counted_over` several directions, the
+    mean of their counts, see `HeadScores.classes`), `shares` and `shares_above_chance` parts of
+    `total`; those above chance (score − chance) are None where chance is not known at every head.
+    `highest` is the first head by score with its score and bounds.
     """
 
     name: str
@@ -43,18 +41,19 @@ class ClassShares:
     method: str
     layers: int
     total: int
-    counts: dict[str, int]
+    counted_over: int
+    counts: dict[str, float]
     shares: Shares
-    counts_above_chance: dict[str, int] | None
+    counts_above_chance: dict[str, float] | None
     shares_above_chance: Shares | None
     mean_score: float
     highest: dict[str, Any]
 
 
-def class_shares(artifact: Artifact, threshold: float = 0.1) -> ClassShares:
+def class_shares(artifact: Artifact, threshold: float = 0.1, inactive: float = 0.0) -> ClassShares:
     """The classes of an artifact's scores; InputError if it has none.
 
-    Token alignment heads score above `threshold`, those of low activity above 0.
+    Token alignment heads score above `threshold`, inactive ones at most `inactive`.
     """
     scores = artifact.scores
     if scores is None:
@@ -62,9 +61,9 @@ def class_shares(artifact: Artifact, threshold: float = 0.1) -> ClassShares:
             f"{artifact.place}: holds a set of heads without scores, and a set has no classes; "
             "name a run that scored heads or saved scores"
         )
-    counts, shares = shares_of(scores, threshold)
-    above = _above_chance(scores)
-    over = shares_of(above, threshold) if above is not None else (None, None)
+    counts = scores.classes(threshold, inactive)
+    above = scores.classes_above_chance(threshold, inactive)
+    total = scores.geometry.total
     return ClassShares(
         name=artifact.name,
         place=artifact.place,
@@ -72,26 +71,16 @@ def class_shares(artifact: Artifact, threshold: float = 0.1) -> ClassShares:
         direction=artifact.direction,
         method=scores.method,
         layers=scores.geometry.layers,
-        total=scores.geometry.total,
+        total=total,
+        counted_over=scores.counted_over,
         counts=counts,
-        shares=shares,
-        counts_above_chance=over[0],
-        shares_above_chance=over[1],
+        shares=_shares(counts, total),
+        counts_above_chance=above,
+        shares_above_chance=None if above is None else _shares(above, total),
         mean_score=float(scores.values[scores.geometry.mask()].mean()),
         highest=scores.records()[0],
     )
 
 
-def shares_of(scores: HeadScores, threshold: float) -> tuple[dict[str, int], Shares]:
-    """How many heads are in each class, and what share of all heads that is."""
-    counts = scores.classes(threshold)
-    total = scores.geometry.total
-    return counts, Shares(**{name: count / total for name, count in counts.items()})
-
-
-def _above_chance(scores: HeadScores) -> HeadScores | None:
-    """Score − chance; None without chance, or where no other sentence could be borrowed from."""
-    if "chance" not in scores.extra:
-        return None
-    chance = scores.extra["chance"][scores.geometry.mask()]
-    return scores.above_chance() if bool(np.isfinite(chance).all()) else None
+def _shares(counts: dict[str, float], total: int) -> Shares:
+    return Shares(**{name: count / total for name, count in counts.items()})

@@ -12,7 +12,16 @@ import numpy as np
 
 from headscope.compare.artifacts import Artifact
 from headscope.errors import InputError
-from headscope.heads import Amount, Gate, Geometry, Head, HeadSet, default_amount, read_scores
+from headscope.heads import (
+    Amount,
+    Gate,
+    Geometry,
+    Head,
+    HeadSet,
+    Rank,
+    default_amount,
+    read_scores,
+)
 from headscope.heads.resolve import MEAN, check_finished
 from headscope.heads.store import kind_of
 
@@ -59,17 +68,17 @@ class MethodColumn:
     signature: str
     folder: str
 
-    def selected(self, k: Amount) -> HeadSet:
+    def selected(self, k: Amount, rank: Rank = "above-chance") -> HeadSet:
         """The heads that the method selects: its own set, else the top `k` of its scores."""
         if self.own is not None:
             return self.own
         assert self.artifact.scores is not None  # `read_methods` makes none without either
-        return self.artifact.scores.top(k)
+        return self.artifact.scores.top(k, rank)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one column says of one head; rank 1 is the highest score, ties share the lowest."""
+    """What one column says of one head; rank 1 is the highest, ties share the lowest."""
 
     score: float | None
     rank: int | None
@@ -131,18 +140,23 @@ def read_methods(
     return _with_own_names(runs), first.artifact.geometry
 
 
-def head_rows(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> list[HeadRow]:
-    """Every head: those selected by most methods first, then by layer and head."""
+def head_rows(
+    columns: Sequence[MethodColumn], sets: Sequence[HeadSet], rank: Rank = "above-chance"
+) -> list[HeadRow]:
+    """Every head: those selected by most methods first, then by layer and head.
+
+    `rank`: what translation scores are ranked by.
+    """
     geometry = columns[0].artifact.geometry
-    ranks = [_ranks(column) for column in columns]
+    ranks = [_ranks(column, rank) for column in columns]
     rows = []
     for head in geometry.heads():
         verdicts = []
         chosen: dict[str, None] = {}
-        for column, selected, rank in zip(columns, sets, ranks, strict=True):
+        for column, selected, places in zip(columns, sets, ranks, strict=True):
             scores = column.artifact.scores
             score = None if scores is None else scores[head]
-            verdicts.append(Verdict(score, rank.get(head), head in selected))
+            verdicts.append(Verdict(score, places.get(head), head in selected))
             if head in selected:
                 chosen[column.method] = None
         rows.append(HeadRow(head, tuple(verdicts), tuple(chosen)))
@@ -269,14 +283,14 @@ def _with_own_names(runs: Sequence[Sequence[MethodColumn]]) -> list[MethodColumn
     return found
 
 
-def _ranks(column: MethodColumn) -> dict[Head, int]:
-    """The rank of every head by its score; equal scores share the lowest rank."""
+def _ranks(column: MethodColumn, by: Rank) -> dict[Head, int]:
+    """The rank of every head; equal ones share the lowest rank."""
     scores = column.artifact.scores
     if scores is None:
         return {}
     ranks: dict[Head, int] = {}
     last, rank = None, 0
-    for place, (head, score) in enumerate(scores.ranked(), 1):
+    for place, (head, score) in enumerate(scores.ranked(by), 1):
         if score != last:
             last, rank = score, place
         ranks[head] = rank

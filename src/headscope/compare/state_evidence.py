@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.compare.states import CONDITIONS, CONTROLS, PAIRS, PAPER, PLACES
-from headscope.measure import bootstrap_interval, p_draws
+from headscope.measure import bootstrap_interval, least_p, p_draws
 
 __all__ = ["describe"]
 
@@ -56,6 +56,8 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
             {
                 "kind": name,
                 "draws": len(drawn),
+                "distinct_draws": len(drawn),
+                "least_p": least_p(len(drawn)),
                 **_by_place(drawn.mean(axis=0)),
                 "later_half_of_draws": [float(_later(one).mean()) for one in drawn],
             }

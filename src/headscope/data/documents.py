@@ -1,8 +1,9 @@
 """Documents: texts of one language each, from files and datasets.
 
 A document is a record with a text, and at times its language and an id, in a JSON Lines, Parquet
-or TSV file, a folder or a dataset of the Hub, or a line of a plain text file (``.txt``).  One file
-may hold several languages.  Where only the first so many documents are wanted, no more are read.
+or TSV file, a folder or a dataset of the Hub, or a line of a plain text file (``.txt``, or another
+ending where the first line has no tab and is no JSON).  One file may hold several languages.  Where
+only the first so many documents are wanted, no more are read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headscope.data.columns import Record, cell_text
-from headscope.data.files import check_limit, open_bytes, text_lines
+from headscope.data.files import check_limit, open_bytes, table_kind, text_lines
 from headscope.data.hub import hub_records, is_dataset_folder, is_hub_name
 from headscope.data.languages import is_known, language_name, language_tag, same_language
 from headscope.data.tables import open_records
@@ -34,6 +35,8 @@ __all__ = [
 #: Tokens that a model reads of a document at most, as in LAHIS; fewer where its context is shorter.
 LONGEST = 2048
 _COMPRESSED = (".gz", ".bz2", ".xz")
+# Endings of files that hold texts, but not one a line.
+_NO_LINES = (".csv", ".html", ".xml", ".zip")
 _ID = "id"
 
 
@@ -255,7 +258,14 @@ def _records(source: DocumentSource) -> Iterator[tuple[Iterator[Record], str, bo
 
 
 def _is_text(path: Path) -> bool:
+    """Whether each line of a file is a document: by its ending, else by its first line."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
-    return bool(suffixes) and suffixes[-1] == ".txt"
+    ending = suffixes[-1] if suffixes else ""
+    if ending in _NO_LINES:
+        raise InputError(
+            f"{path}: documents are read from plain text with one document a line (.txt), TSV "
+            f"(.tsv), JSON Lines (.jsonl) and Parquet (.parquet) files, not from {ending} files"
+        )
+    return ending == ".txt" or table_kind(path) is None

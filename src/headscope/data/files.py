@@ -42,6 +42,17 @@ def check_limit(limit: int | None) -> None:
 
 def file_kind(path: Path) -> str:
     """``tsv``, ``jsonl`` or ``parquet``, by the name, else by the first bytes."""
+    kind = table_kind(path)
+    if kind is None:
+        raise InputError(
+            f"{path}, line 1 has no tab and is no JSON object; records are read from TSV (.tsv), "
+            "JSON Lines (.jsonl) and Parquet (.parquet) files"
+        )
+    return kind
+
+
+def table_kind(path: Path) -> str | None:
+    """As `file_kind`; None for a file that looks like none of the three."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     while suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
@@ -60,10 +71,7 @@ def file_kind(path: Path) -> str:
         return "tsv"
     if not start:
         raise InputError(f"{path} is empty; give a file with at least one record")
-    raise InputError(
-        f"{path}, line 1 has no tab and is no JSON object; sentence pairs are read from TSV "
-        "(.tsv), JSON Lines (.jsonl) and Parquet (.parquet) files"
-    )
+    return None
 
 
 def is_data_file_name(path: Path) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from string import Formatter
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 
 _PLACEHOLDERS = ("source", "source_language", "target_language")
+T = TypeVar("T")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
@@ -192,3 +193,26 @@ DEFAULT_TEMPLATE = Template(
     "Sentence: {source}\n"
     "Answer:"
 )
+
+
+class TemplateField(Generic[T]):
+    """A field of settings that holds a template and is given one, or its text.
+
+    `read` makes a template of a text, and raises where it cannot be one.
+    """
+
+    def __init__(self, default: T, read: Callable[[str], T]) -> None:
+        self._default, self._read = default, read
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, settings: Any, owner: type | None = None) -> T:
+        if settings is None:
+            return self._default
+        value: T = vars(settings)[self._name]
+        return value
+
+    def __set__(self, settings: Any, value: T | str) -> None:
+        # Settings are frozen dataclasses: only their `__init__` reaches this.
+        vars(settings)[self._name] = self._read(value) if isinstance(value, str) else value

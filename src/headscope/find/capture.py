@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -13,14 +16,25 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.data.prompts import Prompt
+from headscope.errors import InputError
 from headscope.lm.attention.peaks import PeakRequest, Peaks
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.geometry import evaluating, forward_inputs
+from headscope.lm.memory import in_halves
+from headscope.runs.parts import read_shards
 
 if TYPE_CHECKING:
+    from headscope.heads import HeadScores
     from headscope.lm import LanguageModel
     from headscope.runs import Run
+
+_log = logging.getLogger(__name__)
+
+#: Parts of a run: the batches of given texts, and those of the model's own outputs.
+BATCHES = ("peaks", "outputs")
+#: A finished run keeps the peaks of so many best and so many other heads, on so many sentences.
+KEPT, KEPT_HEADS, KEPT_SENTENCES = "peaks", 20, 200
 
 Keys = Sequence[NDArray[np.bool_]] | None
 Progress = Callable[[int, int], None]
@@ -94,19 +108,13 @@ def capture_reference(
         part: where finished batches are kept and read from.
     """
     found = _stored(part, "peaks")
-    waiting = _unfinished([len(one) for one in ids], config.batch_tokens, found)
-    while waiting:
-        some = waiting.pop()
+    buckets = length_buckets([len(text) for text in ids], config.batch_tokens, lm.pass_overhead)
+
+    def work(some: list[int]) -> list[Captured]:
         batch = collate([ids[i] for i in some], lm.pad_token_id)
-        try:
-            captured = _read_batch(lm, batch, [rows[i] for i in some], keys, some, config.query)
-        except torch.OutOfMemoryError:
-            if len(some) == 1:
-                raise
-            torch.cuda.empty_cache()
-            half = len(some) // 2
-            waiting += [some[half:], some[:half]]
-            continue
+        return _read_batch(lm, batch, [rows[i] for i in some], keys, some, config.query)
+
+    for some, captured in in_halves(_unfinished(buckets, found), work):
         _keep(part, "peaks", some, captured, found)
         if progress:
             progress(len(found), len(ids))
@@ -133,9 +141,9 @@ def capture_greedy(
     limits = [config.max_new_tokens or 2 * int(one.sum()) + 32 for one in source]
     lengths = [len(one) + limit for one, limit in zip(source, limits, strict=True)]
     found = _stored(part, "outputs")
-    waiting = _unfinished(lengths, config.batch_tokens, found)
-    while waiting:
-        some = waiting.pop()
+    # Every new token is a pass.
+    overhead = lm.pass_overhead * max(limits, default=0)
+    for some in _unfinished(length_buckets(lengths, config.batch_tokens, overhead), found):
         seen: dict[int, NDArray[np.int32]] = {}
         made = generate(
             lm,
@@ -150,6 +158,68 @@ def capture_greedy(
         if progress:
             progress(len(found), len(prompts))
     return [found[index] for index in range(len(prompts))]
+
+
+def keep_peaks(part: Part, captured: Sequence[Captured], scores: HeadScores, seed: int) -> None:
+    """Let a finished run keep the peaks of few heads instead of all.
+
+    These are written now; the batches, from which a run that was stopped goes on, are removed when
+    the run is finished. The file `peaks/<part>.safetensors` holds `heads` (n, 2): layer and head of
+    the `KEPT_HEADS` best ones and then of as many others, drawn by the seed; `index`: the first
+    `KEPT_SENTENCES` sentences; `rows`: target tokens of each; `peaks` (all their rows, n), as in
+    `Captured`; and of all sentences the `lengths` of the outputs with their `output_ids`.
+    """
+    if part.run is None:
+        return
+    best = scores.top(min(KEPT_HEADS, scores.geometry.total))
+    others = [head for head in scores.geometry.heads() if head not in best]
+    drawn = random.Random(f"peaks {seed}").sample(others, min(KEPT_HEADS, len(others)))
+    heads = np.array([(head.layer, head.head) for head in (*best, *sorted(drawn))])
+    few = [Captured(one.peaks[:, heads[:, 0], heads[:, 1]]) for one in captured[:KEPT_SENTENCES]]
+    tensors = {"heads": heads, **_pack(range(len(few)), few), **_pack_outputs(captured)}
+    file = _kept(part.run.path, part.name)
+    part.run.write_tensors(str(file.relative_to(part.run.path)), tensors)
+    for name in BATCHES:
+        part.run.drop_when_finished(f"{part.name}/{name}")
+
+
+def check_peaks(run: Run, wanted: bool) -> None:
+    """Raise `InputError` if all peaks are wanted of a finished run that kept those of few heads."""
+    few = (run.path / KEPT).glob("*.safetensors")
+    parts = [run.path / "parts" / file.stem for file in few]
+    if (
+        wanted
+        and run.finished
+        and not all(any((part / name).is_dir() for name in BATCHES) for part in parts)
+    ):
+        raise InputError(
+            f"{run.path}: is finished and kept the peaks of few heads alone; name another folder, "
+            "or delete this one, to keep all of them with --keep-peaks"
+        )
+
+
+def stored_peaks(folder: Path, name: str) -> list[Captured]:
+    """The peaks of all heads on all texts that a run has kept, to score them in another way.
+
+    Args:
+        folder: the run folder.
+        name: of the part: a direction such as `en-de`, `induction` or `retrieval`.
+
+    Raises:
+        InputError: if the run kept the peaks of few heads, or none of this name.
+    """
+    found: dict[int, Captured] = {}
+    for batches in BATCHES:
+        for tensors in read_shards(folder / "parts" / name / batches).values():
+            found.update(_unpack(tensors))
+    if not found:
+        raise InputError(
+            f"{folder}: keeps the peaks of {name} for few heads alone, so it cannot be scored "
+            "again without the model; run it anew with --keep-peaks"
+            if _kept(folder, name).is_file()
+            else f"{folder}: holds no peaks of {name}; name the folder of a run that recorded them"
+        )
+    return [found[index] for index in sorted(found)]
 
 
 @contextmanager
@@ -220,21 +290,30 @@ def _padded_keys(keys: Keys, some: Sequence[int], batch: Batch) -> torch.Tensor 
     return padded
 
 
+def _kept(folder: Path, name: str) -> Path:
+    """Where a run keeps the peaks of few heads."""
+    return folder / KEPT / f"{name}.safetensors"
+
+
 def _stored(part: Part, name: str) -> dict[int, Captured]:
     """What an earlier process of the same run has captured."""
     found: dict[int, Captured] = {}
     for tensors in part.tensors(name):
         found.update(_unpack(tensors))
+    if not found and part.run is not None and _kept(part.run.path, part.name).is_file():
+        _log.warning(
+            "%s: kept the peaks of few heads alone, so the model reads the texts of %s again; "
+            "--keep-peaks keeps them all",
+            part.run.path,
+            part.name,
+        )
     return found
 
 
-def _unfinished(
-    lengths: Sequence[int], batch_tokens: int, found: dict[int, Captured]
-) -> list[list[int]]:
-    """The batches still to do, as a stack whose top is the longest."""
-    buckets = length_buckets(lengths, batch_tokens)
+def _unfinished(buckets: Sequence[Sequence[int]], found: dict[int, Captured]) -> list[list[int]]:
+    """What is left to do of each batch."""
     left = [[index for index in bucket if index not in found] for bucket in buckets]
-    return [bucket for bucket in reversed(left) if bucket]
+    return [bucket for bucket in left if bucket]
 
 
 def _keep(
@@ -253,14 +332,25 @@ def _pack(some: Sequence[int], captured: Sequence[Captured]) -> dict[str, NDArra
     return {
         "index": np.array(some, dtype=np.int64),
         "rows": np.array([len(one.peaks) for one in captured], dtype=np.int64),
-        "peaks": np.concatenate([one.peaks for one in captured]),
+        "peaks": _narrow(np.concatenate([one.peaks for one in captured])),
+        **_pack_outputs(captured),
+    }
+
+
+def _pack_outputs(captured: Sequence[Captured]) -> dict[str, NDArray[Any]]:
+    return {
         "lengths": np.array([len(one.output_ids) for one in captured], dtype=np.int64),
         "output_ids": np.array([i for one in captured for i in one.output_ids], dtype=np.int64),
     }
 
 
+def _narrow(peaks: NDArray[np.int32]) -> NDArray[np.integer]:
+    """The same in 16 bits, where the texts are short enough for it."""
+    return peaks.astype(np.int16) if peaks.max(initial=0) < 1 << 15 else peaks
+
+
 def _unpack(tensors: dict[str, NDArray[Any]]) -> dict[int, Captured]:
-    peaks = np.split(tensors["peaks"], np.cumsum(tensors["rows"])[:-1])
+    peaks = np.split(tensors["peaks"].astype(np.int32), np.cumsum(tensors["rows"])[:-1])
     outputs = np.split(tensors["output_ids"], np.cumsum(tensors["lengths"])[:-1])
     return {
         int(index): Captured(one, tuple(int(i) for i in ids))

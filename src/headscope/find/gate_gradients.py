@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.capture import Part, Progress
-from headscope.lm.batching import cheapest_buckets, collate
+from headscope.lm.batching import collate, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
 from headscope.lm.memory import in_halves
 
@@ -37,9 +37,6 @@ __all__ = [
     "texts_of",
 ]
 
-#: What a batch costs beside its tokens, in tokens: little where a processor does all the work
-#: itself (40 were measured on one core), much where a device waits for its next kernel.
-ON_CPU, ON_DEVICE = 64, 1024
 #: Documents after which a moving gate is written down.
 KEPT_EVERY = 16
 
@@ -110,8 +107,7 @@ def gate_gradients(
             that was computed before is kept.
     """
     found = _Found(part or Part(), "gradients", texts)
-    overhead = ON_CPU if lm.device.type == "cpu" else ON_DEVICE
-    buckets = cheapest_buckets([len(text.ids) for text in texts], batch_tokens, overhead)
+    buckets = length_buckets([len(text.ids) for text in texts], batch_tokens, lm.pass_overhead)
     left = [[index for index in bucket if index not in found.losses] for bucket in buckets]
 
     def work(some: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.data.concepts import ConceptFile
-from headscope.data.prompts import Template
+from headscope.data.prompts import Template, TemplateField
 from headscope.errors import InputError
 from headscope.find.capture import Part, Progress
 from headscope.find.word_prompts import WORD_TEMPLATE, ReadyPair, encoded_pairs, word_pairs
@@ -61,7 +61,7 @@ class Patching:
     """
 
     pairs: int = 100
-    template: Template = WORD_TEMPLATE
+    template: TemplateField[Template] = TemplateField(WORD_TEMPLATE, Template)
     known_only: bool = True
     control: bool = True
     chat: bool | None = None
@@ -120,7 +120,8 @@ def patching(
     if not kept.size:
         raise InputError(
             f"{lm.name} answers no pair of {len(ready)} right by itself, so nothing it knows can "
-            "be carried over; give words it knows, or count all pairs with --all"
+            "be carried over; give words it knows, other wording (--template, --chat), or count "
+            f"all pairs with --all (answers: {_answers(lm, ready[:3])})"
         )
     chosen = [ready[i] for i in kept]
     donors = _unrelated(chosen, config.seed) if config.control else [None] * len(chosen)
@@ -146,6 +147,19 @@ def patching(
     return _scores(lm, config, np.stack(rows), plain_probabilities[kept], left_out, run)
 
 
+def _answers(lm: LanguageModel, ready: Sequence[ReadyPair]) -> str:
+    """What the model goes on with after a few prompts, beside what would be right."""
+    parts = []
+    for one in ready:
+        token = int(_last(lm, [one.clean])[0].argmax())
+        asked, said, right = (
+            lm.tokenizer.decode(ids, skip_special_tokens=True)
+            for ids in (list(one.clean), [token], [one.firsts[0]])
+        )
+        parts.append(f"{asked[-40:]!r} gives {said!r}, right begins with {right!r}")
+    return "; ".join(parts)
+
+
 def _unpatched(
     lm: LanguageModel, ready: Sequence[ReadyPair], config: Patching
 ) -> tuple[NDArray[np.float64], list[torch.Tensor], NDArray[np.bool_]]:
@@ -160,7 +174,7 @@ def _unpatched(
         with head_outputs(lm) as seen:
             return _last(lm, [ids[i] for i in some]), seen.values
 
-    batches = length_buckets([len(one) for one in ids], config.batch_tokens)
+    batches = length_buckets([len(one) for one in ids], config.batch_tokens, lm.pass_overhead)
     for some, (chances, values) in in_halves(batches, read):
         for row, index in enumerate(some):
             at, side = texts[index]

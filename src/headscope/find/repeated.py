@@ -2,20 +2,22 @@
 
 A block of random tokens is given to the model twice. A head is an induction head as far as its
 peak, seen from a token of the second block, is the token that came after the same token in the
-first block (Olsson et al. 2022; random repeated tokens as in their per-head measure).
+first block (Olsson et al. 2022; random repeated tokens as in their per-head measure). Beside it
+stands the previous-token score: how often a head looks at the token just before.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.find.capture import Captured, Part, Progress, capture_reference
+from headscope.find.capture import Captured, Part, Progress, capture_reference, keep_peaks
 from headscope.find.translation import rate
 from headscope.heads import HeadScores
 from headscope.lm.inputs import ordinary_tokens
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
     from headscope.runs import Run
 
 __all__ = ["Induction", "induction", "repeated_blocks"]
+
+
+#: The first place whose token before is not the first of all, at which many heads look anyway.
+FROM = 2
+#: Tokens of a natural text that are read at most.
+LONGEST = 256
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ def induction(
     config: Induction = Induction(),
     run: Run | None = None,
     progress: Progress | None = None,
+    texts: Sequence[str] = (),
 ) -> HeadScores:
     """The share of second-block queries whose peak is the token after the earlier occurrence.
 
@@ -74,13 +83,18 @@ def induction(
         config: the blocks.
         run: a run folder; finished batches are kept there, and a run that was stopped goes on.
         progress: called with (sequences done, sequences in all).
+        texts: natural texts to read too, as far as they have three tokens; of each at most
+            `LONGEST` tokens.
 
     Returns:
         Scores in [0, 1] with bootstrap bounds over sequences. `extra`: `chance`, the mean over all
         n shifts of the places that would count (a head that looks anywhere into the block scores
-        1 / n), and `duplicate`, the share of peaks on the earlier occurrence itself. `statistics`,
-        by sequence: `hits`, `totals` (n each), `block` (peaks on any place that could count) and
-        `duplicates`.
+        1 / n), `duplicate`, the share of peaks on the earlier occurrence itself, and
+        `previous_token`, the share of queries in the first block, from place 2 on, whose peak is
+        the token before; with `texts` also `previous_token_text`, the same over these.
+        `statistics`, by sequence: `hits`, `totals` (n each), `block` (peaks on any place that could
+        count), `duplicates`, `previous` and `previous_totals`; by text `text_previous` and
+        `text_previous_totals`.
 
     Raises:
         InputError: if two blocks do not fit the context, or there are too few ordinary tokens.
@@ -88,9 +102,11 @@ def induction(
     opening, blocks = repeated_blocks(lm, config)
     n, first = config.length, len(opening)
     ids = [[*opening, *block, *block] for block in blocks]
-    rows = [np.arange(first + n, first + 2 * n) for _ in ids]
-    part = Part(run, "induction")
-    captured = capture_reference(lm, ids, rows, None, config, part, progress)
+    before = np.arange(FROM, first + n)
+    rows = [np.concatenate([before, np.arange(first + n, first + 2 * n)]) for _ in ids]
+    part = Part(run, "induction and previous tokens")
+    every = capture_reference(lm, ids, rows, None, config, part, progress)
+    captured = [replace(one, peaks=one.peaks[len(before) :]) for one in every]
     # Token i of the second block occurred at `first + i`; what followed stands one further on.
     statistics: dict[str, NDArray[Any]] = {
         "hits": _stacked(captured, np.arange(n) + first + 1),
@@ -99,12 +115,16 @@ def induction(
             [((one.peaks > first) & (one.peaks <= first + n)).sum(axis=0) for one in captured]
         ).astype(np.uint16),
         "totals": np.full(len(ids), n, dtype=np.int32),
+        "previous": _on_previous(every, [before] * len(ids)),
+        "previous_totals": np.full(len(ids), len(before), dtype=np.int32),
     }
+    if texts:
+        statistics |= _over_texts(lm, texts, config, run)
     hits, totals = statistics["hits"], statistics["totals"]
     low, high = bootstrap_interval(
         hits, totals, "macro", config.bootstrap_draws, config.seed, config.level
     )
-    return HeadScores(
+    scores = HeadScores(
         lm.geometry,
         rate(hits, totals, "macro"),
         "induction",
@@ -113,12 +133,55 @@ def induction(
         extra={
             "chance": rate(statistics["block"], totals, "macro") / n,
             "duplicate": rate(statistics["duplicates"], totals, "macro"),
+            "previous_token": rate(statistics["previous"], statistics["previous_totals"], "macro"),
+            **(
+                {
+                    "previous_token_text": rate(
+                        statistics["text_previous"], statistics["text_previous_totals"], "macro"
+                    )
+                }
+                if texts
+                else {}
+            ),
         },
         statistics=statistics,
         config={**plain(config), "examples": len(ids), "tokens": int(totals.sum())},
         provenance=dict(run.provenance) if run is not None else {},
         signature=run.signature if run is not None else "",
     )
+    keep_peaks(part, captured, scores, config.seed)
+    return scores
+
+
+def _over_texts(
+    lm: LanguageModel, texts: Sequence[str], config: Induction, run: Run | None
+) -> dict[str, NDArray[Any]]:
+    """The statistics of previous tokens over natural texts."""
+    ids = [lm.encode(text)[: min(LONGEST, lm.context_length)] for text in texts]
+    ids = [one for one in ids if len(one) > FROM]
+    if not ids:
+        raise InputError(
+            f"none of the {len(texts)} texts has more than {FROM} tokens, so no token has another "
+            "before it to look at; give longer ones"
+        )
+    rows = [np.arange(FROM, len(one)) for one in ids]
+    captured = capture_reference(lm, ids, rows, None, config, Part(run, "texts"))
+    return {
+        "text_previous": _on_previous(captured, rows),
+        "text_previous_totals": np.array([len(one) for one in rows], dtype=np.int32),
+    }
+
+
+def _on_previous(
+    captured: Sequence[Captured], rows: Sequence[NDArray[np.intp]]
+) -> NDArray[np.uint16]:
+    """How many peaks of each text's first rows fall on the token before, (S, L, W)."""
+    return np.stack(
+        [
+            (one.peaks[: len(own)] == own[:, None, None] - 1).sum(axis=0)
+            for one, own in zip(captured, rows, strict=True)
+        ]
+    ).astype(np.uint16)
 
 
 def repeated_blocks(

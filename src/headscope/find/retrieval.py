@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headscope.data.needles import NeedleFile
 from headscope.errors import InputError
-from headscope.find.capture import Captured, Part, Progress, capture_greedy
+from headscope.find.capture import Captured, Part, Progress, capture_greedy, keep_peaks
 from headscope.find.hiding import Hidden, hide
 from headscope.find.translation import rate
 from headscope.heads import HeadScores
@@ -115,8 +115,9 @@ def retrieval(
         mark = np.zeros(len(one.ids), dtype=bool)
         mark[one.needle] = True
         marked.append(mark)
+    part = Part(run, "retrieval")
     captured = capture_greedy(
-        lm, [one.prompt for one in hidden], marked, None, config, Part(run, "retrieval"), progress
+        lm, [one.prompt for one in hidden], marked, None, config, part, progress
     )
     counts = [_count(one, seen, config) for one, seen in zip(hidden, captured, strict=True)]
     texts = [
@@ -153,7 +154,7 @@ def retrieval(
     low, high = bootstrap_interval(
         hits, sizes, "macro", config.bootstrap_draws, config.seed, config.level
     )
-    return HeadScores(
+    scores = HeadScores(
         lm.geometry,
         rate(hits, sizes, "macro"),
         "retrieval",
@@ -173,6 +174,8 @@ def retrieval(
         provenance=dict(run.provenance) if run is not None else {},
         signature=run.signature if run is not None else "",
     )
+    keep_peaks(part, captured, scores, config.seed)
+    return scores
 
 
 def _count(

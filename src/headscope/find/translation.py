@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from headscope.data.align import Alignment, choose_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
-from headscope.find.capture import Captured, Part, Progress
+from headscope.find.capture import Captured, Part, Progress, keep_peaks
 from headscope.find.decoding import given_translations, own_translations
 from headscope.find.hits import Counts, Sentence, count_hits, similar_sentences
 from headscope.find.translation_config import TranslationScore
@@ -49,7 +49,7 @@ def translation_score(
         pairs: sentences and translations, with or without word links.
         config: how to score.
         run: a run folder; batches, outputs and links are kept there, and a run that was stopped
-            goes on with what is there.
+            goes on with what is there. See `TranslationScore.keep_peaks` for what stays at the end.
         progress: called with (sentences done, sentences in all).
 
     Returns:
@@ -70,7 +70,10 @@ def translation_score(
     decode = given_translations if config.decode == "reference" else own_translations
     decoded = decode(lm, pairs, config, part, progress)
     counts = _count(decoded.sentences, decoded.captured, config)
-    return _scores(lm, pairs, config, decoded.alignment, counts, run)
+    scores = _scores(lm, pairs, config, decoded.alignment, counts, run)
+    if not config.keep_peaks:
+        keep_peaks(part, decoded.captured, scores, config.seed)
+    return scores
 
 
 def check_aligner(pairs: PairFile, config: TranslationScore) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headscope.data.align import LlmAligner
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField
 from headscope.errors import InputError
 
 __all__ = ["TranslationScore"]
@@ -32,6 +32,8 @@ class TranslationScore:
         bootstrap_draws, level: of the interval over sentences.
         seed: of the draws.
         batch_tokens: padded tokens of a batch.
+        keep_peaks: keep all peaks in the run folder when it is finished, so that it can be scored
+            again without the model; else those of few heads (`headscope.find.capture.keep_peaks`).
     """
 
     decode: Literal["reference", "greedy"] = "reference"
@@ -40,7 +42,7 @@ class TranslationScore:
     average: Literal["macro", "micro"] = "macro"
     aligner: Literal["links", "eflomal", "llm"] | None = None
     llm: LlmAligner | None = None
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     chat: bool | None = None
     skip_identical: bool = False
     max_new_tokens: int | None = None
@@ -49,6 +51,7 @@ class TranslationScore:
     level: float = 0.95
     seed: int = 0
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    keep_peaks: bool = field(default=False, metadata={"signature": False})
 
     def __post_init__(self) -> None:
         for name, known in (

@@ -4,10 +4,10 @@ They know no model. Everything is frozen, follows the laws of sets, and is saved
 with a config.json and a model card.
 """
 
-from headscope.heads.amounts import Amount, count_of, default_amount
+from headscope.heads.amounts import Amount, count_of, count_words, default_amount
 from headscope.heads.geometry import Geometry, Head, check_geometry
-from headscope.heads.resolve import read_scores, resolve_heads, save_scores
-from headscope.heads.scores import HeadScores, LayerProfile
+from headscope.heads.resolve import about_rank, rank_words, read_scores, resolve_heads, save_scores
+from headscope.heads.scores import HeadScores, LayerProfile, Rank
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import Origin
 
@@ -20,9 +20,13 @@ __all__ = [
     "HeadSet",
     "LayerProfile",
     "Origin",
+    "Rank",
+    "about_rank",
     "check_geometry",
     "count_of",
+    "count_words",
     "default_amount",
+    "rank_words",
     "read_scores",
     "resolve_heads",
     "save_scores",

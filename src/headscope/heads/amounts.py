@@ -8,7 +8,7 @@ from fractions import Fraction
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry
 
-__all__ = ["Amount", "count_of", "default_amount", "read_amount"]
+__all__ = ["Amount", "count_of", "count_words", "default_amount", "read_amount"]
 
 Amount = int | float | str
 """A number of heads (`20`, `"20"`) or a share of all heads (`0.15`, `"0.15"`, `"15%"`)."""
@@ -46,6 +46,12 @@ def count_of(k: Amount, total: int) -> int:
 def default_amount(geometry: Geometry) -> Amount:
     """The usual size of a top set: 20 heads, or 15 % of them in models below 256 heads."""
     return 20 if geometry.total >= 256 else "15%"
+
+
+def count_words(number: float) -> str:
+    """A number of heads as it is shown: `14`, and a mean of numbers with one decimal, `14.5`."""
+    number = round(number, 6)
+    return f"{number:.0f}" if number == int(number) else f"{number:.1f}"
 
 
 def read_amount(amount: Amount) -> tuple[Fraction, bool] | None:

@@ -114,7 +114,8 @@ def load(
     """Read an artifact from a folder or, where `directory` is a text and no folder, from the Hub.
 
     What is fetched is a JSON and a safetensors file of known names; it passes the same checks as
-    a folder. Nothing is asked over the network for what exists here.
+    a folder. Of the folder of a finished run its own is read, of scores in several directions
+    their mean. Nothing is asked over the network for what exists here.
     """
     path = Path(directory)
     place = None
@@ -126,7 +127,7 @@ def load(
                 f"{directory}: is no repository of the Hub, and only those have revisions; "
                 "leave revision out"
             )
-        return store.load(path / _inside(subfolder), kind)
+        return store.load(store.place_in(path / _inside(subfolder), kind), kind)
     if revision is not None or subfolder:
         place = Repository.of(place.name, revision or place.revision, subfolder or place.subfolder)
     folder = place.fetch(["config.json", f"{kind}.safetensors"])

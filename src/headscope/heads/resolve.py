@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from os import PathLike
 from pathlib import Path
+from typing import Any, get_args
 
 from headscope.errors import InputError
 from headscope.heads import store
 from headscope.heads.amounts import Amount, default_amount
 from headscope.heads.geometry import Geometry, check_geometry
 from headscope.heads.hub import Repository
-from headscope.heads.scores import HeadScores
+from headscope.heads.scores import HeadScores, Rank
 from headscope.heads.sets import Gate, HeadSet
+from headscope.heads.store import check_finished
 
-__all__ = ["check_finished", "place_of", "read_scores", "resolve_heads", "save_scores"]
+__all__ = [
+    "about_rank",
+    "check_finished",
+    "place_of",
+    "rank_words",
+    "read_scores",
+    "resolve_heads",
+    "save_scores",
+]
 
 MEAN = "mean"
 _LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
@@ -52,25 +63,15 @@ def read_scores(folder: str | PathLike[str]) -> dict[str, HeadScores]:
     for place in places:
         if store.kind_of(place) == "scores":
             return {MEAN: HeadScores.from_pretrained(place)}
-    return {
+    found = {
         path.parent.name: HeadScores.from_pretrained(path.parent)
         for place in places
         for path in sorted(place.glob("*/config.json"))
         if store.kind_of(path.parent) == "scores"
     }
-
-
-def check_finished(folder: Path) -> None:
-    """Raise `InputError` if the folder is that of a run that has not ended, or lies in one."""
-    resolved = folder.resolve()
-    for place in (resolved, *resolved.parents[:2]):
-        if (place / "run.json").exists():
-            if not (place / "DONE.json").exists():
-                shown = folder if place == resolved else place
-                raise InputError(
-                    f"{shown}: this run is not finished; run the same command again to finish it"
-                )
-            return
+    if MEAN in found:  # earlier versions left the directions' scores out of it
+        found[MEAN] = found[MEAN].with_parts(found)
+    return found
 
 
 def place_of(spec: str | PathLike[str]) -> Path | None:
@@ -118,6 +119,7 @@ def resolve_heads(
     geometry: Geometry,
     *,
     default: Amount | None = None,
+    by: Rank = "above-chance",
 ) -> HeadSet:
     """The heads that `spec` names, for a model of `geometry`.
 
@@ -125,9 +127,9 @@ def resolve_heads(
     saved heads, scores or a gate (then the heads whose gate is not 1); the folder of a finished
     run; or a repository of the Hub that holds these (see `place_of`). With `k` (a number or a
     share of all heads) the first k are taken. Without it, a list, a file, a saved set and a gate
-    are used whole, and of ranked scores the top `default` (or `default_amount(geometry)`). A run
-    that holds both a set and scores gives the set, or, with `k`, the top k scores. InputError if
-    it is none of these, or made for another geometry.
+    are used whole, and of scores, ranked `by` (see `HeadScores.top`), the top `default` (or
+    `default_amount(geometry)`). A run that holds both a set and scores gives the set, or, with
+    `k`, the top k scores. InputError if it is none of these, or made for another geometry.
     """
     text = str(spec)
     if isinstance(spec, str) and _LIST.fullmatch(spec):
@@ -136,7 +138,7 @@ def resolve_heads(
         raise InputError("no heads are named; name a run, a file, or a list such as 5.3,7.11")
     path = place_of(spec)
     if path is not None and path.is_dir():
-        return _from_folder(path, k, geometry, default)
+        return _from_folder(path, k, geometry, default, by)
     if path is not None and path.is_file():
         if path.suffix in (".csv", ".tsv"):
             return _cut(HeadSet.from_csv(path, geometry), k)
@@ -149,8 +151,35 @@ def resolve_heads(
     )
 
 
+def about_rank(*found: HeadSet | Gate | None) -> dict[str, str | None]:
+    """What a result says of the ranking that its heads are the top of: `rank` and `rank_note`.
+
+    Both are None for heads that are not the top of scores. Of several sets `rank` is above-chance
+    if any was ranked so; the note says why others were not.
+    """
+    origins = [one.origin.config for one in found if one is not None]
+    ranks = {one["rank"] for one in origins if one.get("rank")}
+    notes = dict.fromkeys(one["rank_note"] for one in origins if one.get("rank_note"))
+    rank = next((one for one in get_args(Rank) if one in ranks), None)
+    some = "some by score: " if len(ranks) > 1 and notes else ""
+    return {"rank": rank, "rank_note": some + "; ".join(notes) or None}
+
+
+def rank_words(result: Mapping[str, Any]) -> str | None:
+    """What the heads of a result are ranked by, in words; None if by nothing.
+
+    Results of earlier versions do not say it: what they cut, they cut by score.
+    """
+    heads = result.get("heads")
+    listed = isinstance(heads, list) and any(isinstance(head, str) for head in heads)
+    rank = result.get("rank", "score" if "k" in result or listed else None)
+    words = {None: None, "above-chance": "score minus chance"}.get(rank, "score")
+    note = result.get("rank_note")
+    return f"{words} ({note})" if words and note else words
+
+
 def _from_folder(
-    path: Path, k: Amount | None, geometry: Geometry, default: Amount | None
+    path: Path, k: Amount | None, geometry: Geometry, default: Amount | None, by: Rank
 ) -> HeadSet:
     check_finished(path)
     scores = read_scores(path)
@@ -172,7 +201,7 @@ def _from_folder(
     check_geometry(artifact, geometry, str(path))
     if isinstance(artifact, HeadScores):
         return artifact.top(
-            next(a for a in (k, default, default_amount(geometry)) if a is not None)
+            next(a for a in (k, default, default_amount(geometry)) if a is not None), by
         )
     return _cut(artifact.changed_heads() if isinstance(artifact, Gate) else artifact, k)
 

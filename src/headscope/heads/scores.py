@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from os import PathLike
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,23 +21,28 @@ from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin
 
-__all__ = ["HeadScores", "LayerProfile"]
+__all__ = ["TRANSLATION_SCORE", "HeadScores", "LayerProfile", "Rank"]
 
 Array = NDArray[Any]
+Rank = Literal["above-chance", "score"]
+"""What heads are ranked by: their score minus what chance gives it, or the score itself."""
+#: The method whose scores are ranked above chance; others' papers rank by the score itself.
+TRANSLATION_SCORE = "translation-score"
 
 
 @dataclass(frozen=True)
 class LayerProfile:
     """The scores of one layer: how many heads, their mean and largest score, how many are active.
 
-    `mean` and `highest` are None for a layer without attention heads.
+    `mean` and `highest` are None for a layer without attention heads. `token_alignment` is the
+    mean over directions, as in `HeadScores.classes`.
     """
 
     layer: int
     heads: int
     mean: float | None
     highest: float | None
-    token_alignment: int
+    token_alignment: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +53,9 @@ class HeadScores(Artifact):
     `chance`) are float64 arrays (L, W), NaN where the model has no head; scores are finite, bounds
     and extras may be NaN at a head for which they are not defined. `statistics` holds arrays per
     example, for example `hits` (sentences, L, W) and `totals` (sentences,), from which intervals
-    and tests are computed again without the model. `signature` is the run's. All arrays are
-    read-only copies.
+    and tests are computed again without the model; those of a mean over directions are `parts`
+    (directions, L, W), each direction's scores, and `parts_chance`, for the classes. `signature`
+    is the run's. All arrays are read-only copies.
     """
 
     geometry: Geometry
@@ -78,6 +84,12 @@ class HeadScores(Artifact):
         statistics = {name: _read_only(np.array(a)) for name, a in self.statistics.items()}
         object.__setattr__(self, "extra", MappingProxyType(extra))
         object.__setattr__(self, "statistics", MappingProxyType(statistics))
+        for name in {"parts", "parts_chance"} & statistics.keys():
+            if statistics[name].shape[1:] != self.geometry.shape or not len(statistics[name]):
+                raise InputError(
+                    f"'{name}' of {self.geometry} have the shape (directions, "
+                    f"{', '.join(map(str, self.geometry.shape))}), not {statistics[name].shape}"
+                )
 
     def _over_heads(self, name: str, array: ArrayLike) -> NDArray[np.float64]:
         copy = np.array(array, dtype=np.float64)
@@ -108,13 +120,44 @@ class HeadScores(Artifact):
             and _same(self._tensors(), other._tensors())
         )
 
-    def ranked(self) -> list[tuple[Head, float]]:
-        """All heads with their scores, highest first, ties by layer, then head."""
-        pairs = [(head, self[head]) for head in self.geometry.heads()]
+    @property
+    def chance_known(self) -> bool:
+        """Whether chance is known at every head, and of a mean in every direction."""
+        known = [self.extra.get("chance"), self.statistics.get("parts_chance")]
+        arrays = known if "parts" in self.statistics else known[:1]
+        mask = self.geometry.mask()
+        return all(one is not None and bool(np.isfinite(one[..., mask]).all()) for one in arrays)
+
+    @property
+    def counted_over(self) -> int:
+        """The number of directions that classes are counted in; 1 unless this is a mean."""
+        return len(self.statistics.get("parts", (self.values,)))
+
+    def rank_used(self, by: Rank = "above-chance") -> Rank:
+        """`by`, but `score` unless these are translation scores whose chance is known."""
+        if by not in get_args(Rank):
+            raise InputError(f"heads are ranked by {' or '.join(get_args(Rank))}, not by {by!r}")
+        return by if self.method == TRANSLATION_SCORE and self.chance_known else "score"
+
+    def ranked(self, by: Rank = "above-chance") -> list[tuple[Head, float]]:
+        """All heads with what they are ranked by, highest first, ties by layer, then head.
+
+        That is the score minus chance, or the score: see `rank_used`.
+        """
+        above = self.rank_used(by) == "above-chance"
+        values = self.values - self.extra["chance"] if above else self.values
+        pairs = [(head, float(values[head.layer, head.head])) for head in self.geometry.heads()]
         return sorted(pairs, key=lambda pair: -pair[1])
 
-    def records(self) -> list[dict[str, Any]]:
-        """`ranked()` as JSON objects: layer, head, score, low, high and every extra."""
+    def records(self, by: Rank = "above-chance") -> list[dict[str, Any]]:
+        """All heads by score as JSON objects: layer, head, score, low, high and every extra.
+
+        `above_chance` is the score minus chance, None where that is not known, `rank` the place
+        (from 1) in `ranked(by)`.
+        """
+        rank = {head: place for place, (head, _) in enumerate(self.ranked(by), 1)}
+        chance = self.extra.get("chance")
+        above = None if chance is None else self.values - chance
         return [
             {
                 "layer": head.layer,
@@ -123,54 +166,91 @@ class HeadScores(Artifact):
                 "low": _number(self.low, head),
                 "high": _number(self.high, head),
                 **{name: _number(array, head) for name, array in self.extra.items()},
+                "above_chance": _number(above, head),
+                "rank": rank[head],
             }
-            for head, score in self.ranked()
+            for head, score in self.ranked("score")
         ]
 
-    def top(self, k: Amount) -> HeadSet:
-        """The `k` heads with the highest scores, in that order; a number or a share of all."""
-        count = count_of(k, self.geometry.total)
-        heads = tuple(head for head, _ in self.ranked()[:count])
-        return HeadSet(self.geometry, heads, self.origin)
+    def top(self, k: Amount, by: Rank = "above-chance") -> HeadSet:
+        """The first `k` heads of `ranked(by)`, in that order; a number or a share of all.
+
+        The configuration of the set's origin holds `ranking(by)`.
+        """
+        heads = tuple(head for head, _ in self.ranked(by)[: count_of(k, self.geometry.total)])
+        origin = replace(self.origin, config={**self.config, **self.ranking(by)})
+        return HeadSet(self.geometry, heads, origin)
+
+    def ranking(self, by: Rank = "above-chance") -> dict[str, str | None]:
+        """What a result says of `ranked(by)`: `rank`, and in `rank_note` why, if not by `by`."""
+        used, why = self.rank_used(by), None
+        if used != by and self.method != TRANSLATION_SCORE:
+            why = f"these are no translation scores ({self.method})"
+        elif used != by:
+            why = "chance is not known at every head"
+        return {"rank": used, "rank_note": why}
 
     def select(self, threshold: float) -> HeadSet:
         """The heads with a score above `threshold`, highest first."""
-        heads = tuple(head for head, score in self.ranked() if score > threshold)
+        heads = tuple(head for head, score in self.ranked("score") if score > threshold)
         return HeadSet(self.geometry, heads, self.origin)
 
-    def classes(self, active: float = 0.1) -> dict[str, int]:
+    def classes(self, active: float = 0.1, inactive: float = 0.0) -> dict[str, float]:
         """How many heads are in each of the three classes.
 
-        `token_alignment`: score above `active`; `low_activity`: above 0 and at most `active`;
-        `inactive`: 0, or below it where the score is a difference (Token Alignment Heads, section
-        on head classes; the paper's threshold is 0.1).
+        `token_alignment`: score above `active`; `inactive`: score at most `inactive`;
+        `low_activity`: between them (Token Alignment Heads, section on head classes; the paper's
+        thresholds are 0.1 and 0). Of a mean over directions the heads are counted in each
+        direction, and the counts averaged, so that they need not be whole.
         """
-        scores = self.values[self.geometry.mask()]
-        above, positive = int((scores > active).sum()), int((scores > 0).sum())
-        if active < 0:
-            raise InputError(
-                f"the threshold of token alignment heads must be 0 or more, not {active}"
-            )
-        return {
+        above, idle = self._over_and_under(active, inactive)
+        counts = {
             "token_alignment": above,
-            "low_activity": positive - above,
-            "inactive": scores.size - positive,
+            "low_activity": self.geometry.mask() & ~(above | idle),
+            "inactive": idle,
         }
+        return {name: _mean_count(heads) for name, heads in counts.items()}
+
+    def classes_above_chance(
+        self, active: float = 0.1, inactive: float = 0.0
+    ) -> dict[str, float] | None:
+        """The classes of score minus chance; None where chance is not known at every head."""
+        return self.above_chance().classes(active, inactive) if self.chance_known else None
 
     def layer_profile(self, active: float = 0.1) -> list[LayerProfile]:
         """For each layer: number of heads, mean and highest score, heads above `active`."""
+        above, _ = self._over_and_under(active)
         profile = []
         for layer, count in enumerate(self.geometry.counts):
             row = self.values[layer, :count]
             mean, highest = (float(row.mean()), float(row.max())) if count else (None, None)
-            profile.append(LayerProfile(layer, count, mean, highest, int((row > active).sum())))
+            profile.append(LayerProfile(layer, count, mean, highest, _mean_count(above[:, layer])))
         return profile
 
+    def _over_and_under(
+        self, active: float, inactive: float = 0.0
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """The token alignment heads and the inactive ones of each direction, (directions, L, W)."""
+        if not 0 <= inactive <= active:
+            raise InputError(
+                "the thresholds of token alignment heads and of inactive ones must be 0 or more, "
+                f"the second not above the first; not {active} and {inactive}"
+            )
+        parts = self.statistics.get("parts", self.values[np.newaxis])
+        return parts > active, parts <= inactive  # NaN, where there is no head, is neither
+
     def above_chance(self) -> HeadScores:
-        """Scores minus `extra["chance"]`, with the bounds shifted by the same amount."""
+        """Scores minus `extra["chance"]`, with the bounds shifted by the same amount.
+
+        So are the parts of a mean whose own chances are known; it loses them if they are not.
+        """
         if "chance" not in self.extra:
             raise InputError(f"these scores ({self.method}) hold no 'chance' to subtract")
         chance = self.extra["chance"]
+        parts = {name: self.statistics.get(name) for name in ("parts", "parts_chance")}
+        statistics = {name: one for name, one in self.statistics.items() if name not in parts}
+        if parts["parts"] is not None and parts["parts_chance"] is not None:
+            statistics["parts"] = parts["parts"] - parts["parts_chance"]
         return replace(
             self,
             values=self.values - chance,
@@ -178,7 +258,7 @@ class HeadScores(Artifact):
             high=None if self.high is None else self.high - chance,
             method=f"{self.method} minus chance",
             extra=dict(self.extra),
-            statistics=dict(self.statistics),
+            statistics=statistics,
         )
 
     @classmethod
@@ -188,8 +268,8 @@ class HeadScores(Artifact):
         Its bounds are the means of the parts' bounds: right where the parts rise and fall
         together, as directions over the same sentences do, and too wide otherwise. An extra that
         a part does not define at a head (NaN) is averaged over the parts that do. Statistics
-        stay with the parts. Of their configurations it keeps what they agree on; its signature
-        stands for all of theirs.
+        stay with the parts, whose scores and chances the mean keeps (see `classes`). Of their
+        configurations it keeps what they agree on; its signature stands for all of theirs.
         """
         parts = list(scores.values())
         if not parts:
@@ -208,10 +288,18 @@ class HeadScores(Artifact):
             np.mean(lows, axis=0) if bounded else None,
             np.mean(highs, axis=0) if bounded else None,
             extra={name: _mean_of_defined([part.extra[name] for part in parts]) for name in names},
+            statistics=_parts(parts) if len(parts) > 1 else {},
             config={**_agreed([part.config for part in parts]), "mean_over": list(scores)},
             provenance=_agreed([part.provenance for part in parts]),
             signature=_joined([part.signature for part in parts]),
         )
+
+    def with_parts(self, scores: Mapping[str, HeadScores]) -> HeadScores:
+        """This mean with the scores of its directions, if it lacks them and `scores` has all."""
+        names = self.config.get("mean_over") or ()
+        if "parts" in self.statistics or len(names) < 2 or not set(names) <= scores.keys():
+            return self
+        return replace(self, statistics={**self.statistics, **_parts([scores[n] for n in names])})
 
     def save_pretrained(self, directory: str | PathLike[str]) -> None:
         """Write `scores.safetensors`, `config.json` and a model card."""
@@ -225,7 +313,8 @@ class HeadScores(Artifact):
         revision: str | None = None,
         subfolder: str = "",
     ) -> HeadScores:
-        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named.
+        """Read what `save_pretrained` or `push_to_hub` wrote, in `subfolder` of it if named, or
+        the scores of a finished run, of several directions their mean.
 
         A folder comes first; a text `owner/name` that is none is a repository of the Hub at the
         branch, tag or commit `revision`, downloaded once and then read from the client's cache,
@@ -264,6 +353,20 @@ class HeadScores(Artifact):
         tensors |= {f"extra.{name}": array for name, array in self.extra.items()}
         tensors |= {f"statistics.{name}": array for name, array in self.statistics.items()}
         return tensors
+
+
+def _parts(scores: Sequence[HeadScores]) -> dict[str, Array]:
+    """The scores of several directions and, where all have one, their chances, as statistics."""
+    found = {"parts": np.stack([one.values for one in scores])}
+    if all("chance" in one.extra for one in scores):
+        found["parts_chance"] = np.stack([one.extra["chance"] for one in scores])
+    return found
+
+
+def _mean_count(heads: NDArray[np.bool_]) -> float:
+    """The mean over the first axis of how many are True in the others; an int where it is whole."""
+    whole, rest = divmod(int(heads.sum()), len(heads))
+    return whole if rest == 0 else int(heads.sum()) / len(heads)
 
 
 def _read_only(array: Array) -> Array:

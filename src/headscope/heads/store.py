@@ -102,6 +102,33 @@ def kind_of(directory: str | PathLike[str]) -> str | None:
     return str(config.get("kind"))
 
 
+def check_finished(folder: Path) -> None:
+    """Raise `InputError` if the folder is that of a run that has not ended, or lies in one."""
+    resolved = folder.resolve()
+    for place in (resolved, *resolved.parents[:2]):
+        if (place / "run.json").exists():
+            if not (place / "DONE.json").exists():
+                shown = folder if place == resolved else place
+                raise InputError(
+                    f"{shown}: this run is not finished; run the same command again to finish it"
+                )
+            return
+
+
+def place_in(folder: Path, kind: str) -> Path:
+    """Where a folder holds its artifact of a kind: the folder itself, or that of a finished run.
+
+    Of scores in several directions it is their mean. InputError for a run that is not finished.
+    """
+    if kind_of(folder) == kind:
+        return folder
+    for place in (folder / kind, folder / kind / "mean"):
+        if kind_of(place) == kind:
+            check_finished(folder)
+            return place
+    return folder
+
+
 def save(
     directory: str | PathLike[str],
     kind: str,

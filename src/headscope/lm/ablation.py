@@ -71,7 +71,9 @@ def head_means(
     handles = [site.projection.register_forward_pre_hook(sums.hook(site)) for site in lm.sites]
     try:
         with evaluating(lm.model), torch.no_grad():
-            for bucket in length_buckets([len(row) for row in rows], batch_tokens):
+            for bucket in length_buckets(
+                [len(row) for row in rows], batch_tokens, lm.pass_overhead
+            ):
                 batch = collate([rows[i] for i in bucket], lm.pad_token_id)
                 sums.mask = batch.attention_mask.bool()
                 lm.model(**forward_inputs(lm.model, batch, logits=False))

@@ -1,4 +1,4 @@
-"""Tiny models of 32 architectures, built from configurations alone.
+"""Tiny models of many architectures, built from configurations alone.
 
 They are randomly initialised, so they need no network and say nothing; but they are *hard*: grouped
 keys and values where the family has them, a head dimension that is not ``hidden / heads`` where the
@@ -19,7 +19,7 @@ from torch import nn
 
 from headscope.errors import InputError
 
-__all__ = ["ARCHITECTURES", "build"]
+__all__ = ["ARCHITECTURES", "VOCABULARY", "WINDOW", "build", "finished"]
 
 #: Vocabulary of every tiny model; ids 0, 1 and 2 are padding, begin and end of text.
 VOCABULARY = 96
@@ -49,6 +49,17 @@ _GROUPED = {**_WIDTH, "intermediate_size": 64, "num_key_value_heads": 2}
 _WIDE = {**_GROUPED, "head_dim": 16}
 _SHORT = {"sliding_window": WINDOW}
 _SLIDING = ("sliding_attention", "full_attention")
+_PER_LAYER = {
+    "vocab_size_per_layer_input": VOCABULARY,
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 2,
+}
+_LINEAR = {
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 
@@ -73,6 +84,7 @@ _RECIPES: dict[str, _Recipe] = {
     "cohere2": _recipe("Cohere2", {**_WIDE, **_SHORT}, cycle=_SLIDING),
     "olmo": _recipe("Olmo", {**_WIDE, "clip_qkv": 4.0}),
     "olmo2": _recipe("Olmo2", _WIDE),
+    "olmo3": _recipe("Olmo3", {**_WIDE, **_SHORT}, cycle=_SLIDING),
     "olmoe": _recipe(
         "Olmoe", {**_GROUPED, "num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}
     ),
@@ -100,17 +112,23 @@ _RECIPES: dict[str, _Recipe] = {
     "qwen3_moe": _recipe("Qwen3Moe", {**_WIDE, **_SHORT, **_EXPERTS, "use_sliding_window": True}),
     "qwen3_next": _recipe(
         "Qwen3Next",
-        {
-            **_WIDE,
-            **_EXPERTS,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 8,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "shared_expert_intermediate_size": 32,
-        },
+        {**_WIDE, **_LINEAR, **_EXPERTS, "shared_expert_intermediate_size": 32},
         cycle=("linear_attention", "full_attention"),
         layers=4,
+    ),
+    "qwen3_5": _recipe(
+        "Qwen3_5",
+        {**_WIDE, **_LINEAR},
+        cycle=("linear_attention", "full_attention"),
+        layers=4,
+        config="Qwen3_5TextConfig",
+    ),
+    "qwen3_5_moe": _recipe(
+        "Qwen3_5Moe",
+        {**_WIDE, **_LINEAR, **_EXPERTS, "shared_expert_intermediate_size": 32},
+        cycle=("linear_attention", "full_attention"),
+        layers=4,
+        config="Qwen3_5MoeTextConfig",
     ),
     "phi3": _recipe("Phi3", {**_WIDE, **_SHORT}),
     "phimoe": _recipe(
@@ -145,6 +163,42 @@ _RECIPES: dict[str, _Recipe] = {
         cycle=("sliding_attention", "sliding_attention", "full_attention"),
         layers=3,
         config="Gemma3TextConfig",
+    ),
+    # The upper half of the layers reads the keys and values of the last layers of the lower half.
+    "gemma3n": _recipe(
+        "Gemma3n",
+        {
+            **_WIDE,
+            **_SHORT,
+            **_PER_LAYER,
+            "altup_num_inputs": 3,
+            "laurel_rank": 8,
+            "final_logit_softcapping": 10.0,
+        },
+        cycle=_SLIDING,
+        layers=4,
+        config="Gemma3nTextConfig",
+    ),
+    # Heads of full attention are wider, and share their keys among more.
+    "gemma4": _recipe(
+        "Gemma4",
+        {
+            **_WIDE,
+            **_SHORT,
+            **_PER_LAYER,
+            "global_head_dim": 24,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
+        cycle=_SLIDING,
+        layers=4,
+        config="Gemma4TextConfig",
+    ),
+    "lfm2": _recipe(
+        "Lfm2",
+        {**_GROUPED, "block_auto_adjust_ff_dim": False},
+        cycle=("conv", "full_attention"),
+        layers=4,
     ),
     "gpt2": _recipe(
         "GPT2",
@@ -239,7 +293,12 @@ def build(
         fields["layer_types"] = [recipe.cycle[i % len(recipe.cycle)] for i in range(count)]
     fields.update(overrides or {})
     config = getattr(transformers, recipe.config)(**fields)
-    model_class = getattr(transformers, recipe.model)
+    return finished(getattr(transformers, recipe.model), config, attn_implementation, seed)
+
+
+def finished(model_class: Any, config: Any, attn_implementation: str | None, seed: int) -> Any:
+    """A model of ``model_class`` in evaluation mode, on the CPU and in float32, with weights that
+    follow from ``seed`` alone; see `build`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class._from_config(config, attn_implementation=attn_implementation)

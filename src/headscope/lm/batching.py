@@ -10,7 +10,7 @@ import torch
 
 from headscope.errors import InputError
 
-__all__ = ["Batch", "cheapest_buckets", "collate", "length_buckets"]
+__all__ = ["Batch", "collate", "length_buckets"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,51 +71,23 @@ def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:
     return Batch(ids, mask, positions)
 
 
-def length_buckets(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Group rows of similar length so that each padded batch holds at most ``batch_tokens``.
+def length_buckets(lengths: Sequence[int], batch_tokens: int, overhead: int) -> list[list[int]]:
+    """Group rows of similar length into batches, with the least padding that is worth its batches.
 
-    Longest rows come first, so that too large a batch shows at once. A row longer than
-    ``batch_tokens`` gets a batch of its own. The grouping depends on nothing but the arguments.
+    A batch costs its padded size and ``overhead`` tokens more; the sum over batches is the smallest
+    there is for rows in the order of their lengths. Longest rows come first, so that too large a
+    batch shows at once. A row longer than ``batch_tokens`` gets a batch of its own. The grouping
+    depends on nothing but the arguments.
 
     Args:
         lengths: tokens of each row.
         batch_tokens: upper bound of rows × longest row, at least 1.
+        overhead: what a batch costs beside its tokens, in tokens, at least 0; for a single pass
+            `headscope.lm.model.LanguageModel.pass_overhead`, and as many times that as there are
+            passes. With ``batch_tokens`` or more there are as few batches as can be.
 
     Returns:
         Lists of indices into ``lengths``; each index occurs exactly once.
-
-    Raises:
-        InputError: if ``batch_tokens`` is below 1.
-    """
-    if batch_tokens < 1:
-        raise InputError(f"batch_tokens is {batch_tokens}; it must be at least 1.")
-    buckets: list[list[int]] = []
-    longest = 0
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        if buckets and (len(buckets[-1]) + 1) * longest <= batch_tokens:
-            buckets[-1].append(index)
-        else:
-            buckets.append([index])
-            longest = max(1, lengths[index])
-    return buckets
-
-
-def cheapest_buckets(
-    lengths: Sequence[int], batch_tokens: int, overhead: int = 0
-) -> list[list[int]]:
-    """Group rows like `length_buckets`, but with the least padding that is worth its batches.
-
-    A batch is reckoned to cost its padded size and ``overhead`` tokens more; the sum over batches
-    is the smallest there is for rows in the order of their lengths. For work whose time grows with
-    tokens rather than batches, as backward passes on a CPU.
-
-    Args:
-        lengths: tokens of each row.
-        batch_tokens: upper bound of rows × longest row, at least 1.
-        overhead: what a batch costs beside its tokens, in tokens, at least 0.
-
-    Returns:
-        Lists of indices into ``lengths``, longest rows first; each index occurs exactly once.
 
     Raises:
         InputError: if ``batch_tokens`` is below 1 or ``overhead`` below 0.

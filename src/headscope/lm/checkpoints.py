@@ -10,8 +10,9 @@ from typing import Any
 
 from headscope.errors import InputError, first_line
 from headscope.hub import download
+from headscope.lm.gguf import is_gguf, open_gguf, read_gguf_config, read_gguf_tokenizer
 
-__all__ = ["check_weights", "read_config", "read_tokenizer", "resolve"]
+__all__ = ["check_weights", "read_config", "read_tokenizer", "resolve", "tokenizer_of"]
 
 # What reading a configuration with impossible values raises.
 _UNREADABLE = (ValueError, OSError, KeyError, TypeError, AttributeError, ArithmeticError)
@@ -22,13 +23,16 @@ _CONVERT = (
 # What a decoder needs: its configuration, its weights and its tokenizer, top level only.
 _PATTERNS = ("*.json", "model*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken")
 
+_OF_TOKENIZERS = tuple(one for one in _PATTERNS if "safetensors" not in one)
+
 
 def resolve(
     name: str, revision: str | None, patterns: Sequence[str] = _PATTERNS
 ) -> tuple[Path, str | None]:
-    """The folder that holds the model's files, and its commit if it came from the Hub.
+    """The folder that holds the model's files, or its GGUF file; its commit if it is of the Hub.
 
-    Of a Hub model only files that match `patterns` are brought into the cache.
+    Of a Hub model only files that match `patterns` are brought into the cache, or the GGUF file
+    that is named behind the id (``owner/name/FILE.gguf``).
     """
     if name == "pocket":
         if revision is not None:
@@ -44,8 +48,25 @@ def resolve(
             raise InputError(f"{name} is a folder and has no revisions; leave revision out.")
         return path.resolve(), None
     if path.exists():
-        raise InputError(f"{name} is a file; give the model's folder or its Hub id.")
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        if not is_gguf(path):
+            raise InputError(f"{name} is a file; give a model's folder, Hub id or GGUF file.")
+        if revision is not None:
+            raise InputError(f"{name} is a file and has no revisions; leave revision out.")
+        return path.absolute(), None
+    of_hub = not path.is_absolute() and not name.startswith((".", "~"))
+    if is_gguf(name):
+        owner, _, rest = name.partition("/")
+        title, _, inside = rest.partition("/")
+        if not (of_hub and inside):
+            raise InputError(
+                f"There is no file {name}; give a GGUF file, or owner/name/FILE.gguf for one of "
+                "the Hub."
+            )
+        folder = download(f"{owner}/{title}", revision, "model", [inside])
+        if not (folder / inside).is_file():
+            raise InputError(f"The Hub model {owner}/{title} holds no file {inside}; check it.")
+        return folder / inside, folder.name
+    if not of_hub or name.count("/") > 1:
         raise InputError(f"There is no folder {name}; give a model's folder or its Hub id.")
     # "*/*" leaves out what lies in subfolders: exports to other formats, training states.
     folder = download(name, revision, "model", patterns, ignore=["*/*"])
@@ -56,17 +77,24 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")
 
 
-def read_config(folder: Path, name: str) -> Any:
+def read_config(place: Path, name: str) -> Any:
+    """The configuration of a folder or GGUF file; InputError if it is not that of a decoder."""
+    if is_gguf(place):
+        config = read_gguf_config(open_gguf(place, name), name)
+    else:
+        config = _read_config(place, name)
+    _check_decoder(config, name)
+    return config
+
+
+def _read_config(folder: Path, name: str) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    )
 
     file = folder / "config.json"
     if not file.is_file():
+        if any(folder.glob("*.gguf")):
+            check_weights(folder, name)
         if (folder / "adapter_config.json").is_file():
             raise InputError(
                 f"{name} holds an adapter, not a model (no config.json); merge it into its base "
@@ -81,7 +109,7 @@ def read_config(folder: Path, name: str) -> Any:
     if not isinstance(kind, str):
         raise InputError(f"{file} names no model_type, so the architecture is unknown; add it.")
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (*_UNREADABLE, StrictDataclassError) as error:
         if isinstance(raw, dict) and "auto_map" in raw:
             raise InputError(
@@ -91,6 +119,16 @@ def read_config(folder: Path, name: str) -> Any:
             f"{name}: this version of transformers cannot read a configuration of type {kind!r} "
             f"({_one_line(error)}); correct config.json, update transformers or {_ADVICE}."
         ) from error
+
+
+def _check_decoder(config: Any, name: str) -> None:
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    kind = config.model_type
     causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     multimodal = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     if getattr(config, "is_encoder_decoder", False):
@@ -103,11 +141,10 @@ def read_config(folder: Path, name: str) -> Any:
             f"{name} ({kind}) is not a decoder language model (an encoder, or another kind of "
             f"model); {_ADVICE}."
         )
-    return config
 
 
 def check_weights(folder: Path, name: str) -> None:
-    if any(folder.glob("model*.safetensors")):
+    if is_gguf(folder) or any(folder.glob("model*.safetensors")):
         return
     pickled = sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt*"))
     if pickled:
@@ -115,17 +152,23 @@ def check_weights(folder: Path, name: str) -> None:
             f"{name} holds only pickled weights ({pickled[0].name}), which headscope does not "
             f"read because they can run code; {_CONVERT}."
         )
+    files = sorted(one.name for one in folder.glob("*.gguf"))
+    if files:
+        raise InputError(f"{name} holds GGUF files; name one of them: {name}/{files[0]}.")
     raise InputError(
         f"{name} holds no weights (model.safetensors or its shards); save the model there, or if "
         f"the Hub has only pickled weights, {_CONVERT}."
     )
 
 
-def read_tokenizer(folder: Path, name: str) -> Any:
+def read_tokenizer(place: Path, name: str) -> Any:
+    """The tokenizer of a folder or GGUF file; InputError if there is none that can be read."""
+    if is_gguf(place):
+        return read_gguf_tokenizer(open_gguf(place, name), name)
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise InputError(
             f"{name} has no tokenizer that can be read ({first_line(error)}); save one there "
@@ -137,3 +180,10 @@ def read_tokenizer(folder: Path, name: str) -> Any:
             "tokenizer.save_pretrained(FOLDER)."
         )
     return tokenizer
+
+
+def tokenizer_of(place: Path, name: str, given: str | os.PathLike[str] | None) -> Any:
+    """The tokenizer that is given by a name of its own, else that of the model."""
+    if given is None:
+        return read_tokenizer(place, name)
+    return read_tokenizer(resolve(str(given), None, _OF_TOKENIZERS)[0], str(given))

@@ -13,14 +13,20 @@ from headscope.lm.placement import stored_tensor
 __all__ = ["digest_of_files", "digest_of_state"]
 
 
-def digest_of_files(folder: Path) -> str:
-    """SHA-256 (hexadecimal) of a folder's weight files: names and contents, by name."""
+def digest_of_files(place: Path) -> str:
+    """SHA-256 (hexadecimal) of a folder's weight files: names and contents, by name; of a GGUF
+    file its content's."""
+    if place.is_file():
+        return _digest_of_file(place)
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("model*.safetensors")):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.name} {content}\n".encode())
+    for path in sorted(place.glob("model*.safetensors")):
+        digest.update(f"{path.name} {_digest_of_file(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest_of_state(model: torch.nn.Module) -> str:

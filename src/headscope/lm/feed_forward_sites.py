@@ -184,7 +184,8 @@ def _mixing(layer: _Layer) -> list[nn.Module]:
     For layers that mix tokens by other means than softmax attention.
     """
     states = layer.entered.clone()
-    states[:, 0] = -states[:, 0]
+    # Not the negative: a product of two channels (LFM2's convolutions) would be the same.
+    states[:, 0] = states[:, 0].roll(1, dims=-1)
     return [
         layer.module.get_submodule(name)
         for name in dict.fromkeys(layer.ran)

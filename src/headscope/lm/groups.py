@@ -41,7 +41,8 @@ def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
         batch = probe_batch(lm.model, lm.tokenizer_or_none)
         lm.model(**forward_inputs(lm.model, batch, logits=False))
     for site in lm.sites:
-        found.setdefault(site.layer, _configured(lm, site.heads))
+        if site.layer not in found:
+            found[site.layer] = _configured(lm, site.heads)
         if not found[site.layer] or site.heads % found[site.layer]:
             raise InputError(
                 f"{type(lm.model).__name__}: layer {site.layer} has {site.heads} query heads and "

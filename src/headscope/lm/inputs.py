@@ -12,7 +12,14 @@ from torch import nn
 from headscope.lm.batching import Batch, collate
 from headscope.lm.placement import input_device
 
-__all__ = ["evaluating", "forward_inputs", "ordinary_tokens", "plain_settings", "probe_batch"]
+__all__ = [
+    "evaluating",
+    "forward_inputs",
+    "leaves_out_logits",
+    "ordinary_tokens",
+    "plain_settings",
+    "probe_batch",
+]
 
 
 @contextlib.contextmanager
@@ -49,7 +56,7 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
         model: the model.
         batch: the tokens.
         logits: whether the logits of all positions are wanted; if not, only the last position's
-            are computed where the model can leave the others out.
+            are computed where the model can leave the others out (`leaves_out_logits`).
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     batch = batch.to(input_device(inner))
@@ -63,9 +70,22 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
         inputs["past_key_values"] = batch.cache
     if "position_ids" in known:
         inputs["position_ids"] = batch.position_ids
-    if not logits and "logits_to_keep" in known:
+    if not logits and leaves_out_logits(inner):
         inputs["logits_to_keep"] = 1
     return inputs
+
+
+def leaves_out_logits(model: Any) -> bool:
+    """Whether a model can be asked for the last position's logits alone, and still computes every
+    layer for all positions.
+
+    Gemma 4's decoder takes the number itself: its upper layers, which read the keys of lower ones,
+    then compute nothing for the other positions.
+    """
+    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        return False
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
+    return decoder is model or "logits_to_keep" not in inspect.signature(decoder.forward).parameters
 
 
 def ordinary_tokens(model: Any, tokenizer: Any = None) -> list[int]:

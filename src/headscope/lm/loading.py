@@ -1,4 +1,4 @@
-"""Loading a decoder language model from the Hub, from a folder, or the bundled ``pocket``."""
+"""Loading a decoder language model: from the Hub, a folder, a GGUF file, or the bundled one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
-from headscope.lm.checkpoints import check_weights, read_config, read_tokenizer, resolve
+from headscope.lm.checkpoints import check_weights, read_config, resolve, tokenizer_of
+from headscope.lm.gguf import (
+    check_all_read,
+    ends_of_text,
+    is_gguf,
+    lean_reader,
+    open_gguf,
+)
 from headscope.lm.model import LanguageModel
 from headscope.lm.placement import computes_on_cpu
 from headscope.lm.quantised import keep_gradients, quantisation
@@ -40,6 +47,7 @@ def load(
     max_memory: Mapping[int | str, int | str] | None = None,
     offload_folder: str | os.PathLike[str] | None = None,
     quantise: str | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
 ) -> LanguageModel:
     """Load a decoder language model, find its heads and let it prove itself.
 
@@ -48,11 +56,13 @@ def load(
     backward pass reaches gates alone.
 
     Args:
-        name: ``"pocket"`` (the bundled model), a folder, or a Hub id such as ``Qwen/Qwen3-1.7B``.
+        name: ``"pocket"`` (the bundled model), a folder, a Hub id such as ``Qwen/Qwen3-1.7B``, or
+            a GGUF file (one of the Hub as ``owner/name/FILE.gguf``), whose weights are dequantised
+            (needs ``gguf`` and ``accelerate``).
         revision: branch, tag or commit of a Hub id.
         device: where to put the model; by default the first CUDA device if there is one, else CPU.
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: float32 on CPU, else the
-            checkpoint's own.
+            checkpoint's own (float32 for a GGUF file).
         device_map: placement over several devices as ``transformers`` knows it, instead of
             ``device`` (needs ``accelerate``). ``auto`` fills GPUs, then memory, and leaves the rest
             in files, from which each layer is read in every forward pass.
@@ -64,27 +74,31 @@ def load(
             in the system's folder for temporary files.
         quantise: ``8bit`` or ``4bit``, to quantise an ordinary checkpoint while it is loaded (needs
             ``bitsandbytes``); checkpoints that are quantised already are loaded as they are.
+        tokenizer: where to take the tokenizer from (a folder, a Hub id or a GGUF file), if not from
+            the model itself.
 
     Raises:
         InputError: if the model cannot be found or is not one that headscope can handle.
     """
-    if dtype != "auto" and dtype not in _DTYPES:
-        raise InputError(f"dtype is {dtype!r}; it must be auto, {', '.join(_DTYPES)}.")
+    dtype_of(dtype, on_cpu=False)  # a wrong name is told before all else
     folder, commit = resolve(str(name), revision)
     config = read_config(folder, str(name))
     check_weights(folder, str(name))
-    target = _device(device, device_map)
+    target = place_of(device, device_map)
     if device_map is None and (max_memory is not None or offload_folder is not None):
         raise InputError(
             "max_memory and offload_folder say how a model is spread over devices; give a "
             "device_map with them, such as auto."
         )
-    tokenizer = read_tokenizer(folder, str(name))
+    reading = tokenizer_of(folder, str(name), tokenizer)
     on_cpu = target.type == "cpu" if device_map is None else computes_on_cpu(device_map, max_memory)
-    wanted = "auto" if dtype == "auto" else _DTYPES[dtype]
-    if wanted == "auto" and on_cpu:
-        wanted = torch.float32
+    wanted = dtype_of(dtype, on_cpu)
     placement = _Placement(device_map, max_memory, offload_folder)
+    if quantise is not None and is_gguf(folder):
+        raise InputError(
+            f"{name} is a GGUF file, which is always dequantised; leave quantise out, or quantise "
+            "the ordinary checkpoint that it was made from."
+        )
     made = _quantisation(quantise, config, wanted, str(name))
     if device_map is None and (
         made is not None
@@ -99,8 +113,10 @@ def load(
             model.to(target)
         keep_gradients(model)
         model.requires_grad_(False)
+        if tokenizer is not None:
+            _check_fits(reading, str(tokenizer), model, str(name))
         return LanguageModel.wrap(
-            model, tokenizer, str(name), revision=commit, folder=folder, check=check
+            model, reading, str(name), revision=commit, folder=folder, check=check
         )
 
     lm = prepare(None)
@@ -151,9 +167,22 @@ def _shows_its_attention(lm: LanguageModel) -> bool:
     return True
 
 
-def _device(
-    device: str | torch.device | None, device_map: str | Mapping[str, Any] | None
+def dtype_of(name: str, on_cpu: bool) -> torch.dtype | Literal["auto"]:
+    """The dtype that a `dtype` of `load` stands for; "auto": the checkpoint's own.
+
+    Raises `InputError` for any other name.
+    """
+    if name != "auto" and name not in _DTYPES:
+        raise InputError(f"dtype is {name!r}; it must be auto, {', '.join(_DTYPES)}.")
+    if name == "auto":
+        return torch.float32 if on_cpu else "auto"
+    return _DTYPES[name]
+
+
+def place_of(
+    device: str | torch.device | None, device_map: str | Mapping[str, Any] | None = None
 ) -> torch.device:
+    """The device that a `device` of `load` stands for; `InputError` where it cannot be used."""
     if device_map is not None:
         if device is not None:
             raise InputError("device and device_map were both given; give only one of them.")
@@ -199,7 +228,10 @@ def _model(
                 )
                 undo.callback(aside.cleanup)
                 settings["offload_folder"] = aside.name
-            model, report = _from_pretrained(folder, config, attention, settings)
+            if is_gguf(folder):
+                model, report = _from_gguf(folder, config, attention, settings, name)
+            else:
+                model, report = _from_pretrained(folder, config, attention, settings)
         except SafetensorError as error:
             raise InputError(
                 f"{name}: a weight file is damaged ({first_line(error)}); copy or download it "
@@ -219,6 +251,42 @@ def _model(
         )
     model.eval()
     return model
+
+
+def _check_fits(tokenizer: Any, given: str, model: Any, name: str) -> None:
+    """Refuse a tokenizer with more tokens than the model has rows for."""
+    rows = model.get_input_embeddings().num_embeddings
+    if tokenizer.vocab_size > rows:
+        raise InputError(
+            f"The tokenizer {given} has {tokenizer.vocab_size:,} tokens, but {name} knows "
+            f"{rows:,}; give the tokenizer that the model was trained with."
+        )
+
+
+def _from_gguf(
+    path: Path, config: Any, attention: str | None, settings: dict[str, Any], name: str
+) -> tuple[Any, dict[str, Any]]:
+    """The model of a GGUF file as an ordinary one, which nothing marks as quantised."""
+    from transformers import GgufConfig
+
+    file = open_gguf(path, name)
+    with lean_reader():
+        model, report = _from_pretrained(
+            path.parent,
+            config,
+            attention,
+            {
+                **settings,
+                "gguf_file": path.name,
+                "quantization_config": GgufConfig(dequantize=True),
+            },
+        )
+    check_all_read(file, model, sorted(report["unexpected_keys"]), name)
+    model.config.architectures = [type(model).__name__]
+    ends = ends_of_text(file)
+    if len(ends) > 1:
+        model.generation_config.eos_token_id = ends
+    return model, report
 
 
 def _from_pretrained(

@@ -78,7 +78,8 @@ def token_losses(
             )
     losses = [np.zeros(0, dtype=np.float32)] * len(rows)
     wanted = [index for index, row in enumerate(rows) if len(row) > first[index]]
-    buckets = length_buckets([len(rows[index]) for index in wanted], batch_tokens)
+    lengths = [len(rows[index]) for index in wanted]
+    buckets = length_buckets(lengths, batch_tokens, lm.pass_overhead)
     done = len(rows) - len(wanted)
 
     def batch_losses(places: list[int]) -> list[NDArray[np.float32]]:

@@ -19,6 +19,8 @@ from headscope.lm import gates, generation, geometry, prompting, selfcheck
 from headscope.lm.digests import digest_of_files, digest_of_state
 from headscope.lm.generation.stopping import StopTable
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.gguf import is_gguf, open_gguf
+from headscope.lm.noise import Noise
 from headscope.lm.placement import input_device
 from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 
@@ -48,7 +50,10 @@ class LanguageModel:
         sites: attention module and output projection of each layer that has heads.
         name: how the model was named when it was loaded.
         revision: commit of a model from the Hub, else None.
-        folder: where its files are, or None for a model that was wrapped.
+        folder: where its files are (for one from a GGUF file, that file), or None for a model that
+            was wrapped.
+        noise: how far repeated passes over the same tokens lie apart, from the self-check; None
+            without one.
     """
 
     model: Any
@@ -58,6 +63,7 @@ class LanguageModel:
     name: str
     revision: str | None = None
     folder: Path | None = None
+    noise: Noise | None = None
 
     @classmethod
     def wrap(
@@ -96,9 +102,7 @@ class LanguageModel:
         refuse_wrong_layers(model)
         found, sites = geometry.probe(model, tokenizer)
         lm = cls(model, tokenizer, found, sites, name, revision, folder)
-        if check:
-            selfcheck.selfcheck(lm)
-        return lm
+        return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
 
     @property
     def tokenizer(self) -> Any:
@@ -111,9 +115,25 @@ class LanguageModel:
         return self.tokenizer_or_none
 
     @property
+    def shell(self) -> Any:
+        """The model where only its configuration is asked for, whether or not it has weights."""
+        return self.model
+
+    @property
     def device(self) -> torch.device:
         """Where token ids go: the device on which the embeddings are looked up."""
         return input_device(self.model)
+
+    @property
+    def pass_overhead(self) -> int:
+        """What a forward pass costs beside its tokens, in tokens, to weigh against padding.
+
+        Little where a processor does all the work itself (40 were measured on one core), much where
+        a device waits for its next kernel, and most where weights are brought in for each pass.
+        """
+        if any(weight.device.type == "meta" for weight in self.model.parameters()):
+            return 1 << 20
+        return 64 if self.device.type == "cpu" else 1024
 
     @property
     def dtype(self) -> torch.dtype:
@@ -127,6 +147,14 @@ class LanguageModel:
         return method_of(self.model)
 
     @property
+    def dequantised(self) -> str | None:
+        """How the weights were quantised in the GGUF file that they were read from, such as
+        ``Q4_K_M``; None: they were not, or the model is not from such a file."""
+        if self.folder is None or not is_gguf(self.folder):
+            return None
+        return open_gguf(self.folder, self.name).quantised
+
+    @property
     def parameters(self) -> int:
         """How many numbers the model learned; two 4-bit ones that share a byte count as two."""
         return sum(count_of(one) for one in self.model.parameters())
@@ -134,7 +162,7 @@ class LanguageModel:
     @property
     def context_length(self) -> int:
         """Longest row of tokens; `UNBOUNDED` where neither model nor tokenizer sets a bound."""
-        config = self.model.config.get_text_config(decoder=True)
+        config = self.shell.config.get_text_config(decoder=True)
         names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
         bounds = [getattr(config, name, None) for name in names]
         bounds.append(getattr(self.tokenizer_or_none, "model_max_length", None))
@@ -147,8 +175,8 @@ class LanguageModel:
         """Ids that end a text, from the model's generation settings, its configuration, its
         tokenizer and its chat template, in ascending order."""
         places = (
-            getattr(getattr(self.model, "generation_config", None), "eos_token_id", None),
-            getattr(self.model.config.get_text_config(decoder=True), "eos_token_id", None),
+            getattr(getattr(self.shell, "generation_config", None), "eos_token_id", None),
+            getattr(self.shell.config.get_text_config(decoder=True), "eos_token_id", None),
             getattr(self.tokenizer_or_none, "eos_token_id", None),
             prompting.end_of_turn(self.tokenizer_or_none),
         )
@@ -226,6 +254,15 @@ class LanguageModel:
         limits: Sequence[int] | None = None,
         observe: Observer | None = None,
         special: bool = True,
+        *,
+        max_new_tokens: int | None = None,
     ) -> list[Generation]:
-        """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`."""
+        """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`.
+
+        ``max_new_tokens`` given here replaces that of ``config``.
+        """
+        if max_new_tokens is not None:
+            config = dataclasses.replace(
+                config or generation.GenerateConfig(), max_new_tokens=max_new_tokens
+            )
         return generation.generate(self, prompts, config, limits, observe, special)

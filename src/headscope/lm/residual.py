@@ -154,6 +154,12 @@ def _watch_layer(seen: _Seen, layer: nn.Module, site: AttentionSite | None) -> I
 
     def entering(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         seen.entered = _copy(input_of(args, kwargs))
+        if seen.entered is not None and seen.entered.dim() != 3:
+            raise InputError(
+                f"Layers read hidden states of shape {tuple(seen.entered.shape)} instead of (rows, "
+                "tokens, channels), so there is no one residual stream to look at (Gemma 3n has "
+                "several a token); use another model."
+            )
 
     def leaving(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         seen.left = _copy(hidden_states_of(output))

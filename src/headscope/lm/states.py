@@ -68,7 +68,7 @@ def states(
     places = _places(lm, rows, positions)
     reading_places(lm)  # found before a gate's batch is on its way
     kept: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
-    buckets = length_buckets([len(row) for row in rows], batch_tokens)
+    buckets = length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead)
 
     def read(part: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         return _read(lm, [rows[i] for i in part], [places[i] for i in part])

@@ -25,7 +25,7 @@ from headscope.measure.metrics import (
     source_copy,
 )
 from headscope.measure.rouge import RougeL, rouge_l, rouge_l_from_statistics
-from headscope.measure.statistics import Overlap, overlap, p_draws, p_sentences
+from headscope.measure.statistics import Overlap, least_p, overlap, p_draws, p_sentences
 
 __all__ = [
     "BleuTokenizer",
@@ -47,6 +47,7 @@ __all__ = [
     "chrf_from_statistics",
     "comet",
     "identifier_name",
+    "least_p",
     "off_targets",
     "overlap",
     "p_draws",

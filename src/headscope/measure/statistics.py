@@ -147,9 +147,15 @@ def p_draws(condition: float, draws: ArrayLike) -> float:
     """(1 + draws that score at most as high as the condition) / (1 + draws).
 
     `draws` holds the scores under the removal of random heads, of which there is at least one; it
-    is the probability of so low a score if the condition were one more random draw.
+    is the probability of so low a score if the condition were one more random draw. The draws are
+    different sets: one that is drawn again proves nothing more (see `least_p`).
     """
     scores = np.asarray(draws, dtype=np.float64)
     if scores.ndim != 1 or not scores.size:
         raise InputError("a comparison with random draws needs at least one draw; use --draws 1")
     return float((1 + (scores <= condition).sum()) / (1 + scores.size))
+
+
+def least_p(draws: int) -> float:
+    """The lowest value `p_draws` can have with so many different sets."""
+    return 1 / (1 + draws)

@@ -16,8 +16,19 @@ from headscope.compare.overlap import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
+from headscope.find.capture import check_peaks
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
-from headscope.heads import Amount, HeadScores, HeadSet, count_of, default_amount, save_scores
+from headscope.heads import (
+    Amount,
+    HeadScores,
+    HeadSet,
+    Rank,
+    count_of,
+    default_amount,
+    save_scores,
+)
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.find.translation import describe, describe_all
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -46,7 +57,8 @@ class Atlas:
 
     `k`: heads removed in the check and compared between directions (a number or a share; None:
     15 % of all heads below 256 heads, else 20). `draws`: random controls. `check`: sentences of
-    each direction in the check.
+    each direction in the check. `rank`: what heads are ranked by. `threshold` and `inactive`: of
+    the classes.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -56,6 +68,9 @@ class Atlas:
     k: Amount | None = None
     draws: int = 3
     check: int = 20
+    rank: Rank = "above-chance"
+    inactive: float = 0.0
+    baseline: Rules = field(default_factory=Rules)
 
 
 def atlas(
@@ -69,7 +84,7 @@ def atlas(
     for pairs in found_on.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
     config = replace(config, score=resolved_chat(lm, config.score))
     settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
@@ -78,6 +93,7 @@ def atlas(
     }
     about = {**model_provenance(lm), "seed": config.score.seed}
     with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
+        check_peaks(run, config.score.keep_peaks)
         if not run.finished:
             _make(lm, config, found_on, checked_on, run, progress, began)
         report = write_report(run.path)
@@ -94,6 +110,7 @@ def _make(
     progress: Progress | None,
     began: float,
 ) -> None:
+    works = check_translations(lm, checked_on, config.score, run, config.baseline, progress)
     scores: dict[str, HeadScores] = {}
     for number, (pair, pairs) in enumerate(found_on.items()):
         scores[pair] = translation_score(lm, pairs, config.score, run)
@@ -103,16 +120,19 @@ def _make(
     mean = HeadScores.mean(scores)
     save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
     k = _amount(config, lm)
-    result = describe_all(scores, config.threshold)
+    rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
+    how = config.threshold, config.rank, config.inactive
+    result = describe_all(scores, *how)
     result |= {
+        **works,
         "model": about_model(lm),
         "config": asdict(config),
         "data": {
             pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores
         },
-        "directions": {pair: describe(one, config.threshold) for pair, one in scores.items()},
-        "overlap": _overlaps(scores, len(mean.top(k))),
-        "removal": _check(lm, config, mean, mean.top(k), checked_on, run, progress),
+        "directions": {pair: describe(one, *how) for pair, one in scores.items()},
+        "overlap": _overlaps(scores, len(mean.top(k)), rank),
+        "removal": _check(lm, config, mean, mean.top(k, rank), checked_on, run, progress),
         "run": str(run.path),
         "report": str((run.path / "report.html").resolve()),
         "seconds": time.monotonic() - began,
@@ -134,9 +154,9 @@ def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str
     }
 
 
-def _overlaps(scores: Mapping[str, HeadScores], k: int) -> dict[str, Any]:
+def _overlaps(scores: Mapping[str, HeadScores], k: int, rank: Rank) -> dict[str, Any]:
     """Overlap of the top sets of every two directions, beside what chance gives."""
-    tops = {pair: one.top(k) for pair, one in scores.items()}
+    tops = {pair: one.top(k, rank) for pair, one in scores.items()}
     return {"k": k, "pairs": [asdict(row) for row in overlaps(tops, scores)]}
 
 

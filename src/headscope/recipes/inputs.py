@@ -40,6 +40,8 @@ class ModelChoice:
     max_memory: tuple[str, ...] = field(default=(), metadata={"signature": False})
     offload_folder: str | None = field(default=None, metadata={"signature": False})
     quantise: str | None = field(default=None, metadata={"signature": "given"})
+    # What it reads is in every signature, so where it lies need not be.
+    tokenizer: str | None = field(default=None, metadata={"signature": False})
 
     def load(self) -> LanguageModel:
         """The model, self-checked; inside `kept_model` the one loaded last, if it is the same."""
@@ -60,10 +62,28 @@ class ModelChoice:
             max_memory=memory_limits(self.max_memory) or None,
             offload_folder=self.offload_folder,
             quantise=self.quantise,
+            tokenizer=self.tokenizer,
         )
         if kept is not None:
             kept[self] = lm
         return lm
+
+    def load_for(self, out: Path | None) -> LanguageModel:
+        """The model of a run in the folder `out`, or in one of its own in `runs`.
+
+        Where a finished run may hold the answer already, its weights are read when they are first
+        needed: files say all that decides which run it is.
+        """
+        from headscope.lm.waiting import waiting_model
+
+        folders = Path("runs").glob("*") if out is None else [Path(out)]
+        named = ModelChoice(self.model, self.revision, self.device, self.dtype)
+        plain = self == named and not Path(self.model).is_file()
+        if plain and not _KEPT.get() and any((one / "DONE.json").exists() for one in folders):
+            lm = waiting_model(self.model, self.revision, self.device, self.dtype, self.load)
+            if lm is not None:
+                return lm
+        return self.load()
 
 
 @contextmanager
@@ -349,8 +369,9 @@ def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str
     """
     return {
         "model": lm.digest,
-        "model configuration": _digest([_settled(lm.model.config.to_dict()), lm.eos_token_ids]),
+        "model configuration": _digest([_settled(lm.shell.config.to_dict()), lm.eos_token_ids]),
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
+        "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
         **{pair: pairs.digest for pair, pairs in directions.items()},
         **{f"{pair} shots": pairs.shots_digest for pair, pairs in directions.items()},
     }
@@ -413,8 +434,15 @@ def model_provenance(lm: LanguageModel) -> dict[str, Any]:
         "weights": lm.digest,
         "dtype": str(lm.dtype).removeprefix("torch."),
         "quantised": lm.quantised,
+        "dequantised": lm.dequantised,
         "device": str(lm.device),
+        "noise": _noise(lm),
     }
+
+
+def _noise(lm: LanguageModel) -> float | None:
+    """How far repeated passes lie apart, in standard deviations of the logits; None: unknown."""
+    return None if lm.noise is None else lm.noise.largest
 
 
 def about_model(lm: LanguageModel) -> dict[str, Any]:
@@ -428,7 +456,9 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
         "parameters": lm.parameters,
         "dtype": str(lm.dtype).removeprefix("torch."),
         "quantised": lm.quantised,
+        "dequantised": lm.dequantised,
         "device": str(lm.device),
+        "noise": _noise(lm),
         "heads": lm.geometry.total,
         "geometry": lm.geometry.as_dict(),
         "key_value_heads": list(key_value_heads(lm)),

@@ -85,9 +85,10 @@ def survey(
                     f"({why or 'only one was asked for'}); name or give data for more of them"
                 )
             found = compare_methods(
-                CompareMethods(tuple(compared), config.k), run.path / COMPARISON
+                CompareMethods(tuple(compared), config.k, rank=config.data.rank),
+                run.path / COMPARISON,
             )
-            kept = ("k", "columns", "methods", "shared", "agreement", "pairs")
+            kept = ("k", "rank", "rank_note", "columns", "methods", "shared", "agreement", "pairs")
             result = {
                 "signature": run.signature,
                 "model": model,

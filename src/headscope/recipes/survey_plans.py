@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headscope.heads import Rank
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.patching import WordsChoice
 from headscope.recipes.find.retrieval import NeedlesChoice
@@ -31,7 +32,8 @@ class SurveyData:
     """The data for all methods; what is empty is the pocket model's own, or leaves methods out.
 
     `pairs` are sentence pairs as `en-de=FILE`, `documents` as `de=FILE`, `task` task files (or
-    word tasks of the pocket model), `questions`, `needles` and `words` one file each.
+    word tasks of the pocket model), `questions`, `needles` and `words` one file each. `rank`: what
+    translation scores are ranked by.
     """
 
     pairs: tuple[str, ...] = field(default=(), metadata={"signature": False})
@@ -41,6 +43,7 @@ class SurveyData:
     needles: str | None = field(default=None, metadata={"signature": False})
     words: str | None = field(default=None, metadata={"signature": False})
     seed: int = 0
+    rank: Rank = "above-chance"
 
     def places(self) -> tuple[str, ...]:
         """Everything that was named."""
@@ -60,7 +63,7 @@ def _translation(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) 
     from headscope.recipes.find.translation import FindTranslation, find_translation
 
     pairs = PairsChoice(data=data.pairs, limit=QUICK if quick else None)
-    config = FindTranslation(model, pairs, TranslationScore(seed=data.seed))
+    config = FindTranslation(model, pairs, TranslationScore(seed=data.seed), rank=data.rank)
     return _missing(model, data.pairs, "--pairs en-de=FILE") or (
         lambda out, progress: find_translation(config, out, progress)
     )
@@ -131,6 +134,7 @@ def _soft_gate(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) ->
         model=model,
         questions=QuestionsChoice(data=data.questions),
         seed=data.seed,
+        rank=data.rank,
     )
     return _missing(model, data.questions, "--questions FILE") or (
         lambda out, progress: find_soft_gate(config, out, progress)

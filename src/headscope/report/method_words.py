@@ -46,7 +46,11 @@ _WORDS = {
         "the mean over all places of the block, so that a head that only looks somewhere into the "
         "block scores no more than this",
         ("block", "blocks"),
-        {"duplicate": "On the same token"},
+        {
+            "duplicate": "On the same token",
+            "previous_token": "On the token before",
+            "previous_token_text": "On the token before, in text",
+        },
     ),
     "find retrieval": MethodWords(
         "Retrieval heads",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -45,7 +46,8 @@ from headscope.report.pages import (
     translation_score,
     trater,
 )
-from headscope.report.records.reading import naming, read_object
+from headscope.report.records.reading import naming, read_object, read_result
+from headscope.report.sections.baseline import baseline_section
 
 __all__ = ["write_report"]
 
@@ -119,7 +121,11 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
             f"{folder}: this run is not finished; run the same command again to finish it"
         )
     with naming(folder / "result.json", f"`headscope {command}`"):
-        document = render(make(folder))
+        page = make(folder)
+        warning = baseline_section(read_result(folder))
+        if warning is not None:
+            page = replace(page, sections=[("warning", "Warning", warning), *page.sections])
+        document = render(page)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, document.encode())
     return file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -43,6 +44,7 @@ class Run:
     key: Signature
     provenance: dict[str, Any]
     _lock: int | None = field(default=None, repr=False)
+    _passing: set[str] = field(default_factory=set, repr=False)
 
     @property
     def hash(self) -> str:
@@ -96,6 +98,10 @@ class Run:
         """The arrays of the part `name` by key, sorted by key; empty if there are none."""
         return parts.read_shards(self.part(name))
 
+    def drop_when_finished(self, name: str) -> None:
+        """Remove the arrays of the part `name` once the completion marker is written."""
+        self._passing.add(name)
+
     def write_json(self, name: str, value: Any) -> Path:
         """Write a JSON file into the run, whole or not at all."""
         return self._write(name, f"{dump_json(value, indent=2)}\n".encode())
@@ -131,6 +137,12 @@ class Run:
         self.write_json(PROVENANCE, self.provenance)
         file = self.write_json(RESULT, result)
         self.write_json(DONE, {"hash": self.hash, "result": file_digest(file), "ended": now()})
+        for part in map(self.part, self._passing):
+            if part.is_dir():  # under its name there is the whole part or nothing
+                aside = part.with_name(f".dropped-{part.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                part.rename(aside)
+                shutil.rmtree(aside, ignore_errors=True)
         self.close()
 
     def close(self) -> None:

@@ -19,13 +19,14 @@ def classes(
         ),
     ],
     threshold: options.Threshold = 0.1,
+    inactive: options.Inactive = 0.0,
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Put the class shares of models of any geometry into one table."""
     from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 
-    result = compare_classes(CompareClasses(tuple(artifacts), threshold), out)
+    result = compare_classes(CompareClasses(tuple(artifacts), threshold, inactive), out)
     emit(result, as_json, _table(result))
 
 
@@ -46,4 +47,9 @@ def _table(result: dict[str, Any]) -> str:
         top = one["highest"]
         best = f"{top['score']:.3f} ({top['layer']}.{top['head']})"
         lines.append(f"{one['name']:<{width}}  {one['total']:>5}{shares}  {best:>14}")
+    lines += [
+        f"{one['name']}: mean of {one['counted_over']} directions"
+        for one in models
+        if one["counted_over"] > 1
+    ]
     return "\n".join([*lines, f"run: {result['run']}"])

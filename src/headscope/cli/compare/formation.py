@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from headscope.cli import options
-from headscope.cli.groups import pairs_choice, taking, translation_score_choice
+from headscope.cli.groups import baseline_rules, pairs_choice, taking, translation_score_choice
 from headscope.cli.output import cell, emit, progress
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
     from headscope.find.translation import TranslationScore
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import PairsChoice
 
 
-@taking(pairs=pairs_choice, score=translation_score_choice)
+@taking(pairs=pairs_choice, score=translation_score_choice, baseline=baseline_rules)
 def formation(
     pairs: PairsChoice,
     score: TranslationScore,
+    baseline: Rules,
     checkpoints: Annotated[
         list[str] | None,
         Argument(
@@ -41,11 +43,14 @@ def formation(
     max_memory: options.MaxMemory = None,
     offload_folder: options.OffloadFolder = None,
     quantise: options.Quantise = None,
+    tokenizer: options.Tokenizer = None,
     threshold: options.Threshold = 0.1,
+    inactive: options.Inactive = 0.0,
     k: Annotated[
         str | None,
         Option("--k", metavar="K", help="Top heads compared with the last checkpoint's, besides."),
     ] = None,
+    rank: options.Rank = "above-chance",
     sentences: Annotated[
         int, Option("--check", min=1, help="Sentences of each direction that are translated.")
     ] = 20,
@@ -79,9 +84,12 @@ def formation(
         tuple(max_memory or ()),
         None if offload_folder is None else str(offload_folder),
         quantise,
+        tokenizer,
     )
     series = checkpoint_series(checkpoints or (), revisions or (), where)
-    config = Formation(series, pairs, score, threshold, k, sentences, skip_unreadable)
+    config = Formation(
+        series, pairs, score, threshold, k, sentences, skip_unreadable, rank, inactive, baseline
+    )
     hide_loading_bars()
     with progress() as update:
         result = measure(config, out, update)
@@ -107,6 +115,8 @@ def _table(result: dict[str, Any]) -> str:
             f"{cell(one['top_overlap_with_last'], '.1%'):>6}  "
             f"{one['chrf']:>5.1f} ({one['chrf_low']:.1f} to {one['chrf_high']:.1f})"
         )
+    if rows[-1]["counted_over"] > 1:
+        lines.append(f"shares: mean of {rows[-1]['counted_over']} directions")
     lines += [f"skipped {one['name']}: {one['reason']}" for one in result["skipped"]]
     if not result["same_tokenizer"]:
         lines.append("note: the checkpoints do not all have the same tokenizer")

@@ -27,6 +27,7 @@ def methods(
         list[str], Argument(metavar="RUN...", help="Finished runs of any methods on one model.")
     ],
     k: TopHeads = None,
+    rank: options.Rank = "above-chance",
     every_part: Annotated[
         bool, Option("--parts", help="Of runs with several directions also each of them.")
     ] = False,
@@ -39,7 +40,7 @@ def methods(
     """
     from headscope.recipes.compare.methods import CompareMethods, compare_methods
 
-    result = compare_methods(CompareMethods(tuple(found), k, every_part), out)
+    result = compare_methods(CompareMethods(tuple(found), k, every_part, rank), out)
     emit(result, as_json, agreement_table(result))
 
 

@@ -32,6 +32,7 @@ def overlap(
             help="Top heads compared: a number or a share such as 15%; sets whole without it.",
         ),
     ] = None,
+    rank: options.Rank = "above-chance",
     threshold: Annotated[
         float | None,
         Option("--threshold", min=0.0, max=1.0, help="Instead of --k: the heads scoring above it."),
@@ -54,7 +55,7 @@ def overlap(
     from headscope.recipes.compare.overlap import CompareOverlap, compare_overlap
 
     told = None if geometry is None else _geometry(geometry)
-    config = CompareOverlap(tuple(artifacts), k, threshold, mean_only, told)
+    config = CompareOverlap(tuple(artifacts), k, threshold, mean_only, told, rank)
     result = compare_overlap(config, out)
     emit(result, as_json, _table(result))
 

@@ -63,6 +63,7 @@ def key_tokens(
     prompt: PromptText = None,
     prompt_file: PromptFile = None,
     k: AmountOfHeads = None,
+    rank: options.Rank = "above-chance",
     answer: Answer = None,
     steps: Steps = "answer",
     max_new_tokens: options.MaxNewTokens = None,
@@ -92,7 +93,8 @@ def key_tokens(
         seed=seed,
     )
     with progress() as update:
-        result = find_key_tokens(FindKeyTokens(text, heads, measure, k, model), out, update)
+        config = FindKeyTokens(text, heads, measure, k, model, rank)
+        result = find_key_tokens(config, out, update)
     emit(result, as_json, _table(result))
 
 

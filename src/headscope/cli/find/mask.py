@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, taking, task_choice
-from headscope.cli.output import emit, progress
+from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
+from headscope.cli.output import emit, note, progress
 
 if TYPE_CHECKING:
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
@@ -30,6 +31,14 @@ Start = Annotated[
 Steps = Annotated[
     int | None, Option("--steps", min=1, help="Steps, instead of those of the preset.")
 ]
+Minutes = Annotated[
+    float | None,
+    Option(
+        "--minutes",
+        help="Take as many of the preset's steps as fit into so many minutes, by what a step takes "
+        "here.",
+    ),
+]
 LearningRate = Annotated[float | None, Option("--learning-rate", help="How far a step goes.")]
 Batch = Annotated[int, Option("--batch", min=1, help="Samples of a step.")]
 Penalty = Annotated[
@@ -45,13 +54,15 @@ Place = Annotated[
 ]
 
 
-@taking(model=model_choice, tasks=task_choice)
+@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
 def mask(
     model: ModelChoice,
     tasks: TaskChoice,
+    baseline: Rules,
     preset: Preset = None,
     start: Start = "positive",
     steps: Steps = None,
+    minutes: Minutes = None,
     learning_rate: LearningRate = None,
     batch: Batch = 16,
     penalty: Penalty = 0.0,
@@ -67,7 +78,8 @@ def mask(
 
     The model is frozen; every head has a weight, trained on inputs and outputs of the task without
     its instruction. Several tasks with --shots make one mask for all of them. Steps and the highest
-    learning rate are those of the preset, unless they are given.
+    learning rate are those of the preset, unless they are given. What the steps will take is told
+    before they are taken.
     """
     from headscope.cli.models import hide_loading_bars
     from headscope.recipes.find.mask import FindMask, find_mask
@@ -85,7 +97,8 @@ def mask(
         "batch_tokens": batch_tokens,
     }
     with progress() as update:
-        result = find_mask(FindMask(model, tasks, preset, changes, seed), out, update)
+        config = FindMask(model, tasks, preset, changes, seed, minutes, baseline)
+        result = find_mask(config, out, update, note)
     emit(result, as_json, _table(result))
 
 

@@ -79,6 +79,7 @@ def soft_gate(
     model: ModelChoice,
     heads: options.Heads,
     k: AmountOfHeads = None,
+    rank: options.Rank = "above-chance",
     data: DataOfQuestions = None,
     test_data: TestData = None,
     language: QuestionLanguage = None,
@@ -134,6 +135,7 @@ def soft_gate(
         seed,
         layer_matched,
         allow_overlap,
+        rank,
     )
     with progress() as update:
         result = find_soft_gate(config, out, update)

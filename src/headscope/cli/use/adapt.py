@@ -171,6 +171,7 @@ def adapt(
         line,
         seed,
         batch_tokens,
+        choice.rank,
     )
     with progress() as update:
         result = lead(steering, out, update)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from headscope.cli import options
+
 if TYPE_CHECKING:
     from headscope.recipes.use.gates import GateChoice
 
@@ -38,6 +40,7 @@ def gate_choice(
             "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
         ),
     ] = None,
+    rank: options.Rank = "above-chance",
     scale: Annotated[
         float | None,
         Option("--scale", metavar="X", help="Multiply --heads by this; without it 0, removal."),
@@ -54,4 +57,4 @@ def gate_choice(
     """A gate, or heads with a number."""
     from headscope.recipes.use.gates import GateChoice
 
-    return GateChoice(gate, heads, k, scale, outside)
+    return GateChoice(gate, heads, k, scale, outside, rank)

@@ -89,6 +89,7 @@ def rate(
     data: DataOfCorpus,
     heads: options.Heads,
     k: NumberOfHeads = None,
+    rank: options.Rank = "above-chance",
     text_column: options.TextColumn = "text",
     language_column: options.LanguageColumn = None,
     id_column: IdColumn = "id",
@@ -137,6 +138,7 @@ def rate(
         Written(format, compression, chunk),
         Execution(executor, workers, cluster),
         threads,
+        rank,
     )
     with progress() as update:
         result = use_rate(config, out, update)

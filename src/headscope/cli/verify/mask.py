@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, taking, task_choice
+from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
@@ -31,11 +32,12 @@ Hybrid = Annotated[
 ]
 
 
-@taking(model=model_choice, tasks=task_choice)
+@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
 def mask(
     heads: options.Masks,
     model: ModelChoice,
     tasks: TaskChoice,
+    baseline: Rules,
     foreign: Foreign = None,
     hybrid: Hybrid = None,
     draws: options.Draws = 5,
@@ -66,6 +68,7 @@ def mask(
         seed,
         Asking(max_new_tokens, batch_tokens=batch_tokens),
         allow_overlap,
+        baseline,
     )
     with progress() as update:
         result = verify_mask(config, out, update)

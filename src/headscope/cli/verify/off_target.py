@@ -49,6 +49,7 @@ def off_target(
     pairs: PairsChoice,
     template: Template,
     k: LanguageAmount = None,
+    rank: options.Rank = "above-chance",
     ask: Annotated[
         AskName, Option("--ask", help="Translate into the language, or continue documents in it.")
     ] = "translate",
@@ -96,6 +97,7 @@ def off_target(
         seed,
         batch_tokens,
         allow_overlap,
+        rank,
     )
     with progress() as update:
         result = verify_off_target(config, out, update)

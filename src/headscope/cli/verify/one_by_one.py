@@ -9,6 +9,7 @@ from typer import Option
 
 from headscope.cli import options
 from headscope.cli.groups import (
+    baseline_rules,
     model_choice,
     pairs_choice,
     taking,
@@ -19,6 +20,7 @@ from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice, PairsChoice
     from headscope.recipes.tasks import TaskChoice
 
@@ -27,22 +29,30 @@ __all__ = ["one_by_one"]
 OrderName = Literal["given", "ascending", "descending", "pass", "alone"]
 
 
-@taking(model=model_choice, pairs=pairs_choice, template=template_choice, tasks=task_choice)
+@taking(
+    model=model_choice,
+    pairs=pairs_choice,
+    template=template_choice,
+    tasks=task_choice,
+    baseline=baseline_rules,
+)
 def one_by_one(
     heads: options.Heads,
     model: ModelChoice,
     pairs: PairsChoice,
     template: Template,
     tasks: TaskChoice,
+    baseline: Rules,
     k: Annotated[
         str | None,
         Option("--k", metavar="K", help="Only the first so many: a number or a share such as 15%."),
     ] = None,
+    rank: options.Rank = "above-chance",
     order: Annotated[
         OrderName | None,
         Option(
             "--order",
-            help="As given (scores: highest first), by score, or by the change of the target's "
+            help="As given (scores: highest first), by rank, or by the change of the target's "
             "rank each head caused in one pass or when removed alone; without it as given, and "
             "of a mask run all heads by rising weight.",
         ),
@@ -126,6 +136,8 @@ def one_by_one(
         example,
         (3 if is_mask else 0) if random_orders is None else random_orders,
         seed,
+        rank,
+        baseline,
     )
     hide_loading_bars()
     with progress() as update:

@@ -43,6 +43,7 @@ def perplexity(
     documents: DocumentsChoice,
     heads: HeadsOfLanguages,
     k: HeadsOfALanguage = None,
+    rank: options.Rank = "above-chance",
     draws: options.Draws = 10,
     pool: options.Pool = "non-alignment",
     ablate: options.Ablate = "zero",
@@ -72,7 +73,7 @@ def perplexity(
         batch_tokens=batch_tokens,
     )
     config = VerifyPerplexity(
-        tuple(heads), tuple(k or ()), model, documents, removal, allow_overlap
+        tuple(heads), tuple(k or ()), model, documents, removal, allow_overlap, rank
     )
     with progress() as update:
         result = verify_perplexity(config, out, update)

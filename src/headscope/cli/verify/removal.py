@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, pairs_choice, taking, template_choice
+from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
 from headscope.cli.output import cell, emit, progress
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 __all__ = ["removal", "removal_table"]
 
 
-@taking(model=model_choice, pairs=pairs_choice, template=template_choice)
+@taking(model=model_choice, pairs=pairs_choice, template=template_choice, baseline=baseline_rules)
 def removal(
     heads: options.Heads,
     model: ModelChoice,
     pairs: PairsChoice,
     template: Template,
+    baseline: Rules,
     k: options.Amounts = None,
+    rank: options.Rank = "above-chance",
     gate: options.Gates = None,
     measure: Annotated[
         list[str] | None,
@@ -76,7 +79,9 @@ def removal(
         max_new_tokens=max_new_tokens,
         batch_tokens=batch_tokens,
     )
-    config = VerifyRemoval(heads, tuple(k or ()), model, pairs, settings, allow_overlap)
+    config = VerifyRemoval(
+        heads, tuple(k or ()), model, pairs, settings, allow_overlap, rank, baseline
+    )
     hide_loading_bars()
     with progress() as update:
         result = verify_removal(config, out, update)
@@ -170,8 +175,8 @@ def _loss_tests(top: Mapping[str, Any], words: str, matched: str, ending: str) -
         "p_sentences": top[f"p_sentences{matched}{ending}"],
         "p_draws": top[f"p_draws{matched}{ending}"],
     }
-    sets = top[f"distinct_draws{matched}{ending}"]
-    least = f"{sets} different sets, p over draws at least {1 / (1 + sets):.4g}"
+    sets, least = (top[f"{name}{matched}{ending}"] for name in ("distinct_draws", "least_p"))
+    least = f"{sets} different sets, p over draws at least {least:.4g}"
     rows = {"all tokens": whole, **{n: top[f"classes{matched}"][k] for k, n in CLASSES.items()}}
     lines = [f"selected - {words}, {top['k']} heads at gate {top['gate']:g} ({least}):"]
     for name, one in rows.items():

@@ -51,6 +51,7 @@ def summaries(
     heads: options.Heads,
     model: ModelChoice,
     k: GeneralAmount = None,
+    rank: options.Rank = "above-chance",
     data: DataOfSummaries = None,
     text_column: options.TextColumn = "text",
     summary_column: Annotated[
@@ -98,6 +99,7 @@ def summaries(
         seed,
         batch_tokens,
         allow_overlap,
+        rank,
     )
     with progress() as update:
         result = verify_summaries(config, out, update)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
 
 __all__ = ["tasks", "tasks_table"]
+
+#: Random controls by their kind in the result: their words, and how the names of their tests end.
+CONTROLS = {"random": ("random", ""), "random-layer-matched": ("same layers", "_layer_matched")}
 
 TaskNames = Annotated[
     list[str] | None,
@@ -52,6 +56,7 @@ def tasks(
     task: TaskNames = None,
     heads: HeadsToRemove = None,
     k: options.Amounts = None,
+    rank: options.Rank = "above-chance",
     gate: options.Gates = None,
     draws: options.Draws = 10,
     pool: options.Pool = "non-alignment",
@@ -96,7 +101,7 @@ def tasks(
     )
     config = VerifyTasks(
         tuple(task), heads, tuple(k or ()), model, shots, limit, removal,
-        allow_task_code, allow_overlap,
+        allow_task_code, allow_overlap, rank,
     )  # fmt: skip
     hide_loading_bars()
     with progress() as update:
@@ -122,27 +127,35 @@ def _list(as_json: bool) -> None:
 def tasks_table(result: Mapping[str, Any]) -> str:
     """One line a task and head set: as is, without it, without random heads, and the tests.
 
-    Of the random draws the mean is given, with the lowest and the highest.
+    Of the random draws the mean is given, with the lowest and the highest; draws of the same layers
+    have a line of their own below.
     """
     named = {**result["tasks"], **result["groups"]}
     width = max(len(name) for name in named) + 2
-    head = f"{'':<{width}}{'metric':<14}{'k':>4}{'gate':>6}{'chance':>8}{'as is':>8}"
-    lines = [f"{head}{'chosen':>8}{'random':>8}  {'draws':<16}{'p_examples':>10}{'p_draws':>9}"]
+    head = f"{'':<{width}}{'metric':<14}{'k':>4}{'gate':>6}{'chance':>8}{'as is':>8}{'chosen':>8}"
+    lines = [f"{head}  {'control':<12}{'mean':>7}  {'draws':<16}{'p_examples':>10}{'p_draws':>9}"]
     for name, one in named.items():
         for top in (row for row in one["conditions"] if row["kind"] == "top"):
-            drawn = [
-                row["value"]
-                for row in one["conditions"]
-                if (row["kind"], row["k"], row["gate"]) == ("random", top["k"], top["gate"])
-            ]
-            mean = sum(drawn) / len(drawn)
-            span = f"{min(drawn):.3f} to {max(drawn):.3f}"
-            lines.append(
+            start = (
                 f"{name:<{width}}{one['metric']:<14}{top['k']:>4}{top['gate']:>6g}"
                 f"{cell(one.get('chance'), '.3f'):>8}{one['baseline']['value']:>8.3f}"
-                f"{top['value']:>8.3f}{mean:>8.3f}  {span:<16}"
-                f"{cell(top.get('p_examples'), '.4g'):>10}{cell(top.get('p_draws'), '.4g'):>9}"
+                f"{top['value']:>8.3f}"
             )
+            for kind, (words, ending) in CONTROLS.items():
+                drawn = [
+                    row["value"]
+                    for row in one["conditions"]
+                    if (row["kind"], row["k"], row["gate"]) == (kind, top["k"], top["gate"])
+                ]
+                if not drawn:
+                    continue
+                span = f"{min(drawn):.3f} to {max(drawn):.3f}"
+                tests = (top.get(f"p_examples{ending}"), top.get(f"p_draws{ending}"))
+                lines.append(
+                    f"{start}  {words:<12}{fmean(drawn):>7.3f}  {span:<16}"
+                    f"{cell(tests[0], '.4g'):>10}{cell(tests[1], '.4g'):>9}"
+                )
+                start = " " * len(start)
     return "\n".join([*lines, *_remarks(result), f"run: {result['run']}"])
 
 

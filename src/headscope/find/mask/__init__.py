@@ -8,6 +8,15 @@ become the gates of one step, `train` takes the steps, `history` reads what happ
 
 from headscope.find.mask.config import PRESETS, MaskTraining, preset
 from headscope.find.mask.history import Course, History
-from headscope.find.mask.train import TrainedMask, train_mask
+from headscope.find.mask.train import TrainedMask, seconds_a_step, train_mask
 
-__all__ = ["PRESETS", "Course", "History", "MaskTraining", "TrainedMask", "preset", "train_mask"]
+__all__ = [
+    "PRESETS",
+    "Course",
+    "History",
+    "MaskTraining",
+    "TrainedMask",
+    "preset",
+    "seconds_a_step",
+    "train_mask",
+]

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
-__all__ = ["TrainedMask", "train_mask"]
+__all__ = ["TrainedMask", "seconds_a_step", "train_mask"]
 
 Progress = Callable[[str, int, int], None]
 #: Steps, and seconds, after which a training is written down.
 _EVERY, _SECONDS = 50, 60.0
+#: Steps that `seconds_a_step` takes the mean over.
+_TIMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +94,7 @@ def train_mask(
             loss or gradient is not finite, naming the sample. What is done so far is kept.
         torch.OutOfMemoryError: if memory does not suffice for a single sample.
     """
-    called = (
-        list(names) if names is not None else [f"sample {at + 1}" for at in range(len(answered))]
-    )
-    _check_samples(lm, answered, called)
-    if config.on == "query":
-        check_queries(lm)
-    if config.feed_forward:
-        feed_forward_sites(lm)
-    step = _Step(lm, answered, called, config)
+    step = _step(lm, answered, config, names)
     state = (
         TrainingState.begin(step.count, config, lm.device)
         if run is None
@@ -133,6 +127,48 @@ def train_mask(
             if progress is not None:
                 progress("training", state.step, config.steps)
     return _trained(lm, state, config)
+
+
+def seconds_a_step(
+    lm: LanguageModel,
+    answered: Sequence[Answered],
+    config: MaskTraining,
+    names: Sequence[str] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """What a step of this training takes here: the mean of the first three, after one to warm up.
+
+    Nothing is trained by it. Arguments and errors are those of `train_mask`.
+    """
+    step = _step(lm, answered, config, names)
+    numbers = TrainingState.begin(step.count, config, lm.device).numbers
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(frozen(lm))
+        if config.checkpointing:
+            stack.enter_context(checkpointed(lm))
+        step.gradient(numbers, 0)
+        began = clock()
+        for number in range(_TIMED):
+            step.gradient(numbers, number)
+        return (clock() - began) / _TIMED
+
+
+def _step(
+    lm: LanguageModel,
+    answered: Sequence[Answered],
+    config: MaskTraining,
+    names: Sequence[str] | None,
+) -> _Step:
+    """How steps are taken, of samples and a model that allow what is asked for."""
+    called = (
+        list(names) if names is not None else [f"sample {at + 1}" for at in range(len(answered))]
+    )
+    _check_samples(lm, answered, called)
+    if config.on == "query":
+        check_queries(lm)
+    if config.feed_forward:
+        feed_forward_sites(lm)
+    return _Step(lm, answered, called, config)
 
 
 def _check_samples(lm: LanguageModel, answered: Sequence[Answered], names: Sequence[str]) -> None:
@@ -214,7 +250,8 @@ class _Step:
         lengths = [len(self._answered[row].ids) for row in rows]
         loss, gradient = 0.0, torch.zeros_like(numbers)
         most = config.at_once(self._lm.device.type)
-        for _, (part, found) in in_halves(length_buckets(lengths, most), work):
+        # Parts of the size that `at_once` chose for the device, and no more than needed.
+        for _, (part, found) in in_halves(length_buckets(lengths, most, most), work):
             loss += part
             gradient += found
         return loss, gradient

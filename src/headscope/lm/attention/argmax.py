@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import torch
 
+from headscope.errors import InputError
+
 __all__ = ["Block", "Rows", "block_height", "column_chunks", "largest"]
 
 #: Scores held at once: about what stays in a CPU's cache, and what keeps a GPU busy.
@@ -58,6 +60,22 @@ class Rows:
             same = bool((index == index[:1]).all())
             run = (first, end) if same and end - first == height else None
         return cls(index, valid, run)
+
+    def shifted(self, left_out: int) -> Rows:
+        """The same rows where the first ``left_out`` queries of the pass are not computed.
+
+        Raises:
+            InputError: if one of the rows is among those.
+        """
+        index = self.index - left_out
+        if bool((index[self.valid] < 0).any()):
+            raise InputError(
+                f"The model's upper layers leave out the first {left_out} positions, which its "
+                "logits do not need, so attention cannot be recorded there; run the model without "
+                'logits_to_keep, or record rows="last".'
+            )
+        run = None if self.run is None else (self.run[0] - left_out, self.run[1] - left_out)
+        return Rows(index.clamp(min=0), self.valid, run)
 
     @property
     def height(self) -> int:

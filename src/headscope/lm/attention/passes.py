@@ -34,24 +34,30 @@ class Pass(abc.ABC):
         padding: the attention mask that the decoder was called with.
         choose: gives the rows to look at.
         keys: the keys that count, and whether their exact scores do: see :class:`Plans`.
+
+    Attributes:
+        queries: positions of the pass; 0 until they are known.
     """
 
     def __init__(
         self, past: int, padding: Any, choose: Choose, keys: KeyChoice, exact: bool = False
     ) -> None:
-        self.past = past
+        self.past, self.queries = past, 0
         self._padding = padding
         self._choose = choose
         self._keys = keys
         self._exact = exact
         self._plans: Plans | None = None
-        self._index: dict[torch.device, torch.Tensor] = {}
+        #: Plans of layers that compute only so many last positions.
+        self._shorter: dict[int, Plans] = {}
+        self._index: dict[tuple[Plans, torch.device], torch.Tensor] = {}
 
     @staticmethod
     def read(
         module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[int, Any]:
-        """Tokens in the cache, and the attention mask, that a decoder is about to be called with.
+    ) -> tuple[int, int, Any]:
+        """Tokens in the cache, positions (0: not known) and attention mask that a decoder is about
+        to be called with.
 
         A static cache counts on its device: this is the one synchronisation of a pass.
         """
@@ -60,7 +66,10 @@ class Pass(abc.ABC):
             given.update(inspect.signature(module.forward).bind_partial(*args).arguments)
         cache = given.get("past_key_values")
         past = 0 if cache is None else int(cache.get_seq_length())
-        return past, given.get("attention_mask")
+        tokens = given.get("input_ids")
+        tokens = given.get("inputs_embeds") if tokens is None else tokens
+        queries = 0 if tokens is None else int(tokens.shape[1])
+        return past, queries, given.get("attention_mask")
 
     @abc.abstractmethod
     def take_call(self, site: AttentionSite, call: Call) -> None:
@@ -75,11 +84,13 @@ class Pass(abc.ABC):
     def layers(self) -> Iterable[int]:
         """The layers seen so far."""
 
-    def visible(self, weights: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    def visible(
+        self, site: AttentionSite, weights: torch.Tensor, index: torch.Tensor
+    ) -> torch.Tensor:
         """bool (B, R, S): the keys that the chosen rows see, where a module returns its weights.
 
-        The architectures that need this are plainly causal and have no sliding windows, so the keys
-        a query sees follow from its place and the padding.
+        The architectures that need this are plainly causal, so the keys a query sees follow from
+        its place and the padding, and in GPT-Neo's local layers from a window.
         """
         device, (queries, keys) = weights.device, weights.shape[2:]
         mask = self._padding
@@ -89,7 +100,11 @@ class Pass(abc.ABC):
                 mask.to(device), index, (0, keys), kernel="eager", queries=queries, keys=keys
             )
             return decoded.allowed[:, 0]
-        allowed = torch.arange(keys, device=device) <= (index + self.past)[..., None]
+        place = (index + self.past)[..., None]
+        allowed = torch.arange(keys, device=device) <= place
+        module: Any = site.attention
+        if getattr(module, "attention_type", None) == "local":
+            allowed &= torch.arange(keys, device=device) > place - module.config.window_size
         if mask is not None:
             allowed = allowed & columns(mask.to(device), keys)[:, None]
         return allowed
@@ -114,18 +129,26 @@ class Pass(abc.ABC):
     def _ready(self, batch: int, queries: int) -> Plans:
         if self._plans is None:
             self._check(batch)
-            rows = self._choose(batch, queries)
+            self.queries = self.queries or queries
+            rows = self._choose(batch, self.queries)
             self._plans = Plans(rows, self._keys, self.past, self._exact)
-        return self._plans
+        if queries == self.queries:
+            return self._plans
+        # A model that is asked for few logits may leave the other positions out of upper layers.
+        if queries not in self._shorter:
+            left_out = self.queries - queries
+            rows = self._plans.rows.shifted(left_out)
+            self._shorter[queries] = Plans(rows, self._keys, self.past + left_out, self._exact)
+        return self._shorter[queries]
 
     @abc.abstractmethod
     def _check(self, batch: int) -> None:
         """InputError unless what was asked for fits a batch of so many rows."""
 
     def _on(self, plans: Plans, device: torch.device) -> torch.Tensor:
-        if device not in self._index:
-            self._index[device] = plans.rows.index.to(device, non_blocking=True)
-        return self._index[device]
+        if (plans, device) not in self._index:
+            self._index[plans, device] = plans.rows.index.to(device, non_blocking=True)
+        return self._index[plans, device]
 
 
 class PeakPass(Pass):
@@ -172,7 +195,7 @@ class PeakPass(Pass):
         batch, _, queries, keys = weights.shape
         plans = self._ready(batch, queries)
         index = self._on(plans, weights.device)
-        allowed = self.visible(weights, index)
+        allowed = self.visible(site, weights, index)
         limit = self._keys.allowed(0, keys, weights.device)
         if limit is not None:
             allowed = allowed & limit[:, None]

@@ -149,7 +149,9 @@ class Recorder(Generic[P]):
         self._pass: P | None = None
 
     def begin(self, module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
-        self._pass = self._begin(*Pass.read(module, args, kwargs), self._choose)
+        past, queries, padding = Pass.read(module, args, kwargs)
+        self._pass = self._begin(past, padding, self._choose)
+        self._pass.queries = queries
 
     def on_call(self, module: nn.Module, call: Call) -> None:
         # No pass is under way when checkpointing recomputes a layer for the backward pass.

@@ -218,7 +218,7 @@ class _WeightPass(Pass):
         index = self._on(plans, weights.device)
         wanted = self._wanted[site.layer]
         chosen = torch.tensor(wanted, device=weights.device)
-        visible = self.visible(weights, index)
+        visible = self.visible(site, weights, index)
         lines = plans.rows.take(weights[:, chosen], index).float()
         lines = lines * visible[:, None]
         seen = visible.sum(dim=-1)
@@ -266,7 +266,6 @@ class _WeightPass(Pass):
         self, result: Chosen, call: Call, index: torch.Tensor, chosen: torch.Tensor
     ) -> tuple[torch.Tensor, float]:
         """Size of weights × values less the kernel's output, as a share of the output's size."""
-        assert self._plans is not None
         given = call.output.detach()
         batch, heads, queries, _ = call.query.shape
         shape = (batch, queries, heads, result.output.shape[-1])
@@ -276,7 +275,7 @@ class _WeightPass(Pass):
                 f"{shape} was expected, so attention weights cannot be checked; load it with "
                 'attn_implementation="sdpa" or "eager".'
             )
-        own = self._plans.rows.take(given.transpose(1, 2), index)[:, chosen].float()
+        own = self._ready(batch, queries).rows.take(given.transpose(1, 2), index)[:, chosen].float()
         # Rows that see nothing are padding, for which kernels give whatever they like.
         seeing = (result.output != 0).any(dim=-1, keepdim=True)
         off = ((result.output - own) * seeing).square().sum()

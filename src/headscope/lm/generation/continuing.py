@@ -16,7 +16,7 @@ import torch
 from headscope.errors import InputError
 from headscope.lm.generation.greedy import Generation
 from headscope.lm.generation.stopping import RowStop
-from headscope.lm.inputs import evaluating
+from headscope.lm.inputs import evaluating, leaves_out_logits
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -104,7 +104,7 @@ def _inputs(lm: LanguageModel, tokens: torch.Tensor, cached: int, cache: Any) ->
     if "position_ids" in known:
         positions = torch.arange(cached, cached + width, device=tokens.device)
         inputs["position_ids"] = positions.expand(rows, width)
-    if "logits_to_keep" in known:
+    if leaves_out_logits(inner):
         inputs["logits_to_keep"] = 1
     return inputs
 

@@ -14,6 +14,7 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.generation.stopping import RowStop, Stop
 from headscope.lm.inputs import evaluating, plain_settings
+from headscope.lm.memory import in_halves
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -99,22 +100,16 @@ def generate(
     allowed = _limits(lm, ids, config, limits)
     results: dict[int, Generation] = {}
     lengths = [len(row) + limit for row, limit in zip(ids, allowed, strict=True)]
-    waiting = length_buckets(lengths, config.batch_tokens)
-    waiting.reverse()
-    while waiting:
-        rows = waiting.pop()
-        try:
-            batch = collate([ids[i] for i in rows], lm.pad_token_id)
-            context = observe(rows, batch) if observe is not None else contextlib.nullcontext()
-            with context:
-                done = generate_batch(lm, batch, [allowed[i] for i in rows], config.stop_at_newline)
-        except torch.OutOfMemoryError:
-            if len(rows) == 1:
-                raise
-            torch.cuda.empty_cache()
-            half = len(rows) // 2
-            waiting += [rows[half:], rows[:half]]
-            continue
+
+    def work(rows: list[int]) -> list[Generation]:
+        batch = collate([ids[i] for i in rows], lm.pad_token_id)
+        context = observe(rows, batch) if observe is not None else contextlib.nullcontext()
+        with context:
+            return generate_batch(lm, batch, [allowed[i] for i in rows], config.stop_at_newline)
+
+    # Every new token is a pass.
+    overhead = lm.pass_overhead * max(allowed, default=0)
+    for rows, done in in_halves(length_buckets(lengths, config.batch_tokens, overhead), work):
         results.update(zip(rows, done, strict=True))
     return [results[i] for i in range(len(ids))]
 

@@ -25,11 +25,14 @@ from headscope.heads import (
     Geometry,
     HeadScores,
     HeadSet,
+    Rank,
     count_of,
     default_amount,
     read_scores,
     save_scores,
 )
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.compare.checkpoints import Checkpoint
 from headscope.recipes.compare.formation_table import Measured, Opened, series, translations
 from headscope.recipes.find.translation import describe_all
@@ -40,6 +43,7 @@ from headscope.recipes.inputs import (
     find_and_check,
     model_inputs,
     model_provenance,
+    resolved_chat,
 )
 from headscope.runs import Run, open_run
 from headscope.verify.removal import translate
@@ -54,8 +58,9 @@ class Formation:
 
     `checkpoints` in training order (see `checkpoint_series`). `threshold` of token alignment
     heads; `k`: size of the top sets that are compared with the last one's, besides (None: 20
-    heads, or 15 % below 256). `check`: sentences of each direction that are translated.
-    `skip_unreadable`: go on without checkpoints that cannot be read.
+    heads, or 15 % below 256), by `rank`. `check`: sentences of each direction that are translated.
+    `skip_unreadable`: go on without checkpoints that cannot be read. `inactive`: the score up to
+    which a head is.
     """
 
     checkpoints: tuple[Checkpoint, ...]
@@ -65,6 +70,9 @@ class Formation:
     k: Amount | None = None
     check: int = 20
     skip_unreadable: bool = False
+    rank: Rank = "above-chance"
+    inactive: float = 0.0
+    baseline: Rules = field(default_factory=Rules)
 
 
 def formation(
@@ -97,7 +105,10 @@ def formation(
         "score": config.score,
         "threshold": config.threshold,
         "k": config.k,
+        "rank": config.rank,
+        "inactive": config.inactive,
         "check": config.check,
+        "baseline": config.baseline,
         "checkpoints": [one.checkpoint.name for one in opened],
         "skipped": [one["name"] for one in skipped],
         "computed_in": [one.dtype for one in opened],
@@ -113,7 +124,9 @@ def formation(
             return {**run.result(), "run": str(run.path)}
         measured: list[Measured] = []
         for number, one in enumerate(opened):
-            measured.append(_measure(one, config, found_on, checked_on, run, progress))
+            # Early checkpoints are not expected to translate; the last one is.
+            rules = config.baseline if one is opened[-1] else None
+            measured.append(_measure(one, config, found_on, checked_on, run, progress, rules))
             if progress:
                 progress("checkpoints", number + 1, len(opened))
         run.write_json("found_on.json", _digests(found_on))
@@ -121,11 +134,13 @@ def formation(
         tokenizers = {one.inputs["tokenizer"] for one in opened}
         result = {
             "signature": run.signature,
+            **{key: measured[-1].result[key] for key in ("baseline_works", "baseline_check")},
             "geometry": geometry.as_dict(),
             "threshold": config.threshold,
+            "inactive": config.inactive,
             "k": count_of(k, geometry.total),
             "last": opened[-1].checkpoint.name,
-            "checkpoints": series(measured, checked_on, k, config.threshold, config.score),
+            **series(measured, checked_on, k, config),
             "skipped": skipped,
             "same_tokenizer": len(tokenizers) == 1,
             "data": {
@@ -166,7 +181,9 @@ def _open_all(
             skipped.append({"name": checkpoint.name, "reason": str(error)})
         else:
             dtype = str(lm.dtype).removeprefix("torch.")
-            opened.append(Opened(checkpoint, lm.geometry, model_inputs(lm, {}), dtype))
+            chat = resolved_chat(lm, config.score).chat
+            inputs = model_inputs(lm, {}) | {"chat": str(chat)}
+            opened.append(Opened(checkpoint, lm.geometry, inputs, dtype))
             del lm
             gc.collect()
         if progress:
@@ -205,19 +222,23 @@ def _measure(
     checked_on: Mapping[str, PairFile],
     run: Run,
     progress: Progress | None,
+    rules: Rules | None,
 ) -> Measured:
     """Scores and translations of one checkpoint, in a run of its own that is finished once."""
     settings = {
         "score": config.score,
         "check": config.check,
         "threshold": config.threshold,
+        "rank": config.rank,
+        "inactive": config.inactive,
+        "baseline": rules,
         "computed_in": one.dtype,
     }
     inputs = {**one.inputs, **_data_inputs(found_on, checked_on)}
     place = run.path / "checkpoints" / quote(one.checkpoint.name, safe="@ ")
     with open_run(place, CHECKPOINT, settings, inputs) as own:
         if not own.finished:
-            _compute(one, config, found_on, checked_on, run, own, progress)
+            _compute(one, config, found_on, checked_on, run, own, progress, rules)
         outputs: list[list[str]] = own.read_part("outputs")["all"]
         return Measured(one, own.result(), read_scores(own.path), outputs)
 
@@ -230,6 +251,7 @@ def _compute(
     run: Run,
     own: Run,
     progress: Progress | None,
+    rules: Rules | None,
 ) -> None:
     lm = one.checkpoint.model.load()
     named = {"model": one.checkpoint.label, "seed": config.score.seed}
@@ -257,7 +279,9 @@ def _compute(
             config.score.batch_tokens,
         )
         own.append_part("outputs", "all", outputs)
-    own.finish(describe_all(scores, config.threshold))
+    works = {} if rules is None else check_translations(lm, checked_on, config.score, own, rules)
+    described = describe_all(scores, config.threshold, config.rank, config.inactive)
+    own.finish(described | works)
     del lm
     gc.collect()
 

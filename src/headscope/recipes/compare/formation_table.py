@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from headscope.compare.classes import class_shares
 from headscope.compare.overlap import overlaps
 from headscope.data.pairs import PairFile
 from headscope.find.translation import TranslationScore
-from headscope.heads import Amount, Geometry, HeadScores
+from headscope.heads import Amount, Geometry, HeadScores, Rank, about_rank
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.recipes.compare.checkpoints import Checkpoint
+
+if TYPE_CHECKING:
+    from headscope.recipes.compare.formation import Formation
 
 __all__ = ["Measured", "Opened", "quality", "series", "translations"]
 
@@ -50,17 +53,23 @@ def series(
     measured: Sequence[Measured],
     checked_on: Mapping[str, PairFile],
     k: Amount,
-    threshold: float,
-    score: TranslationScore,
-) -> list[dict[str, Any]]:
-    """One row a checkpoint, each beside the last one."""
+    config: Formation,
+) -> dict[str, Any]:
+    """`checkpoints`, one row each beside the last one, and what their top sets are ranked by."""
+    threshold, score = config.threshold, config.score
+    # All by the same: a set by score says little beside one by score minus chance.
+    ranking = about_rank(*(one.mean.top(k, config.rank) for one in measured))
+    rank: Rank = "score" if ranking["rank_note"] else config.rank
+    tops = [one.mean.top(k, rank) for one in measured]
     last = measured[-1]
-    final, final_top = last.mean.select(threshold), last.mean.top(k)
+    final, final_top = last.mean.select(threshold), tops[-1]
     rows = []
-    for one in measured:
+    for one, top in zip(measured, tops, strict=True):
         name = one.opened.checkpoint.name
-        shares = class_shares(Artifact(name, name, one.mean.geometry, one.mean), threshold)
-        aligned, top = one.mean.select(threshold), one.mean.top(k)
+        shares = class_shares(
+            Artifact(name, name, one.mean.geometry, one.mean), threshold, config.inactive
+        )
+        aligned = one.mean.select(threshold)
         (near,) = overlaps({"a": aligned, "b": final}, {"a": one.mean, "b": last.mean})
         (near_top,) = overlaps({"a": top, "b": final_top})
         directions = {
@@ -76,6 +85,7 @@ def series(
                 "stage": one.opened.checkpoint.stage,
                 "digest": one.opened.inputs["model"],
                 **asdict(shares.shares),
+                "counted_over": shares.counted_over,
                 "counts": shares.counts,
                 "above_chance": shares.shares_above_chance and asdict(shares.shares_above_chance),
                 "counts_above_chance": shares.counts_above_chance,
@@ -92,7 +102,7 @@ def series(
                 "directions": directions,
             }
         )
-    return rows
+    return {**ranking, "rank": rank, "checkpoints": rows}
 
 
 def quality(

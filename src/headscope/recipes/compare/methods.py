@@ -20,7 +20,7 @@ from headscope.compare.methods import (
     selections,
 )
 from headscope.compare.overlap import overlaps
-from headscope.heads import Amount, HeadSet, count_of
+from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
 from headscope.heads.store import write_bytes
 from headscope.runs import open_run
 
@@ -35,12 +35,13 @@ class CompareMethods:
 
     `k`: how many heads of each method's scores count as selected (a number or a share; None: 20,
     or 15 % below 256 heads); sets that a method chose itself keep their size. `every_part`: also
-    single directions of translation scores.
+    single directions of translation scores. `rank`: what translation scores are ranked by.
     """
 
     runs: tuple[str, ...]
     k: Amount | None = None
     every_part: bool = False
+    rank: Rank = "above-chance"
 
 
 def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str, Any]:
@@ -52,7 +53,14 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str
     began = time.monotonic()
     columns, geometry = read_methods(config.runs, config.every_part)
     k = count_of(amount(geometry, config.k), geometry.total)
-    settings = {"k": k, "columns": [column.name for column in columns]}
+    sets = [column.selected(k, config.rank) for column in columns]
+    ranking = [about_rank(one) for one in sets]
+    settings = {
+        "k": k,
+        "rank": about_rank(*sets)["rank"],
+        "ranks": [one["rank"] for one in ranking],
+        "columns": [column.name for column in columns],
+    }
     inputs = {column.name: column.artifact.digest for column in columns}
     weights = next((one.weights for one in columns if one.weights), None)
     model = next(
@@ -62,14 +70,13 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str
     with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
-        sets = [column.selected(k) for column in columns]
         named = {column.name: one for column, one in zip(columns, sets, strict=True)}
         scores = {
             column.name: column.artifact.scores
             for column in columns
             if column.artifact.scores is not None
         }
-        rows = head_rows(columns, sets)
+        rows = head_rows(columns, sets, config.rank)
         table = [_row(row, columns) for row in rows]
         write_bytes(run.path / "methods.csv", _csv(rows, columns).encode())
         run.write_json("methods.json", table)
@@ -78,6 +85,7 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str
             "signature": run.signature,
             "model": {"name": model, "digest": weights, "geometry": geometry.as_dict()},
             "k": k,
+            **about_rank(*sets),
             "columns": [_about(column, one) for column, one in zip(columns, sets, strict=True)],
             "methods": [
                 {
@@ -106,6 +114,7 @@ def _about(column: MethodColumn, selected: HeadSet) -> dict[str, Any]:
         "signature": column.signature,
         "ranked": column.artifact.scores is not None,
         "own_size": column.own is not None,
+        **about_rank(selected),
         "weights": column.weights,
         "size": len(selected),
         "heads": [str(head) for head in selected],

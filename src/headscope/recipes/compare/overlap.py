@@ -11,7 +11,7 @@ from typing import Any
 from headscope.compare import Artifact, class_shares, group_overlaps, overlaps, read_artifacts
 from headscope.compare.artifacts import check_one_geometry
 from headscope.errors import InputError, naming
-from headscope.heads import Amount, Geometry
+from headscope.heads import Amount, Geometry, Rank, about_rank
 from headscope.runs import open_run
 
 OVERLAP = "compare overlap"
@@ -23,8 +23,9 @@ class CompareOverlap:
     """What is compared, and how many heads of each.
 
     `k`: the top of scores (a number or a share; None: 20, or 15 % below 256 heads; sets are used
-    whole) and `threshold`: instead, the heads that score above it. `mean_only`: of a run of
-    several directions only their mean. `geometry`: of the model, where nothing compared tells it.
+    whole), ranked by `rank`, and `threshold`: instead, the heads that score above it. `mean_only`:
+    of a run of several directions only their mean. `geometry`: of the model, where nothing
+    compared tells it.
     """
 
     artifacts: tuple[str, ...]
@@ -32,14 +33,19 @@ class CompareOverlap:
     threshold: float | None = None
     mean_only: bool = False
     geometry: Geometry | None = None
+    rank: Rank = "above-chance"
 
 
 @dataclass(frozen=True)
 class CompareClasses:
-    """The models of the table, and the score above which a head aligns tokens."""
+    """The models of the table, and the thresholds of the classes.
+
+    Above `threshold` a head aligns tokens; up to `inactive` it is inactive.
+    """
 
     artifacts: tuple[str, ...]
     threshold: float = 0.1
+    inactive: float = 0.0
 
 
 def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str, Any]:
@@ -64,11 +70,13 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str
     sets = {}
     for one in found:
         with naming(one.place):
-            sets[one.name] = one.top(config.k, config.threshold)
+            sets[one.name] = one.top(config.k, config.threshold, config.rank)
     ways = {one.name: one.direction for one in found}
     settings = {
         "k": config.k,
         "threshold": config.threshold,
+        "rank": about_rank(*sets.values())["rank"],
+        "ranks": {name: about_rank(heads)["rank"] for name, heads in sets.items()},
         "artifacts": [one.name for one in found],
     }
     with open_run(out, OVERLAP, settings, _inputs(found)) as run:
@@ -81,11 +89,13 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str
             "geometry": geometry.as_dict(),
             "k": config.k,
             "threshold": config.threshold,
+            **about_rank(*sets.values()),
             "artifacts": [
                 {
                     **_about(one),
                     "direction": one.direction,
                     "ranked": one.scores is not None,
+                    **about_rank(sets[one.name]),
                     "size": len(sets[one.name]),
                     "heads": [str(head) for head in sets[one.name]],
                 }
@@ -101,19 +111,24 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str
 
 
 def compare_classes(config: CompareClasses, out: Path | None = None) -> dict[str, Any]:
-    """Class shares of models of any geometry; of runs with several directions, of their mean."""
+    """Class shares of models of any geometry; of runs with several directions, their mean."""
     began = time.monotonic()
     if not config.artifacts:
         raise InputError("there is nothing to compare; name at least one run that scored heads")
     found = read_artifacts(config.artifacts, mean_only=True)
-    rows = [class_shares(one, config.threshold) for one in found]
-    settings = {"threshold": config.threshold, "artifacts": [one.name for one in found]}
+    rows = [class_shares(one, config.threshold, config.inactive) for one in found]
+    settings = {
+        "threshold": config.threshold,
+        "inactive": config.inactive,
+        "artifacts": [one.name for one in found],
+    }
     with open_run(out, CLASSES, settings, _inputs(found)) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}
         result = {
             "signature": run.signature,
             "threshold": config.threshold,
+            "inactive": config.inactive,
             "models": [asdict(row) for row in rows],
             "run": str(run.path),
             "seconds": time.monotonic() - began,

@@ -76,7 +76,7 @@ def compare_states(
     )
     task = chosen.task
     shown = _shown(task, config.example)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     mask = chosen.mask(lm.geometry)
     samples = _samples(lm, task)
     settings = {"settings": config, **chosen.signature(mask), "computed_in": str(lm.dtype)}

@@ -39,6 +39,7 @@ class Machine:
         mixtures: share of the attained operations that mixtures of experts reach.
         start: seconds that a run takes before and after its passes.
         text: seconds that each text takes beside its passes: drawn, encoded, counted.
+        busy: why the rates may be too low, as a sentence; None: nothing else seems to work here.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Machine:
     mixtures: float = 1.0
     start: float = 0.0
     text: float = 0.0
+    busy: str | None = None
 
 
 #: NVIDIA's figures for one H200 SXM: dense bfloat16 products, memory bandwidth, memory.

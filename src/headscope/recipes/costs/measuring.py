@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +34,9 @@ _ROUNDS, _MORE, _SHORT = 3, 7, 0.1
 #: What a run and a text take beside passes, in small passes: these, too, are mostly Python
 #: (measured with the bundled model's recipes, see `bench/costs.py`).
 _START, _TEXT = 35.0, 0.2
+#: The machine is taken to be idle where threads get this share of their cores, seen for so many
+#: seconds, and the middle one of some rounds takes no more than so many times the shortest.
+_ENOUGH, _PROBE, _STEADY = 0.85, 0.3, 1.5
 
 
 def measure_machine(
@@ -41,8 +45,9 @@ def measure_machine(
     """The machine that a model is on, measured with that model in a second or two.
 
     Passes, passes with gradients for gates, and steps of generation are timed at a small and a
-    large size; a line through the medians of a few rounds gives what a pass costs by itself and
-    what its operations take. With another model the rates are a first guess.
+    large size; a line through the shortest of a few rounds (others only add to it) gives what a
+    pass costs by itself and what its operations take. It is done with as many threads as torch
+    takes for every command. With another model the rates are a first guess.
 
     Args:
         lm: the model.
@@ -50,6 +55,7 @@ def measure_machine(
         clock: seconds, of the wall or of the process.
     """
     shape = shape_of(lm)
+    spreads: list[float] = []
     draw = random.Random(0)
     size = shape.vocabulary
 
@@ -58,12 +64,14 @@ def measure_machine(
 
     def passes(count: int, length: int) -> tuple[float, float]:
         some = rows(count, length)
-        seconds, _ = _timed(lm, clock, lambda: token_losses(lm, some, batch_tokens=1 << 20))
+        seconds, _ = _timed(
+            lm, clock, lambda: token_losses(lm, some, batch_tokens=1 << 20), spreads
+        )
         return count * length * shape.forward(length), seconds
 
     def gradients(count: int, length: int) -> tuple[float, float]:
         some, gate = rows(count, length), ones_gate(lm, count)
-        seconds, _ = _timed(lm, clock, lambda: batch_gradients(lm, some, gate, False))
+        seconds, _ = _timed(lm, clock, lambda: batch_gradients(lm, some, gate, False), spreads)
         return count * length * shape.backward(length, batch=count * length), seconds
 
     def steps(count: int) -> tuple[float, float]:
@@ -73,8 +81,8 @@ def measure_machine(
             made = generate_batch(lm, batch, [limit] * count, stop_at_newline=False)
             return max(len(one.output_ids) for one in made)
 
-        first, _ = _timed(lm, clock, lambda: write(1))
-        seconds, written = _timed(lm, clock, lambda: write(1 + _STEPS))
+        first, _ = _timed(lm, clock, lambda: write(1), spreads)
+        seconds, written = _timed(lm, clock, lambda: write(1 + _STEPS), spreads)
         done = max(1, written - 1)
         # A step takes no less than half of the mean over prompt and steps, whatever noise says.
         each = max((seconds - first) / done, seconds / (done + 1) / 2)
@@ -83,30 +91,72 @@ def measure_machine(
     bandwidth = _bandwidth(lm.device)
     reading = (shape.read_by(_ROWS[0]) + _ROWS[0] * _PROMPT * shape.cache) / bandwidth
     whole = [passes(*one) for one in _PASSES]
-    return Machine(
-        name,
+    rates = (
         _rate(whole, shape),
         _rate([gradients(*one) for one in _PASSES], shape),
         _rate([steps(one) for one in _ROWS], shape, reading),
+    )
+    share = _share() if lm.device.type == "cpu" else 1.0
+    return Machine(
+        name,
+        *rates,
         bandwidth,
         _memory(lm.device),
         measured=f"{lm.name} on {lm.device}, {torch.get_num_threads()} threads",
         start=_START * whole[0][1],
         text=_TEXT * whole[0][1],
+        busy=_busy(share, median(spreads)),
     )
 
 
-def _timed(lm: LanguageModel, clock: Clock, work: Callable[[], object]) -> tuple[float, int]:
-    """The median seconds of a few rounds, the first of which warms up; and what the last made."""
+def _timed(
+    lm: LanguageModel, clock: Clock, work: Callable[[], object], spreads: list[float]
+) -> tuple[float, int]:
+    """The shortest seconds of a few rounds, and what the last made.
+
+    `spreads` gets how much longer the round in the middle took.
+    """
     seconds: list[float] = []
     made: object = None
-    while len(seconds) < _ROUNDS or (len(seconds) < _MORE and sum(seconds) < _SHORT):
+    while len(seconds) < _ROUNDS or (
+        len(seconds) < _MORE and (sum(seconds) < _SHORT or median(seconds) > _STEADY * min(seconds))
+    ):
         began = clock()
         made = work()
         if lm.device.type == "cuda":
             torch.cuda.synchronize(lm.device)
         seconds.append(clock() - began)
-    return median(seconds), made if isinstance(made, int) else 0
+    spreads.append(median(seconds) / max(min(seconds), 1e-9))
+    return min(seconds), made if isinstance(made, int) else 0
+
+
+def _share() -> float:
+    """The share of the time that torch's threads get of as many cores, when all of them work."""
+    square = torch.ones(1024, 1024)
+    square @ square
+    wall, own = time.perf_counter(), time.process_time()
+    while time.perf_counter() - wall < _PROBE:
+        square @ square
+    return (time.process_time() - own) / (time.perf_counter() - wall) / torch.get_num_threads()
+
+
+def _busy(share: float, spread: float) -> str | None:
+    """Why rates may be too low: others work here, or there are more threads than cores."""
+    if share >= _ENOUGH and spread <= _STEADY:
+        return None
+    threads = torch.get_num_threads()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if cores and threads > cores:
+        return (
+            f"torch uses {threads} threads on {cores} cores, which makes all of this slow; set "
+            f"OMP_NUM_THREADS={cores}"
+        )
+    load = f"load average {os.getloadavg()[0]:.1f} on {cores} cores, " if share < _ENOUGH else ""
+    return (
+        f"the machine is busy ({load}its threads get {share:.0%} of their cores, rounds take "
+        f"{spread:.2g} times the shortest), so the hours may be far too many; repeat it when "
+        "nothing else runs"
+    )
 
 
 def _rate(points: Sequence[tuple[float, float]], shape: Shape, reading: float = 0.0) -> Rate:
@@ -134,6 +184,4 @@ def _bandwidth(device: torch.device) -> float:
 def _memory(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
-    import os
-
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -117,7 +117,13 @@ def _shape(config: Any, name: str, parameters: int) -> Shape:
 def _first(config: Any, names: tuple[str, ...]) -> int:
     """The first of these numbers that a configuration holds, else 0."""
     for one in names:
-        value = getattr(config, one, None)
+        try:
+            value = getattr(config, one, None)
+        except RuntimeError as error:  # of a number that differs by layer
+            raise InputError(
+                f"{config.model_type}: {one} differs by layer, so its costs cannot be told; costs "
+                "are known for decoders such as Llama, Qwen3, Mistral or GPT-2"
+            ) from error
         if isinstance(value, int):
             return value
     return 0

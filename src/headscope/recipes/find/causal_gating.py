@@ -77,7 +77,7 @@ def find_causal_gating(
     _fit(config, SMALL)  # a slip is told before a model is loaded
     tasks = read_tasks(config.task, config.model.model, seed)
     task = training_task(config.task, tasks, seed)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     fit = _fit(config, lm.geometry.total)
     learned = _samples(lm, task, config.instructed)
     tested = [

@@ -56,7 +56,7 @@ def score_languages(
     languages = read_languages(documents, model.model, "dev", seed)
     if check:
         check(len(languages))
-    lm = model.load()
+    lm = model.load_for(out)
     settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
     digests = {code: file.digest for code, file in languages.items()}
     inputs = {**model_inputs(lm, {}), **digests}

@@ -7,34 +7,59 @@ from pathlib import Path
 from typing import Any
 
 from headscope.find.repeated import Induction, induction
+from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.find.head_scores import scores_run
 from headscope.recipes.inputs import ModelChoice, Progress
 
 __all__ = ["COMMAND", "FindInduction", "find_induction"]
 
 COMMAND = "find induction"
+#: Natural texts of each language where no limit is given.
+TEXTS = 50
 
 
 @dataclass(frozen=True)
 class FindInduction:
-    """A whole run of the command."""
+    """A whole run of the command.
+
+    `documents` are the natural texts that previous-token scores are taken over, too; None: English
+    ones of the pocket world.
+    """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     measure: Induction = field(default_factory=Induction)
+    documents: DocumentsChoice | None = field(default=None, metadata={"signature": "given"})
 
 
 def find_induction(
     config: FindInduction, out: Path | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Score every head and return the command's result; what is done already is kept."""
-    lm = config.model.load()
+    data, texts = _texts(config)
+    lm = config.model.load_for(out)
     return scores_run(
         COMMAND,
         config,
         lm,
-        {},
+        data,
         out,
-        lambda run, steps: induction(lm, config.measure, run, steps),
+        lambda run, steps: induction(lm, config.measure, run, steps, texts),
         progress,
         seed=config.measure.seed,
     )
+
+
+def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """What a run tells about the natural texts that were asked for, by language; and the texts."""
+    if config.documents is None:
+        from headscope.pocket.sample import sample_documents
+
+        return {}, [one.text for one in sample_documents("en", "dev", TEXTS, 0).documents]
+    files = read_languages(
+        config.documents, config.model.model, "dev", default_limit=TEXTS, pocket_limit=TEXTS
+    )
+    data = {
+        code: {"path": one.path, "examples": len(one.documents), "digest": one.digest}
+        for code, one in files.items()
+    }
+    return data, [one.text for file in files.values() for one in file.documents]

@@ -11,7 +11,7 @@ import numpy as np
 
 from headscope.find.key_tokens import Control, KeyTokenAttention, KeyTokens, key_tokens
 from headscope.find.key_words import locate_words
-from headscope.heads import HeadSet, resolve_heads
+from headscope.heads import HeadSet, Rank, about_rank, resolve_heads
 from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
 from headscope.runs import Run, open_run
 
@@ -22,7 +22,10 @@ COMMAND = "find key-tokens"
 
 @dataclass(frozen=True)
 class FindKeyTokens:
-    """A whole run of the command; `heads` and `k` are as `headscope.heads.resolve_heads` reads."""
+    """A whole run of the command.
+
+    `heads`, `k` and `rank` are as `headscope.heads.resolve_heads` reads them.
+    """
 
     prompt: str
     # What counts is which heads these are, not where they are written down.
@@ -30,6 +33,7 @@ class FindKeyTokens:
     measure: KeyTokens
     k: str | None = field(default=None, metadata={"signature": False})
     model: ModelChoice = field(default_factory=ModelChoice)
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
 
 def find_key_tokens(
@@ -46,13 +50,14 @@ def find_key_tokens(
     began = time.monotonic()
     report = progress or _silent
     locate_words(config.prompt, config.measure.words)  # a slip is told before a model is loaded
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     chat = uses_chat(lm, config.measure.chat, config.prompt)
     config = replace(config, measure=replace(config.measure, chat=chat))
-    heads = resolve_heads(config.heads, config.k, lm.geometry)
+    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
     settings = {
         "settings": config,
         "chosen": [str(head) for head in heads],
+        "rank": about_rank(heads)["rank"],
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }
     provenance = {**model_provenance(lm), "seed": config.measure.seed}
@@ -71,6 +76,7 @@ def find_key_tokens(
         result = {
             "signature": run.signature,
             **_describe(found, order),
+            **about_rank(heads),
             "model": model,
             "run": str(run.path),
             "seconds": time.monotonic() - began,

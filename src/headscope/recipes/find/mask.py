@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.find.mask import PRESETS, MaskTraining, TrainedMask, preset, train_mask
+from headscope.find.mask import (
+    PRESETS,
+    MaskTraining,
+    TrainedMask,
+    preset,
+    seconds_a_step,
+    train_mask,
+)
 from headscope.find.mask.config import PresetName
 from headscope.heads import Gate, HeadScores, HeadSet, Origin, save_scores
 from headscope.lm.groups import key_value_heads
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
 from headscope.recipes.tasks import (
     TaskChoice,
@@ -28,12 +38,18 @@ from headscope.recipes.tasks import (
     task_inputs,
     training_task,
 )
-from headscope.runs import Run, open_run
+from headscope.runs import Run, configuration, open_run
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
 
 __all__ = ["COMMAND", "FindMask", "find_mask"]
 
 COMMAND = "find mask"
 METHOD = "mask"
+#: The part of a run that keeps how many steps were chosen when it began.
+SCHEDULE = "schedule"
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,9 @@ class FindMask:
     """A whole run of the command.
 
     `preset` (None: by the number of heads of the model) and `changes`, values by the names of
-    `MaskTraining`, make the training; what counts for the signature is what they come to.
+    `MaskTraining`, make the training; what counts for the signature is what they come to. With
+    `minutes` as many of its steps are taken as fit, by what a step takes where the run begins; the
+    run keeps their number, and the signature the minutes.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -49,28 +67,45 @@ class FindMask:
     preset: PresetName | None = field(default=None, metadata={"signature": False})
     changes: Mapping[str, Any] = field(default_factory=dict, metadata={"signature": False})
     seed: int = 0
+    minutes: float | None = field(default=None, metadata={"signature": "given"})
+    baseline: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        if self.minutes is None:
+            return
+        if not 0 < self.minutes < math.inf:
+            raise InputError(f"minutes is {self.minutes}; it must be a number above 0")
+        if self.changes.get("steps") is not None:
+            raise InputError("steps and minutes both say how long to train; give one of them")
 
 
 def find_mask(
-    config: FindMask, out: Path | None = None, progress: Progress | None = None
+    config: FindMask,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Train, write the run and return the command's result; an interrupted run goes on.
 
     The run holds the weights as scores (`selected` beside them), the selected heads by falling
     weight, the gate that keeps them alone, and `history.safetensors`: `steps` (S,), `weights`
-    (S, L, W) and `losses`. With feed-forward gates also `feed_forward.safetensors` (`weights` and
+    (S, L, W) and `losses`. `tell` is given a sentence on steps and time before training begins.
+    With feed-forward gates also `feed_forward.safetensors` (`weights` and
     `mask`, (L,)) and in the history `feed_forward` (S, L).
     """
     began = time.monotonic()
     _check_changes(config)
     tasks = read_tasks(config.task, config.model.model, config.seed)
     task = training_task(config.task, tasks, config.seed)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     training = preset(config.preset, lm.geometry.total, seed=config.seed, **config.changes)
     rows = answers(lm, task)
     settings = {
         "settings": config,
-        "training": training,
+        # How many steps fit is known once the run has begun.
+        "training": training
+        if config.minutes is None
+        else {**configuration(training), "steps": None},
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }
     inputs = model_inputs(lm, {}) | task_inputs(tasks)
@@ -79,17 +114,23 @@ def find_mask(
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         names = [f"{task.path}, example {one.id} (line {one.line})" for one in task.examples]
+        shots = config.task.shots
+        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
+        training, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)
         trained = train_mask(lm, rows, training, run, progress, names)
         run.write_json("found_on.json", found_on(tasks))
         scores = _write(run, trained, training)
         result = {
             "signature": run.signature,
             **_describe(scores, trained, training),
+            **works,
             "task": task.name,
             "tasks": [_about(sides) for sides in tasks.values()],
             "shots": config.task.shots,
             "prompt": task.bare,
             "examples": len(rows),
+            "minutes": config.minutes,
+            "seconds_a_step": seconds,
             "tokens": sum(len(row.ids) - row.start for row in rows),
             "model": {
                 "name": lm.name,
@@ -104,6 +145,68 @@ def find_mask(
         }
         run.finish(result)
         return result
+
+
+def _fitting(
+    lm: LanguageModel,
+    rows: Sequence[Answered],
+    training: MaskTraining,
+    names: Sequence[str],
+    minutes: float | None,
+    run: Run,
+    began: float,
+    tell: Callable[[str], None] | None,
+) -> tuple[MaskTraining, float | None]:
+    """The training with the steps that fit into the minutes, and what a step took when it began.
+
+    Decided once a run: one that goes on has the schedule it began with.
+    """
+    kept = run.read_part(SCHEDULE)
+    if not kept and run.read_tensors("training"):  # begun by a version that did not time it
+        return training, None
+    if not kept:
+        seconds = seconds_a_step(lm, rows, training, names)
+        steps = training.steps
+        if minutes is not None:
+            left = 60 * minutes - (time.monotonic() - began)
+            steps = max(1, min(steps, int(left / seconds)))
+        _told(training, steps, seconds, minutes, tell)
+        kept = {SCHEDULE: {"steps": steps, "seconds_a_step": seconds}}
+        run.append_part(SCHEDULE, SCHEDULE, kept[SCHEDULE])
+    found = kept[SCHEDULE]
+    return replace(training, steps=int(found["steps"])), float(found["seconds_a_step"])
+
+
+def _told(
+    training: MaskTraining,
+    steps: int,
+    seconds: float,
+    minutes: float | None,
+    tell: Callable[[str], None] | None,
+) -> None:
+    """Say how long it takes, and whether that is long enough; InputError where it cannot be."""
+    try:
+        short = replace(training, steps=steps)
+    except InputError as error:
+        needed = seconds * training.steps / 60
+        raise InputError(
+            f"{steps} steps of {seconds:.3g} s fit into {minutes:g} minutes, too few for a weight "
+            f"to change its sign; give --minutes {math.ceil(1.1 * needed)} for all "
+            f"{training.steps} steps, or raise --learning-rate"
+        ) from error
+    if tell is None:
+        return
+    fit = "" if minutes is None or steps == training.steps else f" fit into {minutes:g} minutes"
+    tell(f"{steps} steps × {seconds:.3g} s{fit}: about {steps * seconds / 60:.3g} minutes")
+    if short.travel < short.enough:
+        tell(f"warning: {_short_of(short)}")
+
+
+def _short_of(training: MaskTraining) -> str:
+    return (
+        f"the learning rates add up to {training.travel:.3g}, so weights that begin at "
+        f"{training.mean:g} may not have time to cross 0; {training.enough:g} is enough"
+    )
 
 
 def _check_changes(config: FindMask) -> None:
@@ -160,7 +263,7 @@ def _describe(scores: HeadScores, trained: TrainedMask, training: MaskTraining) 
     geometry = scores.geometry
     courses = {course.head: course for course in trained.history.courses(geometry)}
     heads = []
-    for (head, _), record in zip(scores.ranked(), scores.records(), strict=True):
+    for (head, _), record in zip(scores.ranked("score"), scores.records(), strict=True):
         course = courses[head]
         heads.append(
             {
@@ -179,10 +282,7 @@ def _describe(scores: HeadScores, trained: TrainedMask, training: MaskTraining) 
         ]
     notes = []
     if training.travel < training.enough:
-        notes.append(
-            f"the learning rates add up to {training.travel:.3g}, so weights that begin at "
-            f"{training.mean:g} may not have had time to cross 0; {training.enough:g} is enough"
-        )
+        notes.append(_short_of(training).replace("have time", "have had time"))
     return {
         "heads": heads,
         "selected": selected,

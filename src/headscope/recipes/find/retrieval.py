@@ -67,7 +67,7 @@ def find_retrieval(
     from headscope.lm.prompting import uses_chat
 
     needles = config.needles.read(config.model.model, config.measure.seed)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     chat = uses_chat(lm, config.measure.chat, config.measure.template)
     config = replace(config, measure=replace(config.measure, chat=chat))
     about = {

@@ -6,17 +6,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.data.prompts import TemplateField
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.find.question_rows import Asked, ask
 from headscope.find.soft_gate import Answers, SoftGate, Trained, answer, scored, train_soft_gate
-from headscope.heads import Amount, Gate, Geometry, HeadSet, resolve_heads
+from headscope.heads import Amount, Gate, Geometry, HeadSet, Rank, about_rank, resolve_heads
 from headscope.pocket.questions import TEMPLATE
 from headscope.recipes.find.soft_gate_result import describe, write_gates
 from headscope.recipes.inputs import (
@@ -50,19 +52,21 @@ class FindSoftGate:
     `heads` and `k` are as `headscope.heads.resolve_heads` reads them, `k` by default 2 % of the
     heads of a ranking, or 10 % in a model of fewer than 256. `seeds` trainings are made, with the
     seeds `seed`, `seed` + 1, …: each decides the random heads, the pairs and their order.
-    `layer_matched` adds random heads of the same layers to those of any layer.
+    `layer_matched` adds random heads of the same layers to those of any layer. `rank`: what scores
+    are ranked by.
     """
 
     heads: str = field(metadata={"signature": False})
     k: Amount | None = field(default=None, metadata={"signature": False})
     model: ModelChoice = field(default_factory=ModelChoice)
     questions: QuestionsChoice = field(default_factory=QuestionsChoice)
-    template: QuestionTemplate = field(default_factory=QuestionTemplate)
+    template: TemplateField[QuestionTemplate] = TemplateField(QuestionTemplate(), QuestionTemplate)
     training: SoftGate = field(default_factory=SoftGate)
     seeds: int = 5
     seed: int = 0
     layer_matched: bool = True
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -82,14 +86,16 @@ def find_soft_gate(
     report = progress or _silent
     sides = read_sides(config.questions, config.model.model, config.seed)
     leakage = _leakage(config, sides)
-    lm = config.model.load()
-    heads = resolve_heads(config.heads, config.k, lm.geometry, default=default_heads(lm.geometry))
+    lm = config.model.load_for(out)
+    usual = default_heads(lm.geometry)
+    heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
     template, training = _of_model(config)
     sets = _sets(heads, config)
     tested = ask(lm, sides.test, template, sides.test_path, training.max_new_tokens, training.chat)
     settings = {
         "settings": config,
         "chosen": [str(head) for head in heads],
+        "rank": about_rank(heads)["rank"],
         "leakage": leakage,
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }
@@ -129,6 +135,7 @@ def find_soft_gate(
         result = {
             "signature": run.signature,
             **describe(lm.geometry, heads, sets, made, answers, tested, config.seed),
+            **about_rank(heads),
             **write_gates(run, heads, made, tested, answers, config),
             **_counts(sides, learned, stopped, tested),
             "template": template.text,
@@ -151,14 +158,17 @@ def _of_model(config: FindSoftGate) -> tuple[QuestionTemplate, SoftGate]:
 
 
 def _sets(heads: HeadSet, config: FindSoftGate) -> dict[str, list[Draw]]:
-    """For each kind of trained heads those of every seed."""
-    sets = {"trained": [Draw(heads, 0)] * config.seeds}
+    """For each kind of trained heads those of every seed.
+
+    Where fewer random sets exist than seeds, they are trained again under the other seeds.
+    """
+    sets = {"trained": [Draw(heads, 0)]}
     sets["random"] = draw_heads(heads, config.seeds, config.seed)
     if config.layer_matched:
         sets["random-layer-matched"] = draw_heads(
             heads, config.seeds, config.seed, layer_matched=True
         )
-    return sets
+    return {kind: list(islice(cycle(drawn), config.seeds)) for kind, drawn in sets.items()}
 
 
 def _conditions(

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headscope.data.split import text_digests
 from headscope.errors import naming
+from headscope.find.capture import check_peaks
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
-from headscope.heads import HeadScores, read_scores, save_scores
+from headscope.heads import HeadScores, Rank, read_scores, save_scores
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
@@ -30,12 +31,19 @@ COMMAND = "find translation-score"
 
 @dataclass(frozen=True)
 class FindTranslation:
-    """A whole run of the command; `threshold` is that of token alignment heads."""
+    """A whole run of the command.
+
+    `threshold` is the score above which a head aligns tokens, `inactive` the one up to which it is
+    inactive, `rank` what heads are ranked by.
+    """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
     threshold: float = 0.1
+    rank: Rank = "above-chance"
+    inactive: float = 0.0
+    baseline: Rules = field(default_factory=Rules)
 
 
 def find_translation(
@@ -47,7 +55,7 @@ def find_translation(
     for pairs in directions.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     config = replace(config, score=resolved_chat(lm, config.score))
     dtype = {"computed_in": str(lm.dtype).removeprefix("torch.")}
     settings = {"settings": config, **dtype}
@@ -59,7 +67,9 @@ def find_translation(
         provenance={**model_provenance(lm), "seed": config.score.seed},
     ) as run:
         if run.finished:
+            check_peaks(run, config.score.keep_peaks)
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        works = check_translations(lm, directions, config.score, run, config.baseline, progress)
         scores: dict[str, HeadScores] = {}
         for pair, pairs in directions.items():
             report = _reporter(progress, pair)
@@ -69,44 +79,46 @@ def find_translation(
             {pair: text_digests(pairs.all_pairs) for pair, pairs in directions.items()},
         )
         save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
-        result = describe_all(scores, config.threshold)
+        how = config.threshold, config.rank, config.inactive
+        result = describe_all(scores, *how)
         if len(scores) > 1:
-            result["directions"] = {
-                pair: describe(one, config.threshold) for pair, one in scores.items()
-            }
-        result |= {"run": str(run.path), "seconds": time.monotonic() - began}
+            result["directions"] = {pair: describe(one, *how) for pair, one in scores.items()}
+        result |= {**works, "run": str(run.path), "seconds": time.monotonic() - began}
         run.finish(result)
         return result
 
 
-def describe_all(scores: Mapping[str, HeadScores], threshold: float) -> dict[str, Any]:
+def describe_all(
+    scores: Mapping[str, HeadScores], threshold: float, rank: Rank, inactive: float
+) -> dict[str, Any]:
     """The JSON of a run: of its direction, or of the mean over several with what they counted."""
     if len(scores) == 1:
-        return describe(next(iter(scores.values())), threshold)
+        return describe(next(iter(scores.values())), threshold, rank, inactive)
     counted = ("examples", "left_out", "tokens")
     sums = {name: sum(one.config[name] for one in scores.values()) for name in counted}
-    return describe(HeadScores.mean(scores), threshold) | sums
+    return describe(HeadScores.mean(scores), threshold, rank, inactive) | sums
 
 
-def describe(scores: HeadScores, threshold: float) -> dict[str, Any]:
-    """The JSON of one set of scores: heads, classes, layers, and what was counted."""
+def describe(scores: HeadScores, threshold: float, rank: Rank, inactive: float) -> dict[str, Any]:
+    """The JSON of one set of scores: heads, classes, layers, and what was counted.
+
+    `counted_over` is the number of directions that `counts` are the mean of.
+    """
     from dataclasses import asdict
 
     kept = ("examples", "left_out", "tokens", "units", "aligner", "links_digest")
     return {
         "signature": scores.signature,
-        "heads": scores.records(),
-        "counts": scores.classes(threshold),
-        "counts_above_chance": _above_chance(scores, threshold),
+        "threshold": threshold,
+        "inactive": inactive,
+        **scores.ranking(rank),
+        "heads": scores.records(rank),
+        "counted_over": scores.counted_over,
+        "counts": scores.classes(threshold, inactive),
+        "counts_above_chance": scores.classes_above_chance(threshold, inactive),
         "layer_profile": [asdict(layer) for layer in scores.layer_profile(threshold)],
         **{name: scores.config[name] for name in kept if name in scores.config},
     }
-
-
-def _above_chance(scores: HeadScores, threshold: float) -> dict[str, int] | None:
-    """The classes of score − chance; None where no other sentence could be borrowed from."""
-    chance = scores.extra["chance"][scores.geometry.mask()]
-    return scores.above_chance().classes(threshold) if bool(np.isfinite(chance).all()) else None
 
 
 def stored_scores(run: Path) -> dict[str, HeadScores]:

@@ -64,9 +64,10 @@ def prepare(config: TraterExperiment, out: Path, progress: Progress | None = Non
     # On development sentences; the corpus is made of training sentences.
     directions = tuple(f"{a}-{b}" for a, b in permutations(config.evaluation.languages, 2))
     pairs = PairsChoice(pair=directions, limit=config.find_sentences)
-    find_translation(FindTranslation(pairs=pairs), out / "find", progress)
+    find_translation(FindTranslation(pairs=pairs, rank="score"), out / "find", progress)
     rated = out / "rated"
-    result = use_rate(UseRate(data=(str(corpus),), heads=str(out / "find")), rated, progress)
+    rate = UseRate(data=(str(corpus),), heads=str(out / "find"), rank="score")  # as in the paper
+    result = use_rate(rate, rated, progress)
     tokens: Counter[str] = Counter()
     documents: Counter[str] = Counter()
     for record in records_of(rated):

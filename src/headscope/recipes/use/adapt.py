@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
-from headscope.heads import Gate
+from headscope.heads import Gate, about_rank
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.verify.writing_run import run_of
@@ -103,12 +103,17 @@ def use_adapt(
     config.gate.check()
     prompts = config.prompts.read()
     digest = prompts_digest(prompts)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     adaptation = config.gate.read(lm.geometry)
     rows = rendered(lm, prompts, config.prompts.chat)
     limit = config.max_new_tokens or NEW_TOKENS
     how = GenerateConfig(limit, config.batch_tokens, config.one_line)
-    settings = {"settings": config, "applied": adaptation.as_dict(), "new_tokens": limit}
+    settings = {
+        "settings": config,
+        "applied": adaptation.as_dict(),
+        "rank": about_rank(adaptation.gate)["rank"],
+        "new_tokens": limit,
+    }
 
     def make(run: Run) -> dict[str, Any]:
         with lm.adapted(adaptation):
@@ -131,6 +136,7 @@ def use_adapt(
             changed = sum(one != other for one, other in zip(texts, plain, strict=True))
         return {
             "gate": about(adaptation),
+            **about_rank(adaptation.gate),
             "prompts": len(rows),
             "changed": changed,
             "empty": sum(not text.strip() for text in texts),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
+from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import (
     Progress,
@@ -40,11 +41,12 @@ def use_export(
         InputError: if the gate does not fit the model or cannot be folded into it, the checkpoint
             cannot be read, or the export's logits are not those of the gated model.
     """
-    from headscope.lm.checkpoints import read_config, read_tokenizer, resolve
+    from headscope.lm.checkpoints import read_config, resolve, tokenizer_of
+    from headscope.lm.gguf import is_gguf
+    from headscope.lm.hollow import hollow_model, without_products
     from headscope.use.exporting.base import read_base
     from headscope.use.exporting.checkpoint import bytes_of
     from headscope.use.exporting.folder import check_plain, quantised_by
-    from headscope.use.exporting.hollow import hollow_model, without_products
     from headscope.use.exporting.proof import need_peft
     from headscope.use.exporting.tensors import checkpoint_files
 
@@ -58,20 +60,27 @@ def use_export(
     folder, commit = resolve(name, config.model.revision)
     settings = read_config(folder, name)
     checkpoint_files(folder)
+    if is_gguf(folder):
+        config = of_gguf(config)
     quantised = quantised_by(folder)
     if config.form == "checkpoint" and not config.dequantise:
         check_plain(folder)
-    if config.dequantise and (config.form == "ia3" or quantised is None):
+    if config.dequantise and not is_gguf(folder) and (config.form == "ia3" or quantised is None):
         raise InputError(
             f"{name}: --dequantise is for writing quantised weights as a checkpoint; leave it out"
         )
-    hollow = hollow_model(name, folder, settings, read_tokenizer(folder, name), commit)
+    reading = tokenizer_of(folder, name, config.model.tokenizer)
+    hollow = hollow_model(name, folder, settings, reading, commit)
     adaptation = read_gate(config.gate, hollow)
     base = read_base(name, folder, commit)
     with without_products():
         told = about_model(hollow) | {"device": None}
     told["quantised"] = quantised
-    signed = {"settings": config, "applied": adaptation.as_dict()}
+    signed = {
+        "settings": config,
+        "applied": adaptation.as_dict(),
+        "rank": about_rank(adaptation.gate)["rank"],
+    }
     known = {**model_provenance(hollow), "device": None, "seed": None}
     with open_run(out, COMMAND, signed, model_inputs(hollow, {}), provenance=known) as run:
         place = run.path / PLACES[config.form]
@@ -91,6 +100,7 @@ def use_export(
             "as": config.form,
             "model": told,
             "gate": about(adaptation),
+            **about_rank(adaptation.gate),
             "heads": [
                 {"layer": head.layer, "head": head.head, "gate": adaptation.gate[head]}
                 for head in adaptation.gate.changed_heads()
@@ -109,6 +119,24 @@ def use_export(
         }
         run.finish(result)
         return result
+
+
+def of_gguf(config: UseExport) -> UseExport:
+    """The settings for a GGUF file, which is always written dequantised, in float32.
+
+    Raises:
+        InputError: for an adapter, or weights that would be rounded before they are multiplied.
+    """
+    name = config.model.model
+    if config.form == "ia3":
+        raise InputError(
+            f"{name}: an adapter names the checkpoint that it is for, and a GGUF file is none; "
+            "export with --as checkpoint"
+        )
+    if config.model.dtype not in ("auto", "float32"):
+        raise InputError(f"{name}: a GGUF file is written in float32; leave --dtype out")
+    model = dataclasses.replace(config.model, dtype="float32")
+    return dataclasses.replace(config, dequantise=True, model=model)
 
 
 def removing(choice: GateChoice) -> GateChoice:

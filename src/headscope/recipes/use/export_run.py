@@ -38,7 +38,7 @@ class UseExport:
         model: the model; its device and dtype are those of the comparison alone.
         form: an ordinary checkpoint, or an (IA)³ adapter.
         max_shard_size: bytes of a weight file at most, such as `5GB`.
-        dequantise: write a quantised model as an ordinary one.
+        dequantise: write a quantised model as an ordinary one; always so for a GGUF file.
         check: load what was written and compare its logits with those of the gated model.
     """
 
@@ -100,6 +100,7 @@ class Export:
         from headscope.use.exporting.adapter import stage_adapter
         from headscope.use.exporting.checkpoint import stage_checkpoint
         from headscope.use.exporting.dequantised import dequantised_tensors
+        from headscope.use.exporting.folder import save_companions
 
         gate, parts = self.adaptation.gate, self.adaptation.feed_forward
         if self.config.form == "ia3":
@@ -127,6 +128,10 @@ class Export:
             progress=lambda done, total: self._say(title, done // 10**6, total // 10**6),
             weights=weights,
         )
+        if self._of_gguf() and lm is not None:
+            save_companions(lm, staged)
+        elif self.config.model.tokenizer is not None:
+            self.hollow.tokenizer.save_pretrained(staged)
         return {
             "files": list(folded.files),
             "bytes": folded.size,
@@ -203,16 +208,26 @@ class Export:
                 dtype=self._rounding(),
                 feed_forward=self.adaptation.feed_forward,
                 same_weights=same_weights(self.adaptation, self.hollow),
-                dequantised=self.quantised if self.config.dequantise else None,
+                dequantised=self._dequantised(),
             )
         )
+
+    def _of_gguf(self) -> bool:
+        return self.hollow.folder is not None and self.hollow.folder.is_file()
+
+    def _dequantised(self) -> str | None:
+        """The quantisation that what was written is free of."""
+        if not self.config.dequantise:
+            return None
+        stored = self.hollow.dequantised
+        return self.quantised if stored is None else f"{stored}, in a GGUF file"
 
     def _dtype(self) -> torch.dtype:
         """What folded weights are rounded to."""
         from headscope.use.exporting.scaling import stored_dtype
         from headscope.use.exporting.tensors import stored_tensors
 
-        if self.quantised or self.hollow.folder is None:
+        if self.quantised or self.hollow.folder is None or self._of_gguf():
             return self.hollow.dtype
         return stored_dtype(self.hollow, stored_tensors(self.hollow.folder))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.heads import Amount, Geometry, resolve_heads
+from headscope.heads import Amount, Geometry, Rank, resolve_heads
 from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
 
 __all__ = ["GateChoice", "about"]
@@ -23,6 +23,7 @@ class GateChoice:
         scale: number by which these heads are multiplied; None: 0, or 1 where `outside` is given.
         outside: of a mask, what takes the place of 0; of heads, the number by which all others
             are multiplied.
+        rank: what scores are ranked by; what they were counts in the signature.
     """
 
     gate: str | None = field(default=None, metadata={"signature": False})
@@ -30,6 +31,7 @@ class GateChoice:
     k: Amount | None = field(default=None, metadata={"signature": False})
     scale: float | None = None
     outside: float | None = None
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
     def check(self) -> None:
         """Raises `InputError` unless it says one thing to apply."""
@@ -50,7 +52,7 @@ class GateChoice:
         if self.gate is not None:
             found = read_adaptation(self.gate, geometry)
             return found if self.outside is None else found.outside(self.outside)
-        heads = resolve_heads(str(self.heads), self.k, geometry)
+        heads = resolve_heads(str(self.heads), self.k, geometry, by=self.rank)
         scale, outside = self.scale, self.outside
         if scale is None:
             scale = 0.0 if outside is None else 1.0

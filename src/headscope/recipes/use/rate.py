@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.files import check_limit
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet, resolve_heads
+from headscope.heads import Amount, HeadSet, Rank, about_rank, resolve_heads
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -58,6 +58,7 @@ class UseRate:
         written: how rated documents are written.
         execution: where it runs, and with how many workers; the same files come out.
         threads: of each worker; None shares the cores.
+        rank: what scores are ranked by.
     """
 
     data: tuple[str, ...] = field(metadata={"signature": False})
@@ -71,6 +72,7 @@ class UseRate:
     written: Written = field(default_factory=Written)
     execution: Execution = field(default_factory=Execution, metadata={"signature": False})
     threads: int | None = field(default=None, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
 
 def use_rate(
@@ -93,12 +95,13 @@ def use_rate(
         _known(out),
     )
     lm = config.model.load()
-    heads = resolve_heads(config.heads, config.k, lm.geometry)
+    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
     if not len(heads):
         raise InputError(f"{config.heads} holds no heads, so there is nothing to remove")
     settings = {
         "settings": config,
         "heads": sorted(map(str, heads)),
+        "rank": about_rank(heads)["rank"],
         "languages": {file.name: file.language for file in files},
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }
@@ -127,6 +130,7 @@ def use_rate(
             "signature": run.signature,
             "run": str(run.path),
             "heads": [str(head) for head in heads],
+            **about_rank(heads),
             "model": about,
             "workers": config.execution.workers,
             "executor": config.execution.executor,
@@ -225,6 +229,7 @@ def _summary(tally: Tally, heads: HeadSet, config: UseRate) -> dict[str, Any]:
         **_figures(tally),
         "scoring_seconds": tally.seconds,
         "heads": [str(head) for head in heads],
+        **about_rank(heads),
         "format": config.written.format,
         "languages": tally.languages(),
     }

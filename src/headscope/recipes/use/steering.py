@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.data.languages import language_name
 from headscope.errors import InputError, MissingExtra
-from headscope.heads import Amount, HeadSet, read_scores
+from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.recipes.inputs import ModelChoice, Progress
@@ -82,6 +82,7 @@ class Steer:
         one_line: end an answer at the first newline after text.
         seed: of the draws and tests, and of the pocket model's sentences.
         batch_tokens: padded tokens of a batch.
+        rank: what scores are ranked by.
     """
 
     languages: tuple[str, ...]
@@ -99,6 +100,7 @@ class Steer:
     one_line: bool = False
     seed: int = 0
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
     def __post_init__(self) -> None:
         if not self.languages:
@@ -131,7 +133,7 @@ def steer(
     asked = asked_for(config)
     if config.gate is not None:
         config.gate.check()
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     base = None if config.gate is None else config.gate.read(lm.geometry)
     rows = {
         code: asking.rendered(lm, prompts, config.prompts.chat) for code, prompts in asked.items()
@@ -159,6 +161,7 @@ def steer(
         "settings": config,
         "steering": arms_settings((one.name, one.arms) for one in groups),
         "applied": None if base is None else base.as_dict(),
+        "rank": about_rank(*heads.values())["rank"],
     }
 
     data = {code: asking.prompts_digest(prompts) for code, prompts in asked.items()}
@@ -168,6 +171,7 @@ def steer(
             "steer": list(config.languages),
             "away": config.away,
             "ranking": config.ranking,
+            **about_rank(*heads.values()),
             "factors": sorted(config.factors),
             "draws": config.draws,
             "seed": config.seed,
@@ -193,7 +197,7 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
     Raises `InputError` if a language has none.
     """
     codes = list(dict.fromkeys([*config.languages, *([config.away] if config.away else [])]))
-    rows = writing_heads(config.heads, config.k, codes, lm)
+    rows = writing_heads(config.heads, config.k, codes, lm, config.rank)
     found: dict[str, HeadSet] = {}
     for code in codes:
         if code not in rows:
@@ -211,7 +215,7 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
         if config.ranking == "importance" and own.language != NAMED:
             scores = read_scores(place_of(config.heads) or config.heads)
             chosen = scores.get(code, scores.get("mean", next(iter(scores.values())))).top(
-                config.k or SHARE
+                config.k or SHARE, config.rank
             )
         if not len(chosen):
             raise InputError(

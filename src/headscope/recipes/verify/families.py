@@ -70,7 +70,7 @@ def verify_families(
         for _, place in places
         for sides in tasks.values()
     ]
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     found = families(masks, own)
     planned = conditions(found, config.draws, config.seed)

@@ -66,7 +66,7 @@ def verify_layers(
     began = time.monotonic()
     removal = config.removal
     files = read_languages(config.documents, config.model.model, "test", removal.seed)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     important = _important(config.heads, list(files), lm)
     documents, left_out = read_rows(lm, files)
     planned = plan_layers(lm.geometry, list(documents), removal.draws, removal.seed)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -51,6 +53,7 @@ class VerifyMask:
     seed: int = 0
     asking: Asking = field(default_factory=Asking)
     allow_overlap: bool = False
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_mask(
@@ -69,7 +72,7 @@ def verify_mask(
         for name, sides in tasks.items()
     }
     others = _other_leaks(config, tasks)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]
     hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)
@@ -88,6 +91,8 @@ def verify_mask(
     with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        shots = config.tasks.shots
+        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         shown = {
             name: _task(lm, run, sides, own[name], planned[name], leaks[name], config, progress)
             for name, sides in tasks.items()
@@ -98,10 +103,18 @@ def verify_mask(
                     row["leakage"] = dict(found[row["name"]])
         result = {
             "signature": run.signature,
+            **works,
             "tasks": shown,
             "conditions": together([one["conditions"] for one in shown.values()]),
             "shots": config.tasks.shots,
             "draws": config.draws,
+            "distinct_draws": {
+                name: {
+                    kind: sum(one.kind == kind for one in planned[name])
+                    for kind in ("shuffled", "shuffled-layer-matched")
+                }
+                for name in planned
+            },
             "model": about_model(lm),
             "run": str(run.path),
             "seconds": time.monotonic() - began,

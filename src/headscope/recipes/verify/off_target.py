@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from headscope.data.documents import DocumentFile
 from headscope.data.languages import same_language
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField, translation_prompts
 from headscope.errors import InputError, MissingExtra
-from headscope.heads import Amount
+from headscope.heads import Amount, Rank, about_rank
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
 from headscope.recipes.leakage import check_document_leakage, check_leakage
@@ -72,6 +72,7 @@ class VerifyOffTarget:
         seed: of the draws and tests.
         batch_tokens: padded tokens of a batch.
         allow_overlap: test also on texts that the heads were found on.
+        rank: what scores are ranked by.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -80,7 +81,7 @@ class VerifyOffTarget:
     ask: Ask = "translate"
     pairs: PairsChoice = field(default_factory=PairsChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     start_tokens: int | None = None
     draws: int = 10
     chat: bool | None = None
@@ -88,6 +89,7 @@ class VerifyOffTarget:
     seed: int = 0
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def verify_off_target(
     else:
         every = [one for file in documents.values() for one in file.documents]
         leakage = check_document_leakage(config.heads, every, config.allow_overlap)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
     chat = uses_chat(lm, False if plain else config.chat, config.template.text)
     asked = (
@@ -124,7 +126,8 @@ def verify_off_target(
         if config.ask == "translate"
         else _beginnings(config, documents, lm)
     )
-    found = writing_heads(config.heads, config.k, list(asked), lm)
+    found = writing_heads(config.heads, config.k, list(asked), lm, config.rank)
+    ranking = about_rank(*(heads for one in found.values() for heads in (one.chosen, one.full)))
     groups = [
         Group(code, one.prompts, language_arms(found[code], config.draws, config.seed))
         for code, one in asked.items()
@@ -133,6 +136,7 @@ def verify_off_target(
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
+        "rank": ranking["rank"],
         "chat": chat,
         "leakage": leakage,
     }
@@ -141,6 +145,7 @@ def verify_off_target(
         return {
             "ask": config.ask,
             "template": config.template.text if config.ask == "translate" else None,
+            **ranking,
             "chat": chat,
             "draws": config.draws,
             "seed": config.seed,
@@ -251,8 +256,9 @@ def _made(
     from headscope.lm.generation import GenerateConfig
     from headscope.measure.identify import identifier_name
 
-    # A translation is one line; where the pocket model goes on with a second line, it translates.
-    newline = (config.ask == "translate" and not chat) or not config.documents.data
+    # A plain prompt asks for one line, a chat's answer may have several and ends by itself; where
+    # the pocket model goes on from a document with a second line, it translates.
+    newline = not chat if config.ask == "translate" else not config.documents.data
     how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
     texts = write(lm, groups, how, run, "writing", progress, special=not chat)
     write_prompts(

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
+from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField, translation_prompts
 from headscope.errors import InputError
-from headscope.heads import Amount, Head, read_scores, resolve_heads
+from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.inputs import (
     POCKET,
     ModelChoice,
@@ -70,7 +72,7 @@ class OneByOne:
     Attributes:
         heads: what `resolve_heads` reads; ranked scores give all their heads.
         k: take only the first so many of them.
-        order: as given (ranked scores: highest first), by score, or by the change of the target's
+        order: as given (ranked scores: highest first), by rank, or by the change of the target's
             rank that each head caused when removed one after another (``pass``) or alone.
         reorder: how many heads ``pass`` and ``alone`` look at and order anew, from the first of
             the ascending order where there are scores, else of the given one; the others follow.
@@ -87,6 +89,7 @@ class OneByOne:
         examples, example: how many of these are walked over, or the id of a single one.
         random_orders: also remove all heads in so many random orders, without texts.
         seed: of these orders, and of what is held out.
+        rank: what scores are ranked by.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -100,7 +103,7 @@ class OneByOne:
     prompt: str | None = None
     target: str | None = None
     reference: str | None = None
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     chat: bool | None = None
     text: bool = True
     max_new_tokens: int | None = None
@@ -112,6 +115,8 @@ class OneByOne:
     example: str | None = field(default=None, metadata={"signature": False})
     random_orders: int = field(default=0, metadata={"signature": False})
     seed: int = field(default=0, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_one_by_one(
@@ -124,7 +129,7 @@ def verify_one_by_one(
     directions = {} if chosen else _directions(config)
     leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
     leakage = chosen.leakage if chosen else leakage
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     if directions:
         config = resolved_chat(lm, config)
     base = starting_order(config, lm)
@@ -137,6 +142,7 @@ def verify_one_by_one(
     }
     settings: dict[str, Any] = {
         "settings": config,
+        "rank": about_rank(base)["rank"],
         "leakage": leakage,
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }
@@ -152,6 +158,9 @@ def verify_one_by_one(
     with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        works = {}
+        if directions:
+            works = check_translations(lm, directions, config, run, config.baseline, progress)
         result = _make(lm, config, base, subjects, run, progress)
         result = {
             "signature": run.signature,
@@ -165,13 +174,14 @@ def verify_one_by_one(
                 for pair, one in directions.items()
             },
             "leakage": leakage,
+            **works,
             **result,
         }
         run.finish(result)
         return result
 
 
-def starting_order(config: OneByOne, lm: LanguageModel) -> tuple[Head, ...]:
+def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
     """The heads in the order to remove them in, or to look at them in before they are ordered.
 
     Raises `InputError` where an order needs scores and there are none.
@@ -180,26 +190,26 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> tuple[Head, ...]:
     # The weights of a mask order all heads; the heads it selects are its given order.
     whole = config.k is None and config.order != "given" and mask_result(config.heads) is not None
     wanted = total if whole else config.k
-    given = resolve_heads(config.heads, wanted, lm.geometry, default=total)
+    given = resolve_heads(config.heads, wanted, lm.geometry, default=total, by=config.rank)
     if not len(given):
         raise InputError(f"{config.heads}: holds no heads, so there is nothing to remove")
     if config.order == "given":
-        return given.heads
+        return given
     place = place_of(config.heads)
     scores = read_scores(place).get("mean") if place is not None and place.is_dir() else None
     if scores is None:
         if config.order in ("pass", "alone"):
-            return given.heads
+            return given
         raise InputError(
             f"{config.heads} holds no scores, which the order '{config.order}' goes by; name a run "
             "that scored heads, or use --order given"
         )
     # `given` checked the geometry where scores were read; a saved set beside them may be smaller.
-    ranked = [head for head, _ in scores.ranked() if head in given]
-    if config.order == "descending":
-        return tuple(ranked)
-    rising = sorted(ranked, key=lambda head: (scores[head], head.layer, head.head))
-    return tuple(rising)
+    ranked = [(head, value) for head, value in scores.ranked(config.rank) if head in given]
+    if config.order != "descending":
+        ranked.sort(key=lambda one: (one[1], one[0]))
+    origin = scores.top(1, config.rank).origin  # a saved set is ordered by the scores beside it
+    return HeadSet(lm.geometry, tuple(head for head, _ in ranked), origin)
 
 
 def _task(config: OneByOne) -> MaskedTask | None:
@@ -281,7 +291,7 @@ def _subjects(
 def _make(
     lm: LanguageModel,
     config: OneByOne,
-    base: tuple[Head, ...],
+    base: HeadSet,
     subjects: Mapping[str, Sequence[Subject]],
     run: Run,
     progress: Progress | None,
@@ -291,9 +301,9 @@ def _make(
     share = can_share(lm)
     prepared = {name: [prepare(lm, one) for one in many] for name, many in subjects.items()}
     everyone = [one for many in prepared.values() for one in many]
-    order, changes = base, None
+    order, changes = base.heads, None
     if config.order in ("pass", "alone"):
-        seen = base[: config.reorder]
+        seen = base.heads[: config.reorder]
         make = cumulative_gates if config.order == "pass" else alone_gates
         title = "looking at each head" if config.order == "alone" else "first pass"
         how = Walk(text=False, batch_tokens=config.batch_tokens, share=share)
@@ -301,7 +311,7 @@ def _make(
         ranks = [[step.target_rank for step in steps] for steps in walks]
         caused = (changes_in_pass if config.order == "pass" else changes_alone)(ranks)
         changes = dict(zip(seen, caused, strict=True))
-        order = tuple(reordered(base, caused))
+        order = tuple(reordered(base.heads, caused))
     order = order[: config.steps]
     how = Walk(text=config.text, batch_tokens=config.batch_tokens, share=share)
     walks = walk_all(
@@ -329,6 +339,7 @@ def _make(
     run.write_jsonl("steps.jsonl", step_rows(groups, order))
     return {
         "order": config.order,
+        **about_rank(base),
         "gate": config.gate,
         "heads": [str(head) for head in order],
         "base_order": [str(head) for head in base],

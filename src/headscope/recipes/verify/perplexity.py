@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet, count_of
+from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -62,6 +62,7 @@ class VerifyPerplexity:
         documents: what is read.
         removal: random draws and their pool, ablation, seed and batch size.
         allow_overlap: test also on documents that the heads were found on.
+        rank: what scores are ranked by.
     """
 
     heads: tuple[str, ...] = field(metadata={"signature": False})
@@ -70,6 +71,7 @@ class VerifyPerplexity:
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
     removal: LanguageRemoval = field(default_factory=LanguageRemoval)
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
 
 def verify_perplexity(
@@ -86,8 +88,9 @@ def verify_perplexity(
     specs = named_heads(config.heads)
     files = read_languages(config.documents, config.model.model, "test", removal.seed)
     leakage = documents_leakage([spec for _, spec in specs], files, config.allow_overlap)
-    lm = config.model.load()
-    sized = _sized(specs, config.k, list(files), lm)
+    lm = config.model.load_for(out)
+    sized = _sized(specs, config.k, list(files), lm, config.rank)
+    ranking = about_rank(*(heads for one in sized for heads in (one.chosen, one.full)))
     pools = [alignment_heads(spec, Removal(pool=removal.pool, threshold=removal.threshold), lm)
              for _, spec in specs]  # fmt: skip
     avoid, pool_note = pools[0] if len(pools) == 1 else (None, _several(removal.pool))
@@ -99,6 +102,7 @@ def verify_perplexity(
     settings = {
         "settings": config,
         "sets": [_set(one) for one in sized],
+        "rank": ranking["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "reference text": None if reference is None else reference.digest,
         "leakage": leakage,
@@ -124,6 +128,7 @@ def verify_perplexity(
             "run": str(run.path),
             "model": about_model(lm),
             "k": sorted({one.wanted for one in sized}),
+            **ranking,
             "draws": removal.draws,
             "layer_matched": removal.layer_matched,
             "pool": "outside" if avoid is None else "non-alignment",
@@ -194,6 +199,7 @@ def _sized(
     k: Sequence[Amount],
     languages: Sequence[str],
     lm: LanguageModel,
+    rank: Rank,
 ) -> list[LanguageHeads]:
     """The heads of each language for each k, from few to many, each number once."""
     total = lm.geometry.total
@@ -202,7 +208,7 @@ def _sized(
         found
         for language, spec in specs
         for one in wanted
-        for found in language_heads(spec, one, languages, language, lm.geometry)
+        for found in language_heads(spec, one, languages, language, lm.geometry, rank)
     ]
     if not any(len(one.chosen) or one.full for one in sized):
         raise InputError("none of the languages has heads of its own, so there is nothing to do")

@@ -13,8 +13,19 @@ from typing import TYPE_CHECKING, Any
 from headscope.data.align import choose_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
-from headscope.heads import Amount, HeadScores, HeadSet, read_scores, resolve_heads
+from headscope.heads import (
+    Amount,
+    HeadScores,
+    HeadSet,
+    Rank,
+    about_rank,
+    read_scores,
+    resolve_heads,
+)
 from headscope.heads.resolve import place_of
+from headscope.heads.scores import TRANSLATION_SCORE
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations, judge_translations
 from headscope.recipes.inputs import (
     POCKET,
     ModelChoice,
@@ -42,7 +53,6 @@ COMMAND = "verify removal"
 POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
 #: Sentences of each direction that mean outputs are taken over.
 REFERENCE_SENTENCES = 50
-TRANSLATION_SCORE = "translation-score"
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,8 @@ class VerifyRemoval:
     """A whole run of the command.
 
     `heads` is what `resolve_heads` reads; `k` lists how many of them are removed (empty: the
-    default number of ranked scores, or a whole set). The heads themselves, not their place, count
-    in the run's signature.
+    default number of ranked scores, or a whole set) and `rank` what scores are ranked by. The
+    heads themselves, not their place, count in the run's signature, and what they are ranked by.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -60,6 +70,8 @@ class VerifyRemoval:
     pairs: PairsChoice = field(default_factory=PairsChoice)
     removal: Removal = field(default_factory=Removal)
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_removal(
@@ -77,16 +89,17 @@ def verify_removal(
         for pairs in directions.values():
             with naming(pairs.path):
                 choose_aligner(pairs.pairs)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     removal = resolved_chat(lm, config.removal)
     config = dataclasses.replace(config, removal=removal)
-    sets = head_sets(config.heads, config.k, lm)
+    sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)
     reference = _reference(config, directions)
     settings = {
         "settings": config,
         "sets": [[str(head) for head in heads] for heads in sets],
+        "rank": about_rank(*sets)["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "reference text": None if reference is None else reference.digest,
         "leakage": leakage,
@@ -96,6 +109,7 @@ def verify_removal(
     with open_run(out, COMMAND, settings, model_inputs(lm, directions), provenance=about) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        works = check_translations(lm, directions, removal, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, removal.batch_tokens)
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
         result = {
@@ -103,6 +117,7 @@ def verify_removal(
             "run": str(run.path),
             "seconds": time.monotonic() - began,
             **_about(sets, removal, avoid, pool_note, leakage),
+            **works,
             "reference_text": None if reference is None else reference.as_dict(),
             "model": about_model(lm),
             **shown,
@@ -158,7 +173,13 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
             progress,
             old.get("identifier"),
         )
-        result = {**old, "run": str(run.path), **shown}
+        works = {}
+        if "baseline_check" in old:
+            settings = run.key.config["settings"]["baseline"]
+            works = judge_translations(run, Rules(**settings), seed, old["baseline_check"]["try"])
+        if works.get("baseline_works") is None:
+            works = {}
+        result = {**old, "run": str(run.path), **works, **shown}
         run.finish(result)
         return result
 
@@ -172,10 +193,12 @@ def read_test_directions(choice: PairsChoice, model: str, seed: int) -> dict[str
     return read_directions(choice, model, "test", limit=limit, seed=seed)
 
 
-def head_sets(spec: str, k: tuple[Amount, ...], lm: LanguageModel) -> list[HeadSet]:
+def head_sets(
+    spec: str, k: tuple[Amount, ...], lm: LanguageModel, rank: Rank = "above-chance"
+) -> list[HeadSet]:
     """The heads for each k, from few to many, each number once."""
     wanted: tuple[Amount | None, ...] = k or (None,)
-    resolved = [resolve_heads(spec, one, lm.geometry) for one in wanted]
+    resolved = [resolve_heads(spec, one, lm.geometry, by=rank) for one in wanted]
     found = {len(heads): heads for heads in resolved}
     if 0 in found:
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
@@ -216,6 +239,7 @@ def _about(
 ) -> dict[str, Any]:
     return {
         "k": [len(heads) for heads in sets],
+        **about_rank(*sets),
         "gates": list(config.gates),
         "measures": list(config.all_draws),
         "draws": next(iter(config.all_draws.values())),

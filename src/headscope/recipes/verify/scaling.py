@@ -89,7 +89,7 @@ def verify_scaling(
         name: check_task_leakage(str(named[name]), parts[name], config.allow_overlap)
         for name in tasks
     }
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     settings = {
         "settings": config,

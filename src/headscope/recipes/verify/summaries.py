@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.documents import Document, digest_of
 from headscope.data.languages import language_name, same_language
-from headscope.data.prompts import Template
+from headscope.data.prompts import Template, TemplateField
 from headscope.data.summaries import Summarised, SummaryFile, read_summaries
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet, check_geometry, count_of, resolve_heads
+from headscope.heads import (
+    Amount,
+    HeadSet,
+    Rank,
+    about_rank,
+    check_geometry,
+    count_of,
+    resolve_heads,
+)
 from headscope.heads.resolve import check_finished, place_of
 from headscope.heads.store import kind_of
 from headscope.recipes.documents import DocumentsChoice, document_sources
@@ -73,6 +81,7 @@ class VerifySummaries:
         seed: of the draws and tests.
         batch_tokens: padded tokens of a batch.
         allow_overlap: test also on texts that the heads were found on.
+        rank: what scores are ranked by.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -80,7 +89,7 @@ class VerifySummaries:
     model: ModelChoice = field(default_factory=ModelChoice)
     texts: DocumentsChoice = field(default_factory=DocumentsChoice)
     summary_column: str = "summary"
-    template: Template | None = None
+    template: TemplateField[Template | None] = TemplateField(None, Template)
     gate: float = 0.0
     draws: int = 10
     chat: bool | None = None
@@ -88,6 +97,7 @@ class VerifySummaries:
     seed: int = 0
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
 
 
 def verify_summaries(
@@ -108,14 +118,15 @@ def verify_summaries(
         for one in file.items
     ]
     leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
-    lm = config.model.load()
-    heads = general_heads(config.heads, config.k, lm)
+    lm = config.model.load_for(out)
+    heads = general_heads(config.heads, config.k, lm, config.rank)
     arms = general_arms(heads, config.gate, config.draws, config.seed)
     chat = uses_chat(lm, False if not config.texts.data else config.chat)
     groups, cut = _groups(config, files, lm, chat, arms)
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
+        "rank": about_rank(heads)["rank"],
         "chat": chat,
         "leakage": leakage,
     }
@@ -126,6 +137,7 @@ def verify_summaries(
             "template": _template(config).text,
             "chat": chat,
             "k": len(heads),
+            **about_rank(heads),
             "gate": config.gate,
             "draws": config.draws,
             "seed": config.seed,
@@ -143,7 +155,9 @@ def verify_summaries(
     return run_of(COMMAND, lm, settings, data, config.seed, out, make)
 
 
-def general_heads(spec: str, k: Amount | None, lm: LanguageModel) -> HeadSet:
+def general_heads(
+    spec: str, k: Amount | None, lm: LanguageModel, rank: Rank = "above-chance"
+) -> HeadSet:
     """The first k general heads of a run that found some, else the heads that `spec` names.
 
     Where fewer are general than asked for, those there are. Raises `InputError` if there is none.
@@ -151,7 +165,7 @@ def general_heads(spec: str, k: Amount | None, lm: LanguageModel) -> HeadSet:
     place = place_of(spec)
     folder = None if place is None else place / GENERAL
     if folder is None or kind_of(folder) != "heads":
-        heads = resolve_heads(spec, k, lm.geometry, default=SHARE)
+        heads = resolve_heads(spec, k, lm.geometry, default=SHARE, by=rank)
         if not len(heads):
             raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
         return heads

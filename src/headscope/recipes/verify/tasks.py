@@ -11,7 +11,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile, SentencePair
-from headscope.heads import Amount
+from headscope.heads import Amount, Rank, about_rank
+from headscope.measure.baseline import Rules, choices_above_chance
+from headscope.recipes.baseline import about_baseline
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -50,6 +52,7 @@ class VerifyTasks:
             is not used. Mean ablation takes its means over the tasks' own prompts.
         allow_code: run the Python code that task files name.
         allow_overlap: test also on sentences that the heads were found on.
+        rank: what scores are ranked by.
     """
 
     task: tuple[str, ...] = field(metadata={"signature": False})
@@ -61,6 +64,8 @@ class VerifyTasks:
     removal: Removal = field(default_factory=lambda: Removal(layer_matched=False))
     allow_code: bool = False
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_tasks(
@@ -75,8 +80,8 @@ def verify_tasks(
     removal = config.removal
     loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
     leakage = _leakage(config, loaded)
-    lm = config.model.load()
-    sets = head_sets(config.heads, config.k, lm)
+    lm = config.model.load_for(out)
+    sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)
     inputs = model_inputs(lm, {}) | {f"task {one.name}": one.digest for one in loaded}
@@ -84,6 +89,7 @@ def verify_tasks(
         "settings": config,
         "tasks": {one.name: [*one.groups] for one in loaded},
         "sets": [[str(head) for head in heads] for heads in sets],
+        "rank": about_rank(*sets)["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "computed_in": str(lm.dtype).removeprefix("torch."),
         "harness": harness_version(),
@@ -92,12 +98,15 @@ def verify_tasks(
     with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        untouched = _measure(lm, config, loaded, planned[:1], run, progress)
+        works = _check(loaded, untouched, config.baseline)
         outcomes = _measure(lm, config, loaded, planned, run, progress)
         result = {
             "signature": run.signature,
             "run": str(run.path),
             "model": about_model(lm),
             "k": [len(heads) for heads in sets],
+            **about_rank(*sets),
             "gates": list(removal.gates),
             "draws": removal.draws,
             "pool": "outside" if avoid is None else "non-alignment",
@@ -107,6 +116,7 @@ def verify_tasks(
             "heads": [str(head) for head in sets[-1]],
             "leakage": leakage,
             "harness": harness_version(),
+            **works,
             **_describe(loaded, planned, outcomes, removal.seed),
             "seconds": time.monotonic() - began,
         }
@@ -158,6 +168,20 @@ def _measure(
         if progress:
             progress(task.name, len(planned) * requests, len(planned) * requests)
     return found
+
+
+def _check(
+    loaded: Sequence[LoadedTask], untouched: Mapping[str, Sequence[Outcome]], rules: Rules
+) -> dict[str, Any]:
+    """Whether the untouched model does better than guess, task by task with choices."""
+    judged = {}
+    for task in loaded:
+        outcome = untouched[task.name][0]
+        metric = main_metric(task, outcome)
+        if task.chance is not None and metric.partition(",")[0].startswith("acc"):
+            value, number = outcome.metrics[metric], len(outcome.rows)
+            judged[task.name] = choices_above_chance(value, task.chance, number, rules)
+    return about_baseline(judged, "--shots N, a larger model or an easier task")
 
 
 class _Gates:

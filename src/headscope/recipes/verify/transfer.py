@@ -95,7 +95,7 @@ def verify_transfer(
     check_gate(config.up)
     check_gate(config.down)
     files = _files(config)
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     codes = list(dict.fromkeys(code for one in files.values() for code in _codes(one)))
     heads = writing_heads(config.heads, config.k, codes, lm)
     if any(one.language == NAMED for one in heads.values()):

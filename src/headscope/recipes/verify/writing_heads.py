@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headscope.heads import Amount
+from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
 from headscope.verify.languages.sets import LanguageHeads, language_heads
 
@@ -27,14 +27,18 @@ def run_languages(spec: str) -> list[str]:
 
 
 def writing_heads(
-    spec: str, k: Amount | None, languages: Sequence[str], lm: LanguageModel
+    spec: str,
+    k: Amount | None,
+    languages: Sequence[str],
+    lm: LanguageModel,
+    rank: Rank = "above-chance",
 ) -> dict[str, LanguageHeads]:
     """The heads of each language that has some, by its code; a named set stands for every one.
 
     Of a run of LAHIS 1 % of all heads unless `k` says otherwise, of a named set all of it.
     """
     wanted = SHARE if k is None and _folder(spec) is not None else k
-    rows = language_heads(spec, wanted, languages, None, lm.geometry)
+    rows = language_heads(spec, wanted, languages, None, lm.geometry, rank)
     own = {one.language: one for one in rows}
     if not any(code in own for code in languages):
         return dict.fromkeys(languages, rows[0])

@@ -6,12 +6,13 @@
   const STEPS = 16;
   const share = (value) => Math.min(1, Math.max(0, value / data.scale));
   const classOf = (score) =>
-    score > data.threshold ? "token alignment" : score > 0 ? "low activity" : "inactive";
+    score > data.threshold ? "token alignment" : score > data.inactive ? "low activity" : "inactive";
 
   const picker = find("#direction"), shade = find("#shade");
-  const state = { direction: Object.keys(data.values)[0], key: "score", ascending: false, all: false };
+  const state = { direction: Object.keys(data.values)[0], key: data.rank, ascending: false, all: false };
   const values = () => data.values[state.direction];
   const at = (name, index) => (values()[name] ? values()[name][index] : null);
+  const by = (index) => at(values()[data.rank] ? data.rank : "score", index);
 
   // ---- heat map -------------------------------------------------------------------------------
   const cells = all("#heatmap .cell"), dots = all("#heatmap .dot");
@@ -22,7 +23,7 @@
       const step = value === null || value === undefined
         ? "na" : "s" + Math.round(share(value) * STEPS);
       cell.setAttribute("class", "cell " + step);
-      dots[index].setAttribute("class", (at("above", index) || 0) > data.threshold ? "dot" : "dot off");
+      dots[index].setAttribute("class", (by(index) || 0) > data.threshold ? "dot" : "dot off");
     });
   }
   headscope.describe = (index) => {
@@ -56,7 +57,7 @@
       const numbers = all(".number", row);
       numbers[0].textContent = fixed(mean, 2);
       numbers[1].textContent = fixed(highest, 2);
-      numbers[2].textContent = scores.filter((score) => score > data.threshold).length;
+      numbers[2].textContent = data.aligned[state.direction][layer];
     });
   }
 
@@ -65,8 +66,8 @@
   const pattern = ranking.tBodies[0].rows[0];
   function rank() {
     const indices = data.heads.map((_, index) => index);
-    const byScore = [...indices].sort((a, b) => at("score", b) - at("score", a) || a - b);
-    const place = new Map(byScore.map((index, position) => [index, position + 1]));
+    const ranked = [...indices].sort((a, b) => by(b) - by(a) || a - b);
+    const place = new Map(ranked.map((index, position) => [index, position + 1]));
     const value = (index) => (state.key === "head" ? index : at(state.key, index));
     const sign = state.ascending ? 1 : -1;
     indices.sort((a, b) => {

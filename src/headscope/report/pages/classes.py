@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headscope.heads import count_words
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
@@ -27,7 +28,7 @@ def page(path: Path) -> Page:
     result = read_result(path)
     with naming(path / "result.json", "a comparison of classes"):
         models = result["models"]
-        threshold = float(result["threshold"])
+        threshold, inactive = float(result["threshold"]), float(result.get("inactive", 0.0))
         totals = [int(one["total"]) for one in models]
         return simple_page(
             "Classes of heads",
@@ -44,7 +45,7 @@ def page(path: Path) -> Page:
             ),
             [
                 ("summary", "", _summary(models)),
-                ("classes", "Classes", _figure(models, threshold)),
+                ("classes", "Classes", _figure(models, threshold, inactive)),
                 ("numbers", "Numbers", _numbers(models)),
                 ("provenance", "Provenance", about_run(path)),
             ],
@@ -73,7 +74,7 @@ def _summary(models: Sequence[Mapping[str, Any]]) -> Html:
     return tag("section", heading, tag("p", text), id="summary", aria_labelledby="summary-title")
 
 
-def _figure(models: Sequence[Mapping[str, Any]], threshold: float) -> Html:
+def _figure(models: Sequence[Mapping[str, Any]], threshold: float, inactive: float) -> Html:
     chance = any(one["shares_above_chance"] for one in models)
     rows = []
     for one in models:
@@ -110,8 +111,9 @@ def _figure(models: Sequence[Mapping[str, Any]], threshold: float) -> Html:
     picture = tag("table", caption, head, tag("tbody", rows), class_="classes")
     words = join(
         tag("strong", "How the heads of each model divide, in shares of all its heads. "),
-        f"Token alignment: score above {fixed(threshold, 2)}; low activity: above 0 and at most "
-        f"{fixed(threshold, 2)}; inactive: 0, or below chance. ",
+        f"Token alignment: score above {fixed(threshold, 2)}; low activity: above "
+        f"{fixed(inactive, 2)} and at most {fixed(threshold, 2)}; inactive: at most "
+        f"{fixed(inactive, 2)}. ",
         "The lower bar of a row takes off what a head scores by position alone. " if chance else "",
         "The thresholds cut a continuous scale, and a head near one may change class with other "
         "sentences; small models score by position more than large ones.",
@@ -125,7 +127,7 @@ def _figure(models: Sequence[Mapping[str, Any]], threshold: float) -> Html:
 
 
 def _numbers(models: Sequence[Mapping[str, Any]]) -> Html:
-    header = ("Name", "Model", "Method", "Layers", "Heads", "Align", "Low", "Inactive",
+    header = ("Name", "Model", "Method", "Layers", "Heads", "Mean of", "Align", "Low", "Inactive",
               "Mean score", "Highest head", "Its score", "Interval")  # fmt: skip
     rows = [
         (
@@ -134,7 +136,8 @@ def _numbers(models: Sequence[Mapping[str, Any]]) -> Html:
             str(one["method"]),
             one["layers"],
             one["total"],
-            *(one["counts"][key] for _, key, _ in CLASSES),
+            one.get("counted_over", 1),
+            *(count_words(one["counts"][key]) for _, key, _ in CLASSES),
             fixed(one["mean_score"], 3),
             f"{one['highest']['layer']}.{one['highest']['head']}",
             fixed(one["highest"]["score"], 3),
@@ -144,6 +147,7 @@ def _numbers(models: Sequence[Mapping[str, Any]]) -> Html:
     ]
     caption = join(
         tag("strong", "The same in numbers of heads, and the highest head of each model. "),
+        "Mean of: the number of directions that heads are counted in. "
         "Its interval holds in 95\u00a0% of resamplings of the sentences, where it was computed. "
         "How sure: the best of many heads looks a little better than it is, and the numbers of "
         "heads in a class carry no interval.",

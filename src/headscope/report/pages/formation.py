@@ -143,11 +143,14 @@ def _figure(rows: Rows, result: Mapping[str, Any]) -> Html:
         chrf,
     ]
     first, last = rows[0], rows[-1]
+    many = last.get("counted_over", 1)
+    mean = f"; mean of {many} directions" if many > 1 else ""
     caption = join(
         tag("strong", "How the heads form, and what the model can do by then. "),
         f"Above: the share of heads in each class (token alignment: score above "
-        f"{fixed(result['threshold'], 2)}; low activity: above 0; inactive: 0), and the share "
-        "above the threshold when the score by position alone is taken off. Below: the part of "
+        f"{fixed(result['threshold'], 2)}; inactive: at most "
+        f"{fixed(result.get('inactive', 0.0), 2)}; low activity: between them{mean}), and the "
+        "share above the threshold when corrected for chance. Below: the part of "
         "the last checkpoint\u2019s heads that a checkpoint holds already, and chrF++ of its "
         "translations. The band is the 95\u00a0% bootstrap interval over sentences; the last "
         "checkpoint holds all of its own heads by definition, and a random set of the top\u2019s "

@@ -15,7 +15,7 @@ from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming, read_result
 from headscope.report.sections.key_text import STYLE, shade
-from headscope.report.words import between, count, enumeration, fixed, number, p_value
+from headscope.report.words import between, count, enumeration, few_draws, fixed, number, p_value
 
 __all__ = ["page"]
 
@@ -213,6 +213,7 @@ def _numbers(result: Row, languages: Mapping[str, Row]) -> Html:
         "documents. p over documents swaps losses of single documents with those under random "
         "heads; p over draws ranks the layer among the draws and cannot be lower than "
         f"{p_value(1 / (1 + int(result['draws'])))}.",
+        (few := few_draws(result)) and f" {few}",
     )
     body = figure("numbers-figure", caption, scroll("Numbers", shown))
     return section("numbers", "Every number", body)

@@ -30,8 +30,8 @@ TEXTS = 60
 
 ORDERS = {
     "given": "in the order given",
-    "ascending": "from the lowest score to the highest",
-    "descending": "from the highest score to the lowest",
+    "ascending": "lowest first",
+    "descending": "highest first",
     "pass": "ordered by what each did to the target's rank in a pass before",
     "alone": "ordered by what each did to the target's rank when removed alone",
 }

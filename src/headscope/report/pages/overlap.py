@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headscope.heads import rank_words
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
@@ -94,7 +95,8 @@ def _summary(pairs: Pairs, result: Mapping[str, Any]) -> Html:
         chosen = f"the first {result['k']} heads of each"
     else:
         chosen = "saved sets as they are, and of scores the usual share of highest heads"
-    words.append(join(f"Compared were {chosen}."))
+    by = rank_words(result) if result["threshold"] is None else None
+    words.append(join(f"Compared were {chosen}{f', ranked by {by}' if by else ''}."))
     heading = tag("h2", "In short", id="summary-title", class_="unseen")
     body = [tag("p", one) for one in words]
     return tag("section", heading, body, id="summary", aria_labelledby="summary-title")

@@ -14,7 +14,7 @@ from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming, read_result
 from headscope.report.sections.key_text import STYLE, shade
-from headscope.report.words import between, count, enumeration, fixed, number, p_value
+from headscope.report.words import between, count, enumeration, few_draws, fixed, number, p_value
 
 __all__ = ["page"]
 
@@ -269,7 +269,8 @@ def _numbers(result: Row, languages: Mapping[str, Row]) -> Html:
         "is the mean over documents of exp of each document\u2019s own mean, which long tails of "
         "short documents drive. The difference is that to the mean of the random draws. p over "
         "documents swaps the losses of single documents with those under random heads; p over "
-        f"draws ranks the heads among the draws and cannot be lower than {p_value(lowest)}. "
+        f"draws ranks the heads among the draws and cannot be lower than {p_value(lowest)}. ",
+        (few := few_draws(result)) and f"{few} ",
         "Intervals come from resampling documents.",
     )
     shown = table("Text and removed heads", header, rows, said={1}, class_="numbers")

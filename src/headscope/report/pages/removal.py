@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headscope.heads import rank_words
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
@@ -99,7 +100,7 @@ def _summary(record: RemovalRecord) -> Html:
     """Tiles and the verdict, in one sentence made from the figures."""
     k, gate = record.main
     case, effect = record.case, record.mean.effect(k, gate)
-    done = doing(gate, _ablate(record))
+    done, by = doing(gate, _ablate(record)), rank_words(record.result)
     tiles: list[tuple[str, str]] = []
     if effect is not None:
         as_is = fixed(effect.baseline, 1)
@@ -128,6 +129,7 @@ def _summary(record: RemovalRecord) -> Html:
         tag("h2", "In short", id="summary-title", class_="unseen"),
         tag("dl", [tag("div", tag("dt", w), tag("dd", n)) for n, w in tiles], class_="tiles"),
         tag("p", tag("strong", said)),
+        tag("p", f"The heads are the highest by {by}.") if by else None,
         tag("p", tag("span", _sure(record), class_="sure")),
         id="summary",
         aria_labelledby="summary-title",

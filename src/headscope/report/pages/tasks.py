@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headscope.heads import rank_words
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming, read_result
-from headscope.report.words import between, count, fixed, number, p_value
+from headscope.report.words import between, count, few_draws, fixed, number, p_value
 
 __all__ = ["page"]
 
@@ -28,6 +29,9 @@ METRICS = {
 """The usual metrics of the harness in plain words."""
 
 Task = Mapping[str, Any]
+
+CONTROLS = {"random": ("random", ""), "random-layer-matched": ("same layers", "_layer_matched")}
+"""Random controls by their kind: their words, and how the names of their tests end."""
 
 
 def page(path: Path) -> Page:
@@ -52,10 +56,10 @@ def page(path: Path) -> Page:
                 "headscope verify tasks",
             ),
             [
-                ("summary", "", _summary(tasks, largest)),
+                ("summary", "", _summary(result, tasks, largest)),
                 ("tasks", "Tasks", _bars(result, tasks, largest)),
                 ("groups", "Groups", _groups(result["groups"])),
-                ("numbers", "Numbers", _table(tasks, int(result["draws"]))),
+                ("numbers", "Numbers", _table(tasks, int(result["draws"]), few_draws(result))),
                 ("provenance", "Provenance", about_run(path)),
             ],
         )
@@ -80,7 +84,7 @@ def _mean(numbers: Sequence[float]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def _summary(tasks: Mapping[str, Task], k: int) -> Html:
+def _summary(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Html:
     hurt: list[str] = []
     spared: list[str] = []
     for name, one in tasks.items():
@@ -97,9 +101,20 @@ def _summary(tasks: Mapping[str, Task], k: int) -> Html:
             f"{fixed(1 / (1 + draws), 3)}).",
         )
     ]
+    matched = {name: _top(one, k).get("p_examples_layer_matched") for name, one in tasks.items()}
+    if any(p is not None for p in matched.values()):
+        more = [name for name, p in matched.items() if p is not None and p < 0.05]
+        words.append(
+            join(
+                f"Of random heads of the same layers the same holds for {len(more)} of "
+                f"{count(len(tasks), 'task')}."
+            )
+        )
     if spared:
         listed = [join(tag("code", name), " ") for name in spared[:12]]
         words.append(join("Not clearly hurt more than by random heads: ", listed))
+    by = rank_words(result)
+    words += [join(f"The chosen heads are the highest by {by}.")] if by else []
     heading = tag("h2", "In short", id="summary-title", class_="unseen")
     body = [tag("p", one) for one in words]
     return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
@@ -130,13 +145,13 @@ def _bars(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Html:
 def _rows(one: Task, k: int) -> Html:
     top, base = _top(one, k), one["baseline"]
     drawn = _drawn(one, top)
-    values = [base["value"], top["value"], *drawn, one["chance"] or 0.0]
+    matched = _drawn(one, top, "random-layer-matched")
+    values = [base["value"], top["value"], *drawn, *matched, one["chance"] or 0.0]
     rows = [
         BarRow("as is", base["value"], "key-base", (), _interval(base)),
         BarRow(f"without {count(k, 'chosen head')}", top["value"], "key-top", (), _interval(top)),
         BarRow("without random heads", _mean(drawn), "key-random", drawn),
     ]
-    matched = _drawn(one, top, "random-layer-matched")
     if matched:
         words = "without random heads of the same layers"
         rows.append(BarRow(words, _mean(matched), "key-random", matched))
@@ -163,55 +178,64 @@ def _groups(groups: Mapping[str, Any]) -> Html | None:
     rows = []
     for name, one in groups.items():
         top = _top(one)
-        drawn = _drawn(one, top)
-        rows.append(
-            (
-                tag("bdi", name),
-                one["metric"],
-                len(one["tasks"]),
-                fixed(one["baseline"]["value"], 3),
-                fixed(top["value"], 3),
-                fixed(_mean(drawn), 3),
-                between(min(drawn), max(drawn), 3) if drawn else "",
+        for kind, (words, _) in CONTROLS.items():
+            drawn = _drawn(one, top, kind)
+            if not drawn:
+                continue
+            rows.append(
+                (
+                    tag("bdi", name),
+                    one["metric"],
+                    len(one["tasks"]),
+                    fixed(one["baseline"]["value"], 3),
+                    fixed(top["value"], 3),
+                    words,
+                    fixed(_mean(drawn), 3),
+                    between(min(drawn), max(drawn), 3),
+                )
             )
-        )
-    header = ("Group", "Measured by", "Tasks", "As is", "Chosen removed", "Random removed",
-              "Draws")  # fmt: skip
+    header = ("Group", "Measured by", "Tasks", "As is", "Chosen removed", "Control",
+              "Control removed", "Draws")  # fmt: skip
     caption = join(
         tag("strong", "Means over the tasks of a group, "),
         "each task counting the same, whatever its number of examples. \u201cDraws\u201d goes from "
         "the lowest to the highest draw of random heads. These means carry no intervals; those of "
         "single tasks are below.",
     )
-    body = scroll("Groups", table("Groups of tasks", header, rows, said={1}, class_="numbers"))
+    body = scroll("Groups", table("Groups of tasks", header, rows, said={1, 5}, class_="numbers"))
     return section("groups", "Groups of tasks", figure("groups-figure", caption, body))
 
 
-def _table(tasks: Mapping[str, Task], draws: int) -> Html:
+def _table(tasks: Mapping[str, Task], draws: int, few: str | None) -> Html:
     header = ("Task", "Measured by", "Examples", "Chance", "Heads", "Gate", "As is", "Chosen",
-              "Change", "95\u00a0% interval", "Random", "Difference", "95\u00a0% interval",
-              "p (examples)", "p (draws)")  # fmt: skip
+              "Change", "95\u00a0% interval", "Control", "Mean", "Difference",
+              "95\u00a0% interval", "p (examples)", "p (draws)")  # fmt: skip
     rows = [
-        _numbers(name, one, top)
+        _numbers(name, one, top, kind)
         for name, one in tasks.items()
         for top in one["conditions"]
         if top["kind"] == "top"
+        for kind in CONTROLS
+        if _drawn(one, top, kind)
     ]
-    shown = table("Every task and head set", header, rows, said={1}, class_="numbers")
+    shown = table("Every task and head set", header, rows, said={1, 10}, class_="numbers")
     caption = join(
         tag("strong", "Every task with every set of chosen heads. "),
-        "The change is that to the untouched model, the difference that to the mean of the random "
-        "draws; both intervals come from resampling examples. p over examples swaps the outcomes "
-        "of single examples with those under random heads, p over draws ranks the chosen heads "
-        f"among the {count(draws, 'draw')} and cannot be lower than {p_value(1 / (1 + draws))}. "
+        "The change is that to the untouched model, the difference that to the mean of the "
+        "control\u2019s draws (random heads, or as many of each layer as are chosen there); both "
+        "intervals come from resampling examples. p over examples swaps the outcomes of single "
+        "examples with those under the control, p over draws ranks the chosen heads "
+        f"among the {count(draws, 'draw')} and cannot be lower than {p_value(1 / (1 + draws))}. ",
+        few and f"{few} ",
         "A dash stands where a metric is no mean over examples.",
     )
     body = figure("numbers-figure", caption, scroll("Numbers", shown))
     return section("numbers", "Every number", body)
 
 
-def _numbers(name: str, one: Task, top: Mapping[str, Any]) -> tuple[Any, ...]:
-    change, against = top.get("change") or {}, top.get("against_random") or {}
+def _numbers(name: str, one: Task, top: Mapping[str, Any], kind: str) -> tuple[Any, ...]:
+    words, ending = CONTROLS[kind]
+    change, against = top.get("change") or {}, top.get(f"against_random{ending}") or {}
     return (
         tag("bdi", name),
         one["metric"],
@@ -223,9 +247,10 @@ def _numbers(name: str, one: Task, top: Mapping[str, Any]) -> tuple[Any, ...]:
         fixed(top["value"], 3),
         fixed(change.get("value"), 3),
         between(change.get("low"), change.get("high"), 3),
-        fixed(_mean(_drawn(one, top)), 3),
+        words,
+        fixed(_mean(_drawn(one, top, kind)), 3),
         fixed(against.get("value"), 3),
         between(against.get("low"), against.get("high"), 3),
-        p_value(top.get("p_examples")),
-        p_value(top.get("p_draws")),
+        p_value(top.get(f"p_examples{ending}")),
+        p_value(top.get(f"p_draws{ending}")),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.heads import Head, HeadScores, check_geometry, read_scores
+from headscope.heads import Head, HeadScores, Rank, check_geometry, read_scores
 from headscope.report.records.outputs import BASELINE, TOP, Sentence, read_sentences
 from headscope.report.records.reading import naming, read_object, read_result
 from headscope.report.words import MEAN
@@ -18,15 +18,11 @@ __all__ = ["AtlasRecord", "Counts", "Effect", "Overlap", "Removal", "read_atlas"
 
 @dataclass(frozen=True)
 class Counts:
-    """How many heads are in each of the three classes."""
+    """How many heads are in each of the three classes; over several directions the mean."""
 
-    token_alignment: int
-    low_activity: int
-    inactive: int
-
-    @property
-    def total(self) -> int:
-        return self.token_alignment + self.low_activity + self.inactive
+    token_alignment: float
+    low_activity: float
+    inactive: float
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,8 @@ class Removal:
 class AtlasRecord:
     """An atlas run. `scores` holds every direction in order and, where several, their mean first.
 
-    `result`, `provenance` and `run` are the JSON objects of the run folder.
+    `result`, `provenance` and `run` are the JSON objects of the run folder; `rank` is what heads
+    are ranked by, `threshold` and `inactive` are those of the classes, counted anew.
     """
 
     path: Path
@@ -98,6 +95,8 @@ class AtlasRecord:
     provenance: Mapping[str, Any]
     scores: dict[str, HeadScores]
     threshold: float
+    inactive: float
+    rank: Rank
     counts: dict[str, Counts]
     counts_above_chance: dict[str, Counts]
     top_k: int
@@ -116,6 +115,11 @@ class AtlasRecord:
         return [name for name in self.scores if name != MEAN]
 
     @property
+    def counted_over(self) -> int:
+        """The number of directions that the counts of `main` are the mean of."""
+        return self.scores[self.main].counted_over
+
+    @property
     def main(self) -> str:
         """What the page shows first: the mean, or the only direction there is."""
         return next(iter(self.scores))
@@ -132,13 +136,14 @@ def read_scores_run(path: Path) -> AtlasRecord:
     config = read_object(path / "run.json").get("config")
     what = "a search for heads"
     with naming(path / "run.json", what):
-        threshold = float(dict(dict(config or {}).get("settings") or {}).get("threshold", 0.1))
+        settings = dict(dict(config or {}).get("settings") or {})
+        thresholds = {n: float(settings[n]) for n in ("threshold", "inactive") if n in settings}
     if "directions" not in result:  # a run of one direction is told as that direction
         with naming(path / "found_on.json", what):
             (pair,) = read_object(path / "found_on.json")
         result["directions"] = {pair: dict(result)}
     with naming(path / "result.json", what):
-        result["config"] = {"threshold": threshold}
+        result["config"] = thresholds
         result["data"] = {
             name: {
                 "found_on": part.get("examples"),
@@ -159,7 +164,10 @@ def _record(
     with naming(path / "result.json", what):
         directions = list(result["directions"])
         scores = _scores(path, directions)
-        per_direction = {MEAN: result, **result["directions"]}
+        config = result.get("config") or {}
+        threshold = float(config.get("threshold", 0.1))
+        inactive = float(config.get("inactive", 0.0))
+        above = {n: one.classes_above_chance(threshold, inactive) for n, one in scores.items()}
         overlap = result.get("overlap") or {"pairs": [], "k": 0}
         return AtlasRecord(
             path=path,
@@ -167,13 +175,11 @@ def _record(
             result=result,
             provenance=provenance,
             scores=scores,
-            threshold=float(result.get("config", {}).get("threshold", 0.1)),
-            counts={name: _counts(per_direction[name]["counts"]) for name in scores},
-            counts_above_chance={
-                name: _counts(per_direction[name]["counts_above_chance"])
-                for name in scores
-                if per_direction[name].get("counts_above_chance")
-            },
+            threshold=threshold,
+            inactive=inactive,
+            rank=next(iter(scores.values())).rank_used(result.get("rank") or "score"),
+            counts={n: Counts(**one.classes(threshold, inactive)) for n, one in scores.items()},
+            counts_above_chance={n: Counts(**one) for n, one in above.items() if one},
             top_k=int(overlap.get("k") or 0),
             overlap=tuple(_overlap(pair) for pair in overlap["pairs"]),
             removal=_removal(result["removal"]) if result.get("removal") else None,
@@ -196,11 +202,6 @@ def _scores(path: Path, directions: list[str]) -> dict[str, HeadScores]:
     for name in names:
         check_geometry(found[name], first, str(path / "scores" / name))
     return {name: found[name] for name in names}
-
-
-def _counts(entry: Mapping[str, Any]) -> Counts:
-    names = ("token_alignment", "low_activity", "inactive")
-    return Counts(*(int(entry[name]) for name in names))
 
 
 def _overlap(entry: Mapping[str, Any]) -> Overlap:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headscope.heads import count_words
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, legend, scroll, section, var_style
 from headscope.report.records.atlas import AtlasRecord, Counts
@@ -57,7 +58,8 @@ def classes_section(record: AtlasRecord) -> Html:
 
 
 def _caption(record: AtlasRecord) -> Html:
-    threshold = fixed(record.threshold, 2)
+    threshold, inactive = fixed(record.threshold, 2), fixed(record.inactive, 2)
+    many = record.counted_over
     two = (
         "The upper bar of a row sorts heads by TS, the lower one by TS \u2212 chance: what a head "
         "gains by looking at the right word and not merely at the usual place. Where sentences "
@@ -66,9 +68,10 @@ def _caption(record: AtlasRecord) -> Html:
         else ""
     )
     return join(
-        tag("strong", f"How the {record.counts[record.main].total} heads divide. "),
-        f"Token alignment: score above {threshold}; low activity: above 0 and at most {threshold}; "
-        "inactive: 0, or below chance. ",
+        tag("strong", f"How the {record.scores[record.main].geometry.total} heads divide. "),
+        f"Token alignment: score above {threshold}; low activity: above {inactive} and at most "
+        f"{threshold}; inactive: at most {inactive}. ",
+        f"The first row is the mean of the counts of {many} directions. " if many > 1 else "",
         two,
         "The thresholds cut a continuous scale; heads near them may change class with other "
         "sentences, as the intervals in the table show.",
@@ -78,12 +81,13 @@ def _caption(record: AtlasRecord) -> Html:
 def _bar(counts: Counts) -> list[Html]:
     shares = (counts.token_alignment, counts.low_activity, counts.inactive)
     return [
-        tag("i", class_=f"key-{mark}", style=var_style(w=number / max(1, counts.total)))
+        tag("i", class_=f"key-{mark}", style=var_style(w=number / max(1, sum(shares))))
         for (mark, _), number in zip(CLASSES, shares, strict=True)
     ]
 
 
-def _numbers(counts: Counts | None) -> list[str | int]:
+def _numbers(counts: Counts | None) -> list[str]:
     if counts is None:
         return ["\u2013"] * 3
-    return [counts.token_alignment, counts.low_activity, counts.inactive]
+    numbers = (counts.token_alignment, counts.low_activity, counts.inactive)
+    return [count_words(number) for number in numbers]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.heads import Geometry, HeadScores
+from headscope.heads import Geometry, HeadScores, count_words
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.parts import figure, legend, ramp_class, scroll, section, var_style
@@ -65,11 +65,17 @@ def head_values(scores: HeadScores) -> dict[str, list[float | None]]:
 
 def scores_data(record: AtlasRecord) -> dict[str, Any]:
     """What the script `atlas.js` needs: the heads and all their numbers, by direction."""
-    geometry = record.scores[record.main].geometry
+    geometry, threshold = record.scores[record.main].geometry, record.threshold
     return {
         "heads": [[head.layer, head.head] for head in geometry.heads()],
         "layers": geometry.layers,
-        "threshold": record.threshold,
+        "threshold": threshold,
+        "inactive": record.inactive,
+        "rank": "above" if record.rank == "above-chance" else "score",
+        "aligned": {
+            name: [count_words(layer.token_alignment) for layer in part.layer_profile(threshold)]
+            for name, part in record.scores.items()
+        },
         "scale": scale_of(record),
         "values": {name: head_values(part) for name, part in record.scores.items()},
     }
@@ -84,14 +90,14 @@ def direction_choices(record: AtlasRecord) -> list[tuple[str, str]]:
 def _heat_map(record: AtlasRecord) -> Html:
     scores, scale = record.scores[record.main], scale_of(record)
     geometry, values = scores.geometry, head_values(scores)
-    above = values.get("above")
+    by = values["above" if record.rank == "above-chance" else "score"]
     cells = [
         Cell(
             head.layer,
             head.head,
             ramp_class(values["score"][index], scale),
             index,
-            marked=bool(above and (above[index] or 0.0) > record.threshold),
+            marked=(by[index] or 0.0) > record.threshold,
         )
         for index, head in enumerate(geometry.heads())
     ]
@@ -101,7 +107,7 @@ def _heat_map(record: AtlasRecord) -> Html:
         Axis(_ticks(geometry.layers, pitch), "layer"),
         Axis(_ticks(geometry.width, pitch), "head"),
         pitch,
-        _described(scores, record.threshold),
+        _described(scores, record),
         id="heatmap-picture",
     )
     shades = [tag("option", words, value=name) for name, words in SHADES.items() if name in values]
@@ -113,11 +119,13 @@ def _heat_map(record: AtlasRecord) -> Html:
         "head weighs most, at the step that predicts the token, belongs to the source word that "
         "is aligned with it. The further along the ramp, the higher the score; the ramp is the "
         "same for all directions. ",
-        f"A dot marks heads that stay above {fixed(record.threshold, 2)} after chance, the score "
-        "of the same peaks against the word links of other sentences of similar length, is taken "
-        "off. "
-        if above
-        else "",
+        f"A dot marks heads above {fixed(record.threshold, 2)}"
+        + (
+            " when corrected for chance, the score of the same peaks against the word links of "
+            "other sentences of similar length. "
+            if record.rank == "above-chance"
+            else ". "
+        ),
         _sureness(scores),
     )
     return figure(
@@ -146,7 +154,7 @@ def _profile(record: AtlasRecord) -> Html:
                 tag("td", bar, class_="wide", aria_hidden="true"),
                 tag("td", fixed(layer.mean, 2), class_="number"),
                 tag("td", fixed(layer.highest, 2), class_="number"),
-                tag("td", layer.token_alignment, class_="number"),
+                tag("td", count_words(layer.token_alignment), class_="number"),
                 data_layer=layer.layer,
             )
         )
@@ -171,8 +179,10 @@ def _profile(record: AtlasRecord) -> Html:
     caption = join(
         tag("strong", "The same scores by layer, from the first to the last: "),
         "the mean over the heads of a layer, its highest score, and how many of its heads are "
-        f"above {fixed(record.threshold, 2)}. A mean over many heads moves less with other "
-        "sentences than a single score; the intervals of single heads stand in the table below.",
+        f"above {fixed(record.threshold, 2)}"
+        + (f" (mean of {record.counted_over} directions)" if record.counted_over > 1 else "")
+        + ". A mean over many heads moves less with other sentences than a single score; the "
+        "intervals of single heads stand in the table below.",
     )
     return figure(
         "profile",
@@ -188,8 +198,9 @@ def _ticks(length: int, pitch: int) -> list[str]:
     return [str(number) if number % step == 0 else "" for number in range(length)]
 
 
-def _described(scores: HeadScores, threshold: float) -> str:
-    best = ", ".join(f"{head} ({fixed(score, 2)})" for head, score in scores.ranked()[:5])
+def _described(scores: HeadScores, record: AtlasRecord) -> str:
+    threshold, ranked = record.threshold, scores.ranked(record.rank)
+    best = ", ".join(f"{head} ({fixed(scores[head], 2)})" for head, _ in ranked[:5])
     return (
         f"Heat map of {_shape(scores.geometry)}: {count(len(scores.select(threshold)), 'head')} "
         f"of {scores.geometry.total} above {fixed(threshold, 2)}. Highest: {best}. "

@@ -195,7 +195,7 @@ def _shades(record: MethodsRecord, place: int) -> dict[Head, str]:
 
 
 def _size(column: Column) -> str:
-    kind = "as the method chose them" if column.own else "of the highest score"
+    kind = "as the method chose them" if column.own else "of the highest rank"
     return f"{count(column.size, 'head')} {kind}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from headscope.heads import rank_words
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.parts import figure, ramp_class, scroll, section, table
@@ -84,11 +85,13 @@ def _caption(record: AtlasRecord) -> Html:
     pairs = record.overlap
     clear = sum(pair.p_value < 0.05 for pair in pairs)
     by_chance = round(0.05 * len(pairs))
+    by = rank_words({"k": record.top_k, **record.result})
     return join(
         tag("strong", f"How many of the top {record.top_k} heads two directions share: "),
-        "the Jaccard similarity, shared heads by all heads in either set. Sets of this size drawn "
-        f"at random would reach {fixed(_mean([p.expected_exact for p in pairs]), 2)} on average "
-        f"(exact mean; the simpler ratio of expected counts, as the literature has it, gives "
+        f"the Jaccard similarity, shared heads by all heads in either set, ranked by {by}. "
+        "Sets of this size drawn at random would reach "
+        f"{fixed(_mean([p.expected_exact for p in pairs]), 2)} on average (exact mean; the "
+        "simpler ratio of expected counts, as the literature has it, gives "
         f"{fixed(_mean([p.expected for p in pairs]), 2)}). ",
         f"In {clear} of {count(len(pairs), 'pair')} as large an overlap has a probability below "
         f"0.05 under random sets (hypergeometric; at so many pairs about {by_chance} would by "

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headscope.heads import rank_words
 from headscope.report.html import Html, tag
 from headscope.report.parts import scroll, section, table
 from headscope.report.records.atlas import AtlasRecord
-from headscope.report.words import arrow
+from headscope.report.words import arrow, few_draws
 
 __all__ = [
     "configuration",
@@ -86,11 +87,13 @@ def run_facts(
     started = provenance.get("started") or []
     return {
         "signature": result.get("signature"),
+        "heads ranked by": rank_words(result),
         "command": shlex.join(map(str, command)) if isinstance(command, list) else str(command),
         "run folder": result.get("run") or str(path),
         "started": _time(started[0] if isinstance(started, list) and started else started),
         "ended": _time(provenance.get("ended")),
         "seconds": result.get("seconds"),
+        "draws": few_draws(result),
     }
 
 

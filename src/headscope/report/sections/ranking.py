@@ -16,7 +16,7 @@ SHOWN = 30
 
 # column, heading, whether it can be sorted by, explanation
 COLUMNS = (
-    ("rank", "#", False, "rank by Translation Score"),
+    ("rank", "#", False, ""),
     ("head", "Head", True, "layer.head, both from 0"),
     ("range", "", False, ""),
     ("score", "TS", True, "Translation Score"),
@@ -40,14 +40,14 @@ def ranking_section(record: AtlasRecord) -> Html:
             head,
             {name: numbers[place[head]] for name, numbers in values.items()},
             scale,
-            record.threshold,
+            class_of(values["score"][place[head]] or 0.0, record.threshold, record.inactive),
         )
-        for rank, (head, _) in enumerate(scores.ranked()[:SHOWN], 1)
+        for rank, (head, _) in enumerate(scores.ranked(record.rank)[:SHOWN], 1)
     ]
     picture = tag(
         "table",
-        tag("caption", "Heads by Translation Score", class_="unseen"),
-        tag("thead", tag("tr", [_heading(*column) for column in COLUMNS])),
+        tag("caption", f"Heads by {_by(record)}", class_="unseen"),
+        tag("thead", tag("tr", [_heading(*column, record) for column in COLUMNS])),
         tag("tbody", rows),
         id="ranking-table",
         class_="ranking",
@@ -69,14 +69,21 @@ def ranking_section(record: AtlasRecord) -> Html:
     )
 
 
-def class_of(score: float, threshold: float) -> str:
+def class_of(score: float, threshold: float, inactive: float) -> str:
     """The class of a head by its score."""
     if score > threshold:
         return "token alignment"
-    return "low activity" if score > 0 else "inactive"
+    return "low activity" if score > inactive else "inactive"
 
 
-def _heading(name: str, words: str, sortable: bool, title: str) -> Html:
+def _by(record: AtlasRecord) -> str:
+    return "Translation Score" + (" \u2212 chance" if record.rank == "above-chance" else "")
+
+
+def _heading(name: str, words: str, sortable: bool, title: str, record: AtlasRecord) -> Html:
+    first = "above" if record.rank == "above-chance" else "score"
+    if name == "rank":
+        title = f"rank by {_by(record)}"
     content: Html | str = words
     if sortable:
         content = tag("button", words, type="button", data_sort=name)
@@ -86,13 +93,11 @@ def _heading(name: str, words: str, sortable: bool, title: str) -> Html:
         scope="col",
         data_c=name,
         title=title or None,
-        aria_sort="descending" if name == "score" else None,
+        aria_sort="descending" if name == first else None,
     )
 
 
-def _row(
-    rank: int, head: Head, entry: dict[str, float | None], scale: float, threshold: float
-) -> Html:
+def _row(rank: int, head: Head, entry: dict[str, float | None], scale: float, class_: str) -> Html:
     score, chance = entry["score"] or 0.0, entry.get("chance")
     low, high = entry.get("low"), entry.get("high")
 
@@ -116,7 +121,7 @@ def _row(
         "above": fixed(entry.get("above"), 3),
         "identical": fixed(entry.get("identical"), 3),
         "different": fixed(entry.get("different"), 3),
-        "class": class_of(score, threshold),
+        "class": class_,
     }
     return tag(
         "tr",
@@ -137,7 +142,7 @@ def _caption(scores: HeadScores, record: AtlasRecord) -> Html:
         else "The mean over directions carries no interval here; the single directions do. "
     )
     return join(
-        tag("strong", "Every head, highest first. "),
+        tag("strong", f"Every head by {_by(record)}, highest first. "),
         "In the picture the dot is the score, the grey tick is chance. ",
         interval,
         "Same form and other form split the score by whether the aligned source word is spelled "

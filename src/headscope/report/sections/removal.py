@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headscope.heads import rank_words
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
@@ -36,7 +37,7 @@ def removal_section(record: AtlasRecord) -> Html | None:
         parts = [
             figure(
                 "removal-figure",
-                _caption(removal, effects[main]),
+                _caption(removal, effects[main], rank_words({"k": removal.k, **record.result})),
                 _bars(effects[main], removal.k),
                 effect_key(many=any(map(is_crowded, effects.values()))),
                 effect_rows(effects, label),
@@ -74,7 +75,7 @@ def verdict(effect: Effect, k: int, done: str = "removed") -> str:
     return text + f"and {harmful} of {draws} did as much harm, so this shows no special role."
 
 
-def _caption(removal: Removal, effect: Effect) -> Html:
+def _caption(removal: Removal, effect: Effect, by: str | None) -> Html:
     beaten = sum(part.at_least_as_harmful == 0 for part in removal.directions.values())
     sentences = sum(removal.sentences.values())
     draws = len(effect.random)
@@ -88,8 +89,9 @@ def _caption(removal: Removal, effect: Effect) -> Html:
     return join(
         tag("strong", "Translation quality with the heads in place and without them. "),
         verdict(effect, removal.k),
-        f" {_difference(removal)}{across}How sure: {count(draws, 'random draw')} of heads can "
-        f"give a p-value over draws of {p_value(least)} at best, so read this as a quick check, "
+        f" Highest are those by {by}. {_difference(removal)}{across}"
+        f"How sure: {count(draws, 'random draw')} of heads can give a p-value over "
+        f"draws of {p_value(least)} at best, so read this as a quick check, "
         f"on {count(sentences, 'sentence')} in all; more draws (--draws) make it surer, and heads "
         "drawn from the same layers would be a sterner control. A baseline near 0 would mean "
         "that the model does not translate, and then nothing can be read from this.",

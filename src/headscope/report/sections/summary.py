@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headscope.heads import count_words
 from headscope.report.html import Html, join, tag
 from headscope.report.records.atlas import AtlasRecord
 from headscope.report.sections.removal import verdict
-from headscope.report.words import count, fixed, languages_of, p_value, percent, ranges
+from headscope.report.words import (
+    count,
+    fixed,
+    languages_of,
+    p_value,
+    percent,
+    ranges,
+    sentence_of,
+)
 
 __all__ = ["masthead", "summary_section"]
 
@@ -49,13 +58,11 @@ def summary_section(record: AtlasRecord) -> Html:
 
 
 def _tiles(record: AtlasRecord) -> list[Html]:
-    counts = record.counts[record.main]
-    above = record.counts_above_chance.get(record.main)
+    aligned, beside = _aligned(record)
     tiles = [
         (
-            f"{counts.token_alignment} of {counts.total}",
-            "token alignment heads"
-            + (f", {above.token_alignment} of them beyond chance" if above else ""),
+            f"{count_words(aligned)} of {record.scores[record.main].geometry.total}",
+            f"token alignment heads{f'; {beside}' if beside else ''}{_mean(record)}",
         )
     ]
     effect = record.removal.mean if record.removal else None
@@ -76,14 +83,31 @@ def _tiles(record: AtlasRecord) -> list[Html]:
     return [tag("div", tag("dt", words), tag("dd", number)) for number, words in tiles]
 
 
+def _aligned(record: AtlasRecord) -> tuple[float, str]:
+    """How many heads are token alignment heads by what ranks them, and by the other measure."""
+    plain = record.counts[record.main].token_alignment
+    above = record.counts_above_chance.get(record.main)
+    if above is None:
+        return plain, ""
+    if record.rank == "score":
+        return plain, f"corrected for chance {count_words(above.token_alignment)}"
+    return above.token_alignment, f"by TS alone, as in the paper, {count_words(plain)}"
+
+
+def _mean(record: AtlasRecord) -> str:
+    many = record.counted_over
+    return f" (mean of {many} directions)" if many > 1 else ""
+
+
 def _found(record: AtlasRecord) -> Html:
-    scores, counts = record.scores[record.main], record.counts[record.main]
-    aligned = scores.select(record.threshold)
-    head, score = scores.ranked()[0]
-    entry: Mapping[str, Any] = scores.records()[0]
+    scores, (number, beside) = record.scores[record.main], _aligned(record)
+    total, corrected = scores.geometry.total, record.rank == "above-chance"
+    ranked = scores.ranked(record.rank)
+    head = ranked[0][0]
+    entry: Mapping[str, Any] = next(one for one in scores.records(record.rank) if one["rank"] == 1)
     where = ""
-    if len(aligned):
-        layers = [one.layer for one in aligned]
+    layers = [one.layer for one, value in ranked if value > record.threshold]
+    if layers:
         most = max(map(layers.count, layers))
         fullest = {layer for layer in layers if layers.count(layer) == most}
         where = f" They lie in {_layers(layers)}" + (
@@ -91,13 +115,7 @@ def _found(record: AtlasRecord) -> Html:
             if fullest != set(layers)
             else "."
         )
-    above = record.counts_above_chance.get(record.main)
-    beyond = (
-        f" Position alone can score, too: with chance taken off, {above.token_alignment} stay "
-        f"above {fixed(record.threshold, 2)}."
-        if above
-        else ""
-    )
+    beyond = f" {sentence_of(f'{beside} exceed {fixed(record.threshold, 2)}')}" if beside else ""
     interval = (
         ""
         if entry["low"] is None
@@ -109,13 +127,15 @@ def _found(record: AtlasRecord) -> Html:
     return join(
         tag(
             "strong",
-            f"{counts.token_alignment} of the {counts.total} attention heads "
-            f"({percent(counts.token_alignment / max(1, counts.total))}) are token alignment "
-            "heads",
+            f"{count_words(number)} of the {total} attention heads ({percent(number / total)}) are "
+            "token alignment heads",
         ),
+        _mean(record),
         ": while the model writes a translation, the place they look at most is, for more than "
-        f"{percent(record.threshold)} of the tokens, the source word that the token translates."
-        f"{where}{beyond} The strongest is head {head}: {fixed(score, 2)}{interval}{chance}.",
+        f"{percent(record.threshold)} of the tokens"
+        f"{' (corrected for chance)' if corrected else ''}, the source word that the token "
+        f"translates.{where}{beyond} The strongest is head {head}: "
+        f"{fixed(entry['score'], 2)}{interval}{chance}.",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from headscope.errors import InputError, first_line
 from headscope.hub import download
+from headscope.lm.gguf import is_gguf, open_gguf
 
 __all__ = ["Base", "read_base"]
 
@@ -57,6 +58,8 @@ def read_base(name: str, folder: Path, revision: str | None = None) -> Base:
     """
     if name == "pocket":
         return Base(name, carried=_own_licence())
+    if is_gguf(folder):
+        return _of_gguf(name, folder, revision)
     hub = name if revision is not None and _HUB_ID.fullmatch(name) else None
     shown = hub or (name if "/" not in name and "\\" not in name else folder.name)
     missing = None if hub is None else _fetch(hub, revision)
@@ -75,6 +78,16 @@ def read_base(name: str, folder: Path, revision: str | None = None) -> Base:
         {key: told[key] for key in CARRIED if told.get(key) is not None},
         tuple(one for one in several if isinstance(one, str) and _HUB_ID.fullmatch(one)),
     )
+
+
+def _of_gguf(name: str, path: Path, revision: str | None) -> Base:
+    """What a GGUF file says of itself; it needs no card."""
+    told = open_gguf(path, name).metadata
+    fields = {key: told.get(f"general.{key.replace('_', '.')}") for key in CARRIED[:3]}
+    carried = {key: value for key, value in fields.items() if value}
+    unread = None if carried else "the file names none"
+    hub = None if revision is None else "/".join(name.split("/")[:2])
+    return Base(path.name, hub, revision, carried, unread=unread)
 
 
 def _own_licence() -> dict[str, str]:

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm.hollow import without_products
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
 from headscope.lm.watching import is_linear
-from headscope.use.exporting.hollow import without_products
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.heads.store import write_bytes
 from headscope.use.exporting.tensors import checkpoint_files
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
 
 __all__ = [
     "begin_folder",
@@ -25,6 +29,7 @@ __all__ = [
     "finish_folder",
     "plan_digest",
     "quantised_by",
+    "save_companions",
     "unquantised",
 ]
 
@@ -116,8 +121,17 @@ def companions(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def save_companions(lm: LanguageModel, staged: Path) -> None:
+    """Write what belongs to a model beside its weights, where no folder holds it to be copied."""
+    lm.model.config.save_pretrained(staged)
+    lm.model.generation_config.save_pretrained(staged)
+    lm.tokenizer.save_pretrained(staged)
+
+
 def quantised_by(folder: Path) -> str | None:
     """The method by which a checkpoint's weights are quantised; None for ordinary ones."""
+    if folder.is_file():  # a GGUF file, which is dequantised when it is loaded
+        return None
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError) as error:

@@ -24,9 +24,9 @@ from headscope.errors import InputError, MissingExtra
 from headscope.heads import Gate
 from headscope.lm.batching import collate
 from headscope.lm.feed_forward import feed_forward_gated
+from headscope.lm.hollow import loader_of
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.zeroing import changeable_weights
-from headscope.use.exporting.hollow import loader_of
 from headscope.use.exporting.scaling import channel_factors
 
 if TYPE_CHECKING:

@@ -64,10 +64,13 @@ class Stored:
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """The weight files of a checkpoint that `transformers` would load, in the order of names.
+    """The weight files of a checkpoint that `transformers` would load, in the order of names; of a
+    GGUF file that file.
 
     InputError if there are none, only pickled ones, or others than the index names.
     """
+    if folder.is_file():
+        return [folder]
     if (folder / SINGLE).is_file():
         return [folder / SINGLE]
     index = folder / INDEX

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.lm.batching import cheapest_buckets, collate
+from headscope.lm.batching import collate, length_buckets
 from headscope.lm.inputs import probe_batch
 from headscope.lm.memory import in_halves
 from headscope.lm.sharing.gated_losses import first_changed_layer, losses_with_and_without
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
 __all__ = ["Losses", "batch_losses", "row_losses_with_and_without", "shared_layers"]
-
-#: What a batch costs beside its tokens, in tokens: little where a processor does all the work
-#: itself, much where a device waits for its next kernel.
-ON_CPU, ON_DEVICE = 64, 1024
 
 
 class Losses(NamedTuple):
@@ -105,8 +101,7 @@ def row_losses_with_and_without(
         return batch_losses(lm, *some, gate, shared)
 
     lengths = [len(row) for row in rows]
-    overhead = ON_CPU if lm.device.type == "cpu" else ON_DEVICE
-    waiting = cheapest_buckets(lengths, batch_tokens, overhead)[::-1]
+    waiting = length_buckets(lengths, batch_tokens, lm.pass_overhead)[::-1]
     limit = batch_tokens
     while waiting:
         bucket = waiting.pop()

@@ -49,7 +49,7 @@ def target_shares(
     heads = tuple(lm.geometry.heads())
     layers = np.array([head.layer for head in heads])
     places = np.array([head.head for head in heads])
-    buckets = length_buckets([len(one.ids) for one in prompts], batch_tokens)
+    buckets = length_buckets([len(one.ids) for one in prompts], batch_tokens, lm.pass_overhead)
     done = 0
     for rows, (target, every) in in_halves(
         buckets, lambda rows: _masses(lm, [prompts[row] for row in rows])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.measure.statistics import p_draws, p_sentences
+from headscope.measure.statistics import least_p, p_draws, p_sentences
 from headscope.verify.languages.conditions import Condition
 from headscope.verify.languages.resampling import Resampled, Text, spread
 
@@ -48,8 +48,9 @@ def describe_languages(
     are removed for themselves have `random` (mean, lowest and highest change of the free draws),
     `against_random` (their change less the mean of the draws'), `p_documents` (approximate
     randomisation that swaps single documents with those under a random draw) and `p_draws`, over
-    the `distinct_draws`, all with `_layer_matched` too; both p are small where they hurt more than
-    random heads. A set that belongs to no language is told for every language.
+    the `distinct_draws`, never below `least_p`, all with `_layer_matched` too; both p are small
+    where they hurt more than random heads. A set that belongs to no language is told for every
+    language.
     """
     return {
         name: {
@@ -129,6 +130,7 @@ def against_random(
         ),
         f"p_draws{suffix}": p_draws(-mean[at], -mean[different]),
         f"distinct_draws{suffix}": len(different),
+        f"least_p{suffix}": least_p(len(different)),
     }
 
 

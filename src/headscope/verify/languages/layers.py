@@ -7,20 +7,17 @@ over all layers: the same draws for all layers of one size.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
+from headscope.heads.draws import Choices, distinct_sets
 from headscope.verify.languages.conditions import Condition
 from headscope.verify.languages.evidence import against_random, change, level
 from headscope.verify.languages.resampling import Resampled, Text
 
 __all__ = ["describe_layers", "layer_heads", "plan_layers", "profile", "spread_draws"]
-
-#: Tries for a draw that has not come up before, for each draw so far (as in `draw_heads`).
-TRIES = 30
 
 
 def layer_heads(geometry: Geometry, layer: int) -> HeadSet:
@@ -29,30 +26,32 @@ def layer_heads(geometry: Geometry, layer: int) -> HeadSet:
 
 
 def spread_draws(geometry: Geometry, size: int, draws: int, seed: int = 0) -> list[HeadSet]:
-    """Random sets of `size` heads from the whole model, none twice while there are others.
+    """Different random sets of `size` heads from the whole model, none of them a whole layer.
 
-    Draw i is the same however many draws there are. InputError unless there are more heads than
+    Draw i is the same however many draws there are; where fewer sets are possible than asked for,
+    each of them is drawn once. InputError unless there are more heads than
     `size`, so that there is something to choose.
     """
     every = list(geometry.heads())
-    if not 0 < size < len(every):
+    whole = {
+        frozenset(layer_heads(geometry, layer))
+        for layer, count in enumerate(geometry.counts)
+        if count == size
+    }
+    choices = Choices([every], [(size,)])
+    if not 0 < size < len(every) or choices.count == len(whole):
         raise InputError(
             f"{size} of {len(every)} heads are a layer, which leaves no choice for random heads; "
             "removing whole layers needs a model with several layers of heads"
         )
-    found: list[HeadSet] = []
-    seen: set[HeadSet] = set()
-    for number in range(draws):
-        stream = random.Random(f"heads of all layers {seed} {size} {number}")
-        for _ in range(TRIES * (len(seen) + 1)):
-            one = HeadSet(geometry, tuple(sorted(stream.sample(every, size))))
-            if one not in seen:
-                break
-        else:
-            seen.clear()  # every set has come up: all over again
-        seen.add(one)
-        found.append(one)
-    return found
+    found = distinct_sets(
+        choices,
+        lambda stream: stream.sample(every, size),
+        draws,
+        f"heads of all layers {seed} {size}",
+        without=whole,
+    )
+    return [HeadSet(geometry, heads) for heads in found]
 
 
 def plan_layers(

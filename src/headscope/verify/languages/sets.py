@@ -11,6 +11,7 @@ from headscope.heads import (
     Amount,
     Geometry,
     HeadSet,
+    Rank,
     check_geometry,
     count_of,
     read_scores,
@@ -61,15 +62,20 @@ class LanguageHeads:
 
 
 def language_heads(
-    spec: str, k: Amount | None, languages: Sequence[str], own: str | None, geometry: Geometry
+    spec: str,
+    k: Amount | None,
+    languages: Sequence[str],
+    own: str | None,
+    geometry: Geometry,
+    by: Rank = "above-chance",
 ) -> list[LanguageHeads]:
     """The heads of each language that has text, in the order of `languages`.
 
     `spec` is what `resolve_heads` reads. A run of `find lahis` holds sets and scores of languages,
     the runs of some other methods scores of languages alone, of which only `full` can be told; of
     either `own` takes a single language. Any other set is one row, called by `own`, the language
-    it is said to belong to. InputError if there are heads of other languages alone, no heads, or
-    heads of another geometry.
+    it is said to belong to; of scores the top, ranked `by`. InputError if there are heads of other
+    languages alone, no heads, or heads of another geometry.
     """
     place = place_of(spec)
     folder = place if place is not None and place.is_dir() else None
@@ -79,7 +85,7 @@ def language_heads(
         found = [
             one
             for language in ([own] if own else languages)
-            if (one := _of_language(folder, language, wanted, geometry)) is not None
+            if (one := _of_language(folder, language, wanted, geometry, by)) is not None
         ]
         held = sorted(path.name for path in (folder / SPECIFIC).glob("*/"))
         if held and not found:
@@ -90,14 +96,14 @@ def language_heads(
             )
         if found:
             return found
-    heads = resolve_heads(spec, k, geometry, default=default_count(geometry))
+    heads = resolve_heads(spec, k, geometry, default=default_count(geometry), by=by)
     if not len(heads):
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
     return [LanguageHeads(own or NAMED, len(heads), heads, None, len(heads))]
 
 
 def _of_language(
-    folder: Path, language: str, wanted: int, geometry: Geometry
+    folder: Path, language: str, wanted: int, geometry: Geometry, by: Rank
 ) -> LanguageHeads | None:
     """What a run holds of one language, or None."""
     place = folder / SPECIFIC / language
@@ -114,5 +120,5 @@ def _of_language(
         return None
     every = HeadSet(geometry, ()) if specific is None else specific
     chosen = HeadSet(geometry, every.heads[:wanted], every.origin)
-    full = None if own is None else own.top(len(chosen) or wanted)
+    full = None if own is None else own.top(len(chosen) or wanted, by)
     return LanguageHeads(language, wanted, chosen, full, len(every))

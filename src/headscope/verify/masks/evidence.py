@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headscope.data.tasks import Task
 from headscope.measure.intervals import bootstrap_difference, bootstrap_score, wilson_interval
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
-from headscope.measure.statistics import p_draws
+from headscope.measure.statistics import least_p, p_draws
 from headscope.verify.masks.asking import Condition, Kind, Record
 from headscope.verify.masks.marking import marks
 
@@ -86,9 +86,9 @@ def describe(
     and, but for the first, `change`: the difference to the first, paired, with its interval.
     Conditions of one mask that was not drawn at random have `against_shuffled` and
     `against_shuffled_layer_matched`, the difference to the mean of the draws, and `p_draws_…`,
-    (1 + draws at least as good) / (1 + draws), by measure (at least as bad, for conditions that are
-    meant to harm). `beside` names conditions of which each
-    other one also gets its difference, under `against_NAME`.
+    (1 + draws at least as good) / (1 + draws), never below `least_p_…`, by measure (at least as
+    bad, for conditions that are meant to harm). `beside` names conditions of which each other one
+    also gets its difference, under `against_NAME`.
     """
     score = MEASURES
     taken = [name for name in score if name in numbers[0]]
@@ -124,6 +124,8 @@ def describe(
         for kind, places in _draws_for(condition, conditions).items():
             others = [numbers[place] for place in places]
             rows[at][f"against_{_key(kind)}"] = _against(taken, numbers[at], others, seed)
+            rows[at][f"distinct_draws_{_key(kind)}"] = len(places)
+            rows[at][f"least_p_{_key(kind)}"] = least_p(len(places))
             rows[at][f"p_draws_{_key(kind)}"] = {
                 name: _p(
                     score[name].higher != condition.harmful,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headscope.errors import InputError
-from headscope.heads import Gate, Geometry
+from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.adaptation import Adaptation, read_adaptation, read_object
+from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
 
 __all__ = ["Mask", "read_mask", "shuffled"]
@@ -71,10 +71,12 @@ def read_mask(folder: str | Path, geometry: Geometry) -> Mask:
 
 
 def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False) -> list[Mask]:
-    """Masks that keep as many heads as this one, drawn at random from all of the model's heads.
+    """Different masks that keep as many heads as this one, drawn from all of the model's heads.
 
-    Heads Up!, section 3.4: the task's mask, shuffled. `layer_matched` shuffles within each layer.
-    Draw i is the same however many there are. Feed-forward gates stay as they are. Raises
+    Heads Up!, section 3.4: the task's mask, shuffled, and never the mask itself. `layer_matched`
+    shuffles within each layer. Draw i is the same however many there are; where fewer such masks
+    exist than asked for (within layers perhaps none), each is drawn once. Feed-forward gates stay
+    as they are. Raises
     `InputError` if the mask keeps or removes every head, since then there is nothing to shuffle.
     """
     geometry = mask.gate.geometry
@@ -85,21 +87,26 @@ def shuffled(mask: Mask, draws: int, seed: int = 0, layer_matched: bool = False)
             "size to compare it with; train it otherwise"
         )
     name = "layer-matched" if layer_matched else "free"
-    found = []
-    for number in range(draws):
-        stream = random.Random(f"{name} masks {seed} {number}")
-        heads = list(geometry.heads())
-        values = np.ones(geometry.shape, dtype=np.float32)
-        groups = (
-            [[head for head in heads if head.layer == layer] for layer in range(geometry.layers)]
-            if layer_matched
-            else [heads]
-        )
-        for group in groups:
-            lost = sum(mask.gate[head] != 1 for head in group)
-            for head in stream.sample(group, lost):
-                values[head.layer, head.head] = 0
-        found.append(
-            dataclasses.replace(mask, name=f"{name} {number}", gate=Gate(geometry, values))
-        )
-    return found
+    heads = list(geometry.heads())
+    groups = (
+        [[head for head in heads if head.layer == layer] for layer in range(geometry.layers)]
+        if layer_matched
+        else [heads]
+    )
+    lost = [sum(mask.gate[head] != 1 for head in group) for group in groups]
+
+    def draw(stream: random.Random) -> Iterator[Head]:
+        for group, count in zip(groups, lost, strict=True):
+            yield from stream.sample(group, count)
+
+    found = distinct_sets(
+        Choices(groups, [tuple(lost)]),
+        draw,
+        draws,
+        f"{name} masks {seed}",
+        without=[frozenset(mask.removed)],
+    )
+    return [
+        dataclasses.replace(mask, name=f"{name} {number}", gate=HeadSet(geometry, one).removed())
+        for number, one in enumerate(found)
+    ]

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Prompt, Template, translation_prompts
+from headscope.data.prompts import (
+    DEFAULT_TEMPLATE,
+    Prompt,
+    Template,
+    TemplateField,
+    translation_prompts,
+)
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.verify.removal.controls import Pool, draw_heads
@@ -21,15 +27,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headscope.lm import LanguageModel
-    from headscope.lm.generation import GenerateConfig
+    from headscope.lm.generation import GenerateConfig, Generation
     from headscope.runs import Run
 
 __all__ = [
     "Condition",
     "Pass",
     "Removal",
+    "Translating",
     "check_gate",
     "conditions",
+    "continuations",
     "gate_key",
     "generate",
     "kept_texts",
@@ -89,7 +97,7 @@ class Removal:
     threshold: float = 0.1
     ablate: Ablate = "zero"
     seed: int = 0
-    template: Template = DEFAULT_TEMPLATE
+    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     chat: bool | None = None
     max_new_tokens: int | None = None
     batch_tokens: int = field(default=8192, metadata={"signature": False})
@@ -119,6 +127,21 @@ class Removal:
             raise InputError(
                 f"draws is {self.draws}; an effect needs at least one random draw beside it"
             )
+
+
+class Translating(Protocol):
+    """Settings by which a model translates."""
+
+    @property
+    def template(self) -> Template: ...
+    @property
+    def chat(self) -> bool | None: ...
+    @property
+    def max_new_tokens(self) -> int | None: ...
+    @property
+    def batch_tokens(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
 
 
 def gate_key(heads: HeadSet, gate: float) -> str:
@@ -274,14 +297,26 @@ def translate(
     batch_tokens: int = 8192,
 ) -> list[list[str]]:
     """Greedy translations of every sentence with `heads` removed, by direction; nothing is kept."""
+    settings = Removal(
+        template=template, chat=chat, max_new_tokens=max_new_tokens, batch_tokens=batch_tokens
+    )
+    with lm.gated(heads.removed()):
+        made = continuations(lm, directions, settings)
+    return [[one.text for one in rows] for rows in made]
+
+
+def continuations(
+    lm: LanguageModel, directions: Sequence[PairFile], config: Translating
+) -> list[list[Generation]]:
+    """Greedy translations by the model as it is now, with how they ended, by direction."""
     from headscope.lm.generation import GenerateConfig
 
-    prompts, limits = _prompts(lm, directions, template, chat, max_new_tokens)
+    prompts, limits = _prompts(lm, directions, config.template, config.chat, config.max_new_tokens)
     special = all(prompt.special for prompt in prompts)
-    settings = GenerateConfig(batch_tokens=batch_tokens, stop_at_newline=special)
-    with lm.gated(heads.removed()):
-        made = lm.generate([one.text for one in prompts], settings, limits, special=special)
-    return _by_direction([one.text for one in made], directions)
+    settings = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=special)
+    made = lm.generate([one.text for one in prompts], settings, limits, special=special)
+    rest = iter(made)
+    return [[next(rest) for _ in pairs.pairs] for pairs in directions]
 
 
 def reference_texts(directions: Mapping[str, PairFile], template: Template) -> list[str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
-from headscope.measure.statistics import p_draws, p_sentences
+from headscope.measure.statistics import least_p, p_draws, p_sentences
 from headscope.verify.removal.measures import Measured, Measures
 from headscope.verify.removal.outputs import Label
 
@@ -158,9 +158,9 @@ def _described(parts: _Parts) -> dict[str, Any]:
 def _tests(parts: _Parts, number: int, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A condition of the chosen heads against the random draws of the same size and gate.
 
-    Where few sets are possible (layers that leave little choice, almost half of all heads), draws
-    repeat; the test over draws takes each different set of heads once, since a set drawn again
-    proves nothing more.
+    Where few sets are possible (layers that leave little choice, almost half of all heads), there
+    are fewer draws than asked for; `least_p` is the lowest that p over draws can be. Runs from
+    before hold some sets several times, which are counted once.
     """
     label = parts.labels[number]
     found: dict[str, Any] = {}
@@ -180,6 +180,7 @@ def _tests(parts: _Parts, number: int, measured: Sequence[Mapping[str, Any]]) ->
             f"p_draws{ending}": ps[1],
             f"against_random{ending}": parts.difference(number, draws),
             f"distinct_draws{ending}": len(different),
+            f"least_p{ending}": least_p(len(different)),
         }
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.measure.intervals import FromStatistics, bootstrap_difference
-from headscope.measure.statistics import p_draws, p_sentences
+from headscope.measure.statistics import least_p, p_draws, p_sentences
 from headscope.verify.removal.evidence import CONTROLS
 from headscope.verify.removal.losses import CLASSES, ReferenceLosses
 from headscope.verify.removal.outputs import Label
@@ -179,6 +179,7 @@ def _tests(parts: _Parts, number: int, ending: str) -> dict[str, Any]:
             f"p_draws{matched}{ending}": test.pop("p_draws"),
             f"against_random{matched}{ending}": test,
             f"distinct_draws{matched}{ending}": len(parts.different(draws)),
+            f"least_p{matched}{ending}": least_p(len(parts.different(draws))),
             f"classes{matched}": {
                 name: parts.tested(number, draws, score) for name, score in scores.items()
             },

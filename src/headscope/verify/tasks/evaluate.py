@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.measure.intervals import bootstrap_score, wilson_interval
-from headscope.measure.statistics import p_draws, p_sentences
+from headscope.measure.statistics import least_p, p_draws, p_sentences
 from headscope.verify.removal import Condition
 from headscope.verify.removal.outputs import Kind
 from headscope.verify.tasks.context import quiet, seeded
@@ -141,7 +141,8 @@ def summarise(
     likewise. `p_examples`: approximate randomisation that swaps single outcomes with those of a
     random draw (9,999 times); `p_draws` by rank among the draws; both are small where the chosen
     heads hurt more. Where a metric is no mean over examples only its value and `p_draws` can be
-    told. `above_chance` is (value − chance) / (1 − chance), for accuracies of a choice.
+    told; `distinct_draws` is how many draws there are, `least_p` the lowest that `p_draws` can be.
+    `above_chance` is (value − chance) / (1 − chance), for accuracies of a choice.
     """
     sign = 1.0 if outcomes[0].higher[metric] else -1.0
     values = [outcome.metrics[metric] for outcome in outcomes]
@@ -208,6 +209,8 @@ def _tests(
         # A set that was drawn again is no further evidence.
         different = {planned[i].heads: sign * values[i] for i in drawn}
         result[f"p_draws{suffix}"] = p_draws(sign * values[at], list(different.values()))
+        result[f"distinct_draws{suffix}"] = len(different)
+        result[f"least_p{suffix}"] = least_p(len(different))
     return result
 
 

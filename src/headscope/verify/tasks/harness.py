@@ -37,7 +37,7 @@ class HarnessModel:
 
     Args:
         lm: the model.
-        batch_tokens: upper bound of a padded batch.
+        batch_tokens: upper bound of a padded batch; halved where memory does not suffice.
         report: called with the number of requests answered by each batch.
 
     Attributes:
@@ -142,6 +142,7 @@ class HarnessModel:
 
         from headscope.lm.batching import collate, length_buckets
         from headscope.lm.inputs import evaluating, forward_inputs
+        from headscope.lm.memory import in_halves
 
         rows: dict[tuple[int, ...], list[int]] = {}
         for number, (context, continuation) in enumerate(pairs):
@@ -159,23 +160,31 @@ class HarnessModel:
             rows.setdefault(read[-self.lm.context_length :], []).append(number)
         results: dict[int, tuple[float, bool]] = {}
         keys = list(rows)
+
+        def work(bucket: list[int]) -> dict[int, tuple[float, bool]]:
+            batch = collate([keys[i] for i in bucket], self.lm.pad_token_id)
+            longest = max(len(pairs[n][1]) for i in bucket for n in rows[keys[i]])
+            inputs = forward_inputs(self.lm.model, batch, logits=False)
+            if "logits_to_keep" in inputs:
+                inputs["logits_to_keep"] = longest
+            logits = self.lm.model(**inputs).logits[:, -longest:]
+            return {
+                number: _likelihood(row, pairs[number][1])
+                for row, i in zip(logits, bucket, strict=True)
+                for number in rows[keys[i]]
+            }
+
+        lengths = [len(key) for key in keys]
+        buckets = length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead)
         with evaluating(self.lm.model), torch.no_grad():
-            for bucket in length_buckets([len(key) for key in keys], self.batch_tokens):
-                batch = collate([keys[i] for i in bucket], self.lm.pad_token_id)
-                asked = {n: pairs[n][1] for i in bucket for n in rows[keys[i]]}
-                longest = max(len(continuation) for continuation in asked.values())
-                inputs = forward_inputs(self.lm.model, batch, logits=False)
-                if "logits_to_keep" in inputs:
-                    inputs["logits_to_keep"] = longest
-                logits = self.lm.model(**inputs).logits[:, -longest:]
-                for row, i in zip(logits, bucket, strict=True):
-                    for number in rows[keys[i]]:
-                        results[number] = _likelihood(row, asked[number])
-                self.report(len(asked))
+            for _, answered in in_halves(buckets, work):
+                results |= answered
+                self.report(len(answered))
         return [results[number] for number in range(len(pairs))]
 
     def _continue(self, prompts: Sequence[str], settings: dict[str, Any]) -> list[str]:
         from headscope.lm.batching import collate, length_buckets
+        from headscope.lm.memory import in_halves
 
         until, limit, sampling = _settings(settings, self.lm.context_length)
         room = self.lm.context_length - limit
@@ -185,11 +194,16 @@ class HarnessModel:
             self.truncated += len(ids) > room
             rows.append(ids[-room:])
         texts: dict[int, str] = {}
-        for bucket in length_buckets([len(row) + limit for row in rows], self.batch_tokens):
+
+        def work(bucket: list[int]) -> list[list[int]]:
             batch = collate([rows[i] for i in bucket], self.lm.pad_token_id)
             width = int(batch.input_ids.shape[1])
-            for i, new in zip(bucket, self._generate(batch, until, limit, sampling), strict=True):
-                texts[i] = self._text(new[width:], until)
+            return [row[width:] for row in self._generate(batch, until, limit, sampling)]
+
+        lengths = [len(row) + limit for row in rows]
+        buckets = length_buckets(lengths, self.batch_tokens, self.lm.pass_overhead * limit)
+        for bucket, made in in_halves(buckets, work):
+            texts |= {i: self._text(new, until) for i, new in zip(bucket, made, strict=True)}
             self.report(len(bucket))
         return [texts[i] for i in range(len(rows))]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.measure.intervals import bootstrap_difference
-from headscope.measure.statistics import p_draws, p_sentences
+from headscope.measure.statistics import least_p, p_draws, p_sentences
 from headscope.verify.writing.arms import BASELINE, Arm, Name
 
 __all__ = ["Measure", "Numbers", "evidence", "rates", "ratio"]
@@ -183,6 +183,7 @@ def _effect(
             f"p_sentences{ending}": _p_prompts(treated, stacked, measure, seed),
             f"p_draws{ending}": p_draws(score, [scores[at] for at in different]),
             f"distinct_draws{ending}": len(different),
+            f"least_p{ending}": least_p(len(different)),
         }
     return found
 

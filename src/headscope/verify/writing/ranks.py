@@ -134,7 +134,7 @@ def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list
 
     with evaluating(lm.model), torch.no_grad():
         for batch, logits in in_halves(
-            length_buckets([len(row) for row in rows], batch_tokens), work
+            length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead), work
         ):
             for at, row in zip(batch, logits, strict=True):
                 for token in wanted[rows[at]]:

@@ -74,6 +74,7 @@ class _Walk:
             random_orders=self.random_orders,
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
+            rank="score",
         )
         return verify_one_by_one(config, place, progress)
 

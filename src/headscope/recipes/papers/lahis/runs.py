@@ -68,6 +68,7 @@ def read_text(setting: Setting, folder: Path, progress: Progress | None) -> Resu
         model=setting.model,
         documents=choice(setting, "tested"),
         removal=_removal(setting, scale(setting).draws, layer_matched=True),
+        rank="score",
     )
     return verify_perplexity(config, folder, progress)
 
@@ -105,6 +106,7 @@ def summarise(setting: Setting, folder: Path, progress: Progress | None) -> Resu
         draws=one.writing_draws,
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
+        rank="score",
     )
     return verify_summaries(config, folder, progress)
 
@@ -144,6 +146,7 @@ def _off_target(
         draws=scale(setting).writing_draws,
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
+        rank="score",
     )
     return verify_off_target(config, folder, progress)
 
@@ -188,6 +191,7 @@ def train_gates(
         training=SoftGate(epochs=EPOCHS, batch_tokens=setting.batch_tokens),
         seeds=one.seeds,
         seed=setting.seed,
+        rank="score",
     )
     return find_soft_gate(config, folder, progress)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from headscope.heads import count_words
 from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
@@ -45,15 +47,19 @@ def _classes(setting: Setting, out: Path, progress: Progress | None) -> Mapping[
     return compare_classes(CompareClasses(tuple(map(str, places)), THRESHOLD), out)
 
 
-def bounds(heads: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+def bounds(scores: Mapping[str, Any]) -> tuple[float, float] | None:
     """Shares of heads whose whole interval lies above the threshold, and whose upper end does.
 
-    None where a head has no interval.
+    Over several directions the means of their shares; None where a head has no interval.
     """
-    if not heads or any(one.get("low") is None or one.get("high") is None for one in heads):
-        return None
-    low = sum(one["low"] > THRESHOLD for one in heads) / len(heads)
-    return low, sum(one["high"] > THRESHOLD for one in heads) / len(heads)
+    found = []
+    for part in (scores.get("directions") or {"": scores}).values():
+        heads = part["heads"]
+        if not heads or any(one.get("low") is None or one.get("high") is None for one in heads):
+            return None
+        found.append([fmean(one[end] > THRESHOLD for one in heads) for end in ("low", "high")])
+    low, high = map(fmean, zip(*found, strict=True))
+    return low, high
 
 
 def _tell_classes(setting: Setting) -> Told:
@@ -61,7 +67,7 @@ def _tell_classes(setting: Setting) -> Told:
     if found is None:
         return Told()
     scores = setting.result("scores")
-    own = bounds(scores["heads"]) if scores is not None else None
+    own = bounds(scores) if scores is not None else None
     most = _told("any", "token alignment heads", "all models, below")
     theirs, cited, published = _beside(setting, most)
     rows, bars = [], []
@@ -110,7 +116,7 @@ def _tell_classes(setting: Setting) -> Told:
         cited,
         sentence(
             how_scored(setting),
-            "Scores are means over directions, so a head is inactive where it hits nothing in any.",
+            "Over several directions shares are means of those in each.",
             published,
             _rest(),
             "The interval runs from heads whose score is surely above the threshold to those whose "
@@ -167,7 +173,7 @@ def class_claims(
     count, total = one["counts"]["token_alignment"], one["total"]
     above = one["counts_above_chance"]
     chance = None if above is None else above["token_alignment"]
-    beside = "" if chance is None else f", {chance} above chance by as much"
+    beside = "" if chance is None else f", {count_words(chance)} above chance by as much"
     tested = "" if own is None else "intervals of single heads over sentences"
     some: bool | None = count > 0 and chance != 0
     if some and own is not None and own[0] == 0:
@@ -175,7 +181,7 @@ def class_claims(
     there = Claim(
         "some heads align tokens",
         some,
-        f"{count} of {total} score above {THRESHOLD}{beside}",
+        f"{count_words(count)} of {total} score above {THRESHOLD}{beside}",
         tested,
     )
     if most is None:
@@ -193,7 +199,7 @@ def class_words(
     first = models[0]
     share, count = first["shares"]["token_alignment"], first["counts"]["token_alignment"]
     said = (
-        f"{count} of {first['total']} heads ({share:.1%}) score above {THRESHOLD}."
+        f"{count_words(count)} of {first['total']} heads ({share:.1%}) score above {THRESHOLD}."
         if count
         else f"No head of {first['total']} scores above {THRESHOLD}."
     )
@@ -206,7 +212,7 @@ def class_words(
         )
     above = first["counts_above_chance"]
     chance = (
-        f"Above chance by as much are {above['token_alignment']} ("
+        f"Above chance by as much are {count_words(above['token_alignment'])} ("
         f"{above['token_alignment'] / first['total']:.1%})."
         if above is not None
         else ""
@@ -223,11 +229,11 @@ def class_words(
     return sentence(said, compared, chance, others), sentence(sure, alone)
 
 
-def thirds(counts: Sequence[int]) -> tuple[int, int, int]:
+def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
     """Numbers of the lowest, the middle and the highest third of layers, in this order."""
     layers = len(counts)
     lower, upper = layers / 3, 2 * layers / 3
-    found = [0, 0, 0]
+    found = [0.0, 0.0, 0.0]
     for layer, number in enumerate(counts):
         middle = layer + 0.5
         found[0 if middle < lower else 1 if middle < upper else 2] += number
@@ -255,12 +261,13 @@ def _tell_positions(setting: Setting) -> Told:
     )
     aligned = thirds([one["token_alignment"] for one in profile])
     heads = thirds([one["heads"] for one in profile])
+    whole = all(there == int(there) for there in aligned)
     rows = tuple(
         Row(
             name,
             (
                 cell(number, digits=0),
-                cell(there, digits=0),
+                cell(there, digits=0 if whole else 1),
                 cell(percent(there / number) if number else None, digits=1, why="no heads"),
             ),
         )
@@ -282,11 +289,11 @@ def _tell_positions(setting: Setting) -> Told:
         else "unlike in the paper's models, where they lie in the middle layers"
     )
     said = (
-        f"{aligned[most]} of {total} token alignment heads ({aligned[most] / total:.0%}) lie in "
-        f"the {THIRDS[most]} of the layers, {agrees}."
+        f"{count_words(aligned[most])} of {count_words(total)} token alignment heads "
+        f"({aligned[most] / total:.0%}) lie in the {THIRDS[most]} of the layers, {agrees}."
     )
     few = f"With {len(profile)} layers a third is {len(profile) / 3:.0f} of them."
-    by = f"{aligned[1]} of {total} lie in the middle third"
+    by = f"{count_words(aligned[1])} of {count_words(total)} lie in the middle third"
     claim = Claim("token alignment heads lie in the middle layers", most == 1, by)
     return Told((table,), (figure,), said, few, with_claims(claim))
 

@@ -77,6 +77,7 @@ def _run(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str,
         THRESHOLD,
         top(setting),
         POCKET_CHECKED if not setting.data.pairs else CHECKED,
+        rank="score",
     )
     return formation(config, out, progress)
 
@@ -123,8 +124,8 @@ def _tell(setting: Setting) -> Told:
         _beside(rows),
         reference(NAME, "Figure 6", setting.model.model, default=SCRATCH),
         "Shares of all heads in per cent; the paper's share of inactive heads is from section 4, "
-        "its overlap from Figure 7. Scores are means over directions, so a head is inactive where "
-        "it hits nothing in any.",
+        "its overlap from Figure 7. Over several directions shares are means of those in "
+        "each.",
     )
     left = len(rows) - len(steps)
     note = ""

@@ -61,7 +61,7 @@ class Prompted:
         """Measure the attention of every head on its key words."""
         measure = KeyTokens(self.words, self.answer, draws=0, seed=setting.seed)
         scores = str(setting.at("scores"))
-        config = FindKeyTokens(self.prompt, scores, measure, "100%", setting.model)
+        config = FindKeyTokens(self.prompt, scores, measure, "100%", setting.model, "score")
         return find_key_tokens(config, out, progress)
 
 

@@ -86,6 +86,7 @@ def _rate(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str
         setting.model,
         limit=LIMIT if own else None,
         rating=Rating(batch_tokens=setting.batch_tokens),
+        rank="score",
     )
     return use_rate(config, out, progress)
 

@@ -151,7 +151,7 @@ class ScoresOf:
     def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Result:
         """Score its heads."""
         choice = replace(setting.model, model=self.model, revision=None)
-        config = FindTranslation(choice, found_on(setting), _score(setting), THRESHOLD)
+        config = FindTranslation(choice, found_on(setting), _score(setting), THRESHOLD, "score")
         return find_translation(config, out, progress)
 
 
@@ -191,12 +191,14 @@ def _score(setting: Setting) -> TranslationScore:
 
 
 def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    config = FindTranslation(setting.model, found_on(setting), _score(setting), THRESHOLD)
+    config = FindTranslation(setting.model, found_on(setting), _score(setting), THRESHOLD, "score")
     return find_translation(config, out, progress)
 
 
 def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    return compare_overlap(CompareOverlap((str(setting.at("scores")),), top(setting)), out)
+    return compare_overlap(
+        CompareOverlap((str(setting.at("scores")),), top(setting), rank="score"), out
+    )
 
 
 def _draws(setting: Setting) -> int:
@@ -211,7 +213,9 @@ def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
         batch_tokens=setting.batch_tokens,
     )
     heads = str(setting.at("scores"))
-    config = VerifyRemoval(heads, amounts(setting), setting.model, checked_on(setting), removal)
+    config = VerifyRemoval(
+        heads, amounts(setting), setting.model, checked_on(setting), removal, rank="score"
+    )
     return verify_removal(config, out, progress)
 
 

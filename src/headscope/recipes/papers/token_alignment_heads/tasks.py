@@ -101,6 +101,7 @@ def _tasks(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
         ),
+        rank="score",
     )
     return verify_tasks(config, out, progress)
 

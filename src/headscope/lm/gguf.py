@@ -1,0 +1,383 @@
+"""GGUF files, the form in which llama.cpp keeps models: read by ``transformers``, dequantised.
+
+A file holds configuration, tokenizer and weights. ``transformers`` rebuilds all three; what it
+leaves out, so that the model would compute something else than the file says, is put right here
+where the file says enough, and refused otherwise. Weights are dequantised by the package ``gguf``
+and the model is an ordinary one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+
+from headscope.errors import InputError, MissingExtra, first_line
+
+__all__ = [
+    "GgufFile",
+    "check_all_read",
+    "ends_of_text",
+    "is_gguf",
+    "lean_reader",
+    "open_gguf",
+    "read_gguf_config",
+    "read_gguf_tokenizer",
+]
+
+# What numpy and others' readers raise where bytes are missing or mean nothing.
+_UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError)
+_ADVICE = "use the model's ordinary checkpoint (a folder or a Hub id)"
+#: Ids that end a text or a turn; ``transformers`` reads the first alone.
+_ENDS = ("eos", "eot", "eom")
+#: What Llama 3 models have as rotary settings beside their factor, and the factors in use.
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+_LLAMA3_CONTEXT, _LLAMA3_FACTORS = 8192, (8.0, 32.0)
+_DIVISORS = "rope_freqs.weight"
+#: Byte-level vocabularies beside those that `transformers` splits text for, by the name that
+#: llama.cpp gives their way of splitting: as GPT-2, as GPT-2 with every digit apart, as Qwen 2.
+_AS_GPT2 = frozenset(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"))
+_DIGITS_APART = frozenset(
+    ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
+)
+_AS_QWEN2 = frozenset(("stablelm2", "hunyuan", "solar-open", "grok-2"))
+#: Those that take a word of the vocabulary whole, whatever the merges would make of it, and begin
+#: with BOS where the file does not say.
+_LLAMA3_ALIKE = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2")
+_WHOLE_WORDS = frozenset((*_LLAMA3_ALIKE, "midm-2.0", "tekken"))
+#: Longer lists are of tokens, not of layers.
+_LONG = 4096
+
+
+def is_gguf(name: str | Path) -> bool:
+    """Whether a name is that of a GGUF file."""
+    return Path(name).suffix.lower() == ".gguf"
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """What the head of a file says.
+
+    `metadata` has every entry but the tokenizer's lists; `tensors` the names of all tensors;
+    `quantised` how the weights are stored, as llama.cpp calls it (``Q4_K_M``), or None if they are
+    plain numbers; `has_tokenizer` whether there is a vocabulary.
+    """
+
+    path: Path
+    architecture: str
+    metadata: Mapping[str, Any]
+    tensors: tuple[str, ...]
+    quantised: str | None
+    has_tokenizer: bool
+
+    def of_model(self, name: str) -> Any:
+        """An entry under the architecture's own prefix, or None."""
+        return self.metadata.get(f"{self.architecture}.{name}")
+
+
+def open_gguf(path: Path, name: str) -> GgufFile:
+    """Read a file's head and make sure that all of its tensors are there.
+
+    Args:
+        path: the file.
+        name: what messages call it.
+
+    Raises:
+        InputError: if it is no GGUF file, cut short, one part of several, or a package is missing.
+    """
+    for package in ("gguf", "accelerate"):  # transformers asks for both
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra.needed(f"reading {name}", package, "gguf")
+    status = path.stat()
+    return _opened(path, name, (status.st_size, status.st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(path: Path, name: str, _state: tuple[int, int]) -> GgufFile:
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise InputError(f"{name} is no GGUF file (it does not begin with GGUF); check it.")
+    try:
+        reader = _reader_class()(path)
+        metadata = {
+            key: field.contents()
+            for key, field in reader.fields.items()
+            if len(field.data) == 1 or not key.startswith("tokenizer.")
+        }
+        size = path.stat().st_size
+        ends = [one.data_offset + one.n_bytes for one in reader.tensors]
+    except (*_UNREADABLE, OverflowError, struct.error) as error:
+        raise InputError(
+            f"{name} is cut short or damaged ({first_line(error)}); copy or download it again."
+        ) from error
+    if max(ends, default=0) > size:
+        raise InputError(
+            f"{name} is cut short ({size:,} of {max(ends):,} bytes); copy or download it again."
+        )
+    if metadata.get("split.count", 1) > 1:
+        raise InputError(
+            f"{name} is one part of {metadata['split.count']}; join them with llama.cpp's "
+            "llama-gguf-split --merge."
+        )
+    if "general.architecture" not in metadata:
+        raise InputError(f"{name} names no general.architecture, so it holds no model; {_ADVICE}.")
+    return GgufFile(
+        path,
+        str(metadata["general.architecture"]),
+        metadata,
+        tuple(one.name for one in reader.tensors),
+        _stored_as(metadata, reader.tensors),
+        "tokenizer.ggml.tokens" in reader.fields and "tokenizer.ggml.model" in reader.fields,
+    )
+
+
+def _stored_as(metadata: Mapping[str, Any], tensors: Any) -> str | None:
+    """The name of the file's mixture of types, or its commonest quantised type."""
+    from gguf import LlamaFileType
+
+    sizes: dict[str, int] = {}
+    for one in tensors:
+        kind = one.tensor_type.name
+        if kind not in ("F64", "F32", "F16", "BF16"):
+            sizes[kind] = sizes.get(kind, 0) + int(one.n_elements)
+    if not sizes:
+        return None
+    with contextlib.suppress(KeyError, ValueError):
+        kind = LlamaFileType(metadata["general.file_type"]).name
+        if kind.startswith("MOSTLY_") and kind not in ("MOSTLY_F16", "MOSTLY_BF16"):
+            return kind.removeprefix("MOSTLY_")
+    return max(sizes, key=sizes.__getitem__)
+
+
+def read_gguf_config(file: GgufFile, name: str) -> Any:
+    """The configuration that `transformers` makes of a file, completed (see `_complete`).
+
+    Raises:
+        InputError: if `transformers` cannot read files of this architecture.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    try:
+        with lean_reader():
+            config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name)
+    except (*_UNREADABLE, NotImplementedError, StrictDataclassError) as error:
+        raise InputError(
+            f"{name}: this version of transformers cannot read a GGUF file of the architecture "
+            f"{file.architecture!r} ({first_line(error)}); {_ADVICE}."
+        ) from error
+    _complete(config, file, name)
+    config.dtype = torch.float32  # what is dequantised has no dtype of its own
+    return config
+
+
+def _complete(config: Any, file: GgufFile, name: str) -> None:
+    """Set what the file says of positions and scores and `transformers` leaves out."""
+    heads = config.num_attention_heads
+    if (config.model_type, config.num_hidden_layers) in (("gemma2", 46), ("gemma3_text", 62)):
+        # The 27B models alone divide by their width; nothing in the file says so.
+        config.query_pre_attn_scalar = config.hidden_size // heads
+    kind = file.of_model("rope.scaling.type")
+    factor = file.of_model("rope.scaling.factor")
+    rotary = getattr(config, "rope_parameters", None)
+    if kind is None and factor is not None:
+        kind = "linear"
+    if kind not in (None, "none") and isinstance(rotary, dict):
+        # Where there are two kinds of layers, it is the global ones that are stretched.
+        place = rotary.get("full_attention", rotary)
+        if place.get("rope_type", "default") == "default" and factor != 1:
+            if kind not in ("linear", "yarn") or factor is None:
+                raise InputError(
+                    f"{name}: its positions are scaled in a way ({kind}) that transformers does "
+                    f"not take from a GGUF file; {_ADVICE}."
+                )
+            place |= {"rope_type": kind, "factor": float(factor)}
+            original = file.of_model("rope.scaling.original_context_length")
+            if kind == "yarn" and original is not None:
+                place["original_max_position_embeddings"] = int(original)
+    if _DIVISORS in file.tensors:
+        config.rope_parameters = {**(rotary or {}), **_llama3(file, config, name)}
+
+
+def _llama3(file: GgufFile, config: Any, name: str) -> dict[str, Any]:
+    """Rotary settings of Llama 3.1 and later, of which a file holds only what they come to: by how
+    much each frequency is divided."""
+    with lean_reader() as reader_class:
+        tensors = {one.name: one.data for one in reader_class(file.path).tensors}
+    divisors = torch.from_numpy(tensors[_DIVISORS].copy()).float()
+    theta = float(config.rope_parameters["rope_theta"])
+    frequencies = theta ** -(torch.arange(len(divisors)) / len(divisors))
+    turns = _LLAMA3_CONTEXT * frequencies / (2 * math.pi)
+    low, high = _LLAMA3.values()
+    smooth = ((turns - low) / (high - low)).clamp(0, 1)
+    for factor in _LLAMA3_FACTORS:
+        if torch.allclose(1 / (smooth + (1 - smooth) / factor), divisors, rtol=1e-3):
+            return {
+                "rope_type": "llama3",
+                "factor": factor,
+                **_LLAMA3,
+                "original_max_position_embeddings": _LLAMA3_CONTEXT,
+            }
+    raise InputError(
+        f"{name}: its rotary frequencies ({_DIVISORS}) are not those of a Llama 3 model, and "
+        f"transformers does not read them from a GGUF file; {_ADVICE}."
+    )
+
+
+def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
+    """The tokenizer that a file describes, made from the file alone, as llama.cpp reads it.
+
+    Raises:
+        InputError: if there is none, or it cannot be made.
+    """
+    advice = "name the model's own by --tokenizer (tokenizer= in Python), a folder or a Hub id"
+    if not file.has_tokenizer:
+        raise InputError(f"{name} has no tokenizer in it; {advice}.")
+    import transformers
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
+    make: Any = transformers.PreTrainedTokenizerFast
+    ways = importlib.import_module("transformers.integrations.gguf.gguf_tokenizer_mapping")
+    try:
+        architecture, described, settings = ways.get_gguf_tokenizer(str(file.path))
+        split = described.get("pre_tokenizer_type")
+        if described.get("tokenizer_type") == "gpt2":
+            if split in _AS_QWEN2:
+                described["pre_tokenizer_type"] = "qwen2"
+            elif split not in {*_AS_GPT2, *_DIGITS_APART, *ways.GGUF_PRE_TOKENIZER_SPLITS}:
+                raise ValueError(f"it splits text in a way, {split!r}, that is not known here")
+            if split in _WHOLE_WORDS:
+                settings.setdefault("add_bos_token", True)
+        backend, more = ways.convert_gguf_tokenizer(architecture, described)
+        if split in _WHOLE_WORDS:
+            backend.model.ignore_merges = True
+        if split in _DIGITS_APART:
+            backend.pre_tokenizer = pre_tokenizers.Sequence(
+                [
+                    pre_tokenizers.Digits(individual_digits=True),
+                    pre_tokenizers.ByteLevel(add_prefix_space=False),
+                ]
+            )
+        plain = architecture not in ways.GGUF_SENTENCEPIECE_BUILDERS
+        if described.get("tokenizer_type") == "llama" and plain:
+            # A space is put before the text, and before what follows a token matched whole,
+            # unless the file says no, which transformers does not read.
+            space = normalizers.Replace(" ", "▁")
+            backend.pre_tokenizer = None
+            if described.get("add_prefix_space", True):
+                backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), space])
+            else:
+                backend.normalizer = space
+                backend.decoder = decoders.Sequence(
+                    [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+                )
+        return make(tokenizer_object=backend, **settings, **more)
+    except Exception as error:  # `tokenizers` raises nothing more special
+        raise InputError(
+            f"{name}: its tokenizer cannot be made ({first_line(error)}); {advice}."
+        ) from error
+
+
+def ends_of_text(file: GgufFile) -> list[int]:
+    """Ids that end a text or a turn, as the file names them."""
+    told = (file.metadata.get(f"tokenizer.ggml.{one}_token_id") for one in _ENDS)
+    return sorted({int(one) for one in told if one is not None})
+
+
+def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str) -> None:
+    """Make sure that every tensor of a file became part of the model.
+
+    Args:
+        file: the file.
+        model: what `transformers` made of it.
+        unexpected: the tensors that its loader says it did not use.
+        name: what the message calls the file.
+
+    Raises:
+        InputError: naming the first tensor that was passed over, such as a bias that the
+            architecture usually has not: the model would compute something else than the file.
+    """
+    if file.architecture not in _integration().GGUF_ARCHS:
+        loader = _loader()
+        kind = loader.TENSOR_PROCESSORS.get(file.architecture, loader.TensorProcessor)
+        read = loader.get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
+        # Stacked experts are known by the name without `.weight`.
+        known = {key for one in read for key in (one, f"{one}.weight")} | {_DIVISORS}
+        unexpected = [one for one in file.tensors if one not in known]
+        if model.config.tie_word_embeddings:
+            unexpected = [one for one in unexpected if one != "output.weight"]
+    if unexpected:
+        more = f" and {len(unexpected) - 1} more" if len(unexpected) > 1 else ""
+        raise InputError(
+            f"{name}: transformers does not read its tensor {unexpected[0]}{more}, so the model "
+            f"would not be the file's; {_ADVICE}."
+        )
+
+
+def _integration() -> Any:
+    """Where `transformers` has its tokenizers of GGUF files, and its loader of new architectures;
+    what it keeps there carries no types."""
+    return importlib.import_module("transformers.integrations.gguf")
+
+
+def _loader() -> Any:
+    """Where `transformers` has its loader of all other architectures."""
+    return importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+
+
+@contextlib.contextmanager
+def lean_reader() -> Iterator[Any]:
+    """Let `transformers` read a file's head without its vocabulary inside.
+
+    The package's own reader makes an object of every entry of a list, and transformers reads the
+    head anew for configuration and weights: a minute for the 262,144 tokens of Gemma. Its bar,
+    which nothing else switches off, is left out too.
+    """
+    import gguf
+
+    lean, loader = _reader_class(), _loader()
+    with mock.patch.object(gguf, "GGUFReader", lean), mock.patch.object(loader, "tqdm", _no_bar):
+        yield lean
+
+
+def _no_bar(tensors: Iterable[Any], **_: Any) -> Iterable[Any]:
+    return tensors
+
+
+@functools.cache
+def _reader_class() -> Any:
+    import gguf
+    import numpy as np
+
+    text, array = gguf.GGUFValueType.STRING, gguf.GGUFValueType.ARRAY
+
+    class LeanReader(gguf.GGUFReader):
+        """A reader that steps over strings, shown as empty, and over long lists of numbers."""
+
+        def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+            if raw_type != array:
+                return super()._get_field_parts(orig_offs, raw_type)
+            kind = gguf.GGUFValueType(self._get(orig_offs, np.uint32)[0])
+            count = int(self._get(orig_offs + 4, np.uint64)[0])
+            place = orig_offs + 12
+            if kind == text:
+                data: Any = self.data.data
+                for _ in range(count):
+                    place += 8 + struct.unpack_from("<Q", data, place)[0]
+                return place - orig_offs, [np.zeros(0, np.uint8)], [0] * count, [array, kind]
+            if kind not in self.gguf_scalar_to_np or count <= _LONG:
+                return super()._get_field_parts(orig_offs, raw_type)
+            width = np.dtype(self.gguf_scalar_to_np[kind]).itemsize
+            return 12 + count * width, [], [], [array, kind]
+
+    return LeanReader

@@ -1,0 +1,141 @@
+"""Whether the model does the task at all: the rules, and where a run says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import find_helpers
+from headscope.cli import main
+from headscope.data.links import format_links
+from headscope.errors import Caution, InputError
+from headscope.find import TranslationScore
+from headscope.measure.baseline import (
+    Rules,
+    answers_right,
+    choices_above_chance,
+    translates,
+)
+from headscope.recipes.atlas import Atlas, atlas
+from headscope.recipes.find.translation import FindTranslation, find_translation
+from headscope.recipes.inputs import ModelChoice, PairsChoice
+from headscope.report import write_report
+
+SOURCES = [pair.source for pair in find_helpers.pairs("en-de", 16).pairs]
+TARGETS = [pair.target for pair in find_helpers.pairs("en-de", 16).pairs]
+NEVER = [False] * 16
+
+
+def test_translations_work_and_copies_do_not() -> None:
+    right = translates(SOURCES, TARGETS, TARGETS, NEVER, "de")
+    assert right.works and not right.reasons and right.counts["chrf"] == pytest.approx(100)
+    assert right.counts["gain"]["low"] > 0
+    copied = translates(SOURCES, TARGETS, SOURCES, NEVER, "de")
+    assert not copied.works
+    assert copied.counts["gain"] == {"value": 0, "low": 0, "high": 0}
+    assert copied.counts["off_target"] == 16
+    assert len(copied.reasons) == 2
+    assert copied.shown[0]["output"] in SOURCES
+
+
+@given(st.integers(0, 16), st.integers(0, 16))
+def test_empty_and_cut_outputs_count_once(empty: int, cut: int) -> None:
+    outputs = [""] * empty + TARGETS[empty:]
+    ended = [at < cut for at in range(16)]
+    judged = translates(SOURCES, TARGETS, outputs, ended, "de", Rules(off_target=1.0))
+    assert judged.counts["empty"] == empty
+    assert judged.counts["empty_or_cut"] == max(empty, cut)
+    told = any("empty or cut off" in reason for reason in judged.reasons)
+    assert told == (max(empty, cut) > 8)
+
+
+def test_a_language_nobody_can_tell_is_no_reason() -> None:
+    judged = translates(SOURCES, TARGETS, TARGETS, NEVER, "qaa")
+    assert judged.works and judged.counts["off_target"] is None
+
+
+def test_answers_that_are_never_right() -> None:
+    inputs, references = ["a", "b"], ["A", "B"]
+    assert answers_right(inputs, references, ["A", "x"], [True, False], True).works
+    never = answers_right(inputs, references, ["x", "x"], [False, False], True)
+    assert not never.works and never.counts == {"right": 0}
+
+
+def test_choices_have_to_lie_above_guessing() -> None:
+    # 25 % ± 2 × sqrt(0.25 × 0.75 / 100) ends at 33.66 %.
+    assert not choices_above_chance(0.33, 0.25, 100).works
+    assert choices_above_chance(0.34, 0.25, 100).works
+    assert choices_above_chance(0.33, 0.25, 100, Rules(errors=1.0)).works
+    assert choices_above_chance(0.1, 0.25, 100).counts["standard_error"] == pytest.approx(0.0433013)
+
+
+@pytest.mark.parametrize("wrong", [{"examples": 0}, {"off_target": 1.5}, {"unfinished": -1}])
+def test_rules_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Rules(**wrong)
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A model that learned nothing, and sentence pairs whose text a page has to escape."""
+    folder = tmp_path_factory.mktemp("untrained")
+    find_helpers.model("qwen3").save_pretrained(folder / "model")
+    find_helpers.tokenizer().save_pretrained(folder / "model")
+    lines = ["source\ttarget\tlinks"]
+    for pair in find_helpers.pairs("en-de", 12).pairs:
+        links = format_links(pair.links or ())
+        lines.append(f"<b>{pair.source}</b>\t{pair.target}\t{links}")
+    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    return folder / "model", folder / "pairs.tsv"
+
+
+SCORE = TranslationScore(bootstrap_draws=5, chance_draws=2, max_new_tokens=3)
+
+
+def test_a_run_says_that_the_model_does_not_translate(
+    untrained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model, data = ModelChoice(str(untrained[0])), PairsChoice(("en-de",), (str(untrained[1]),))
+    settings = FindTranslation(model, data, SCORE, baseline=Rules(examples=5))
+    with pytest.warns(Caution, match="does not do this task"):
+        found = find_translation(settings, tmp_path / "found")
+    assert found["baseline_works"] is False
+    judged = found["baseline_check"]["en-de"]
+    assert judged["examples"] == 5 and len(judged["shown"]) == 3
+    # The run went on all the same.
+    assert found["examples"] == 12
+    page = write_report(tmp_path / "found").read_text()
+    assert page.index('id="warning"') < page.index('id="summary"')
+    warning = page[page.index('id="warning"') : page.index('id="summary"')]
+    assert "&lt;b&gt;" in warning and "<b>" not in warning
+    with pytest.warns(Caution):
+        shown = atlas(Atlas(model, data, SCORE, draws=1, check=2, k=2), tmp_path / "atlas")
+    assert shown["baseline_works"] is False
+    assert shown["baseline_check"]["en-de"]["examples"] == 2
+
+
+def test_the_command_line_warns_once_and_keeps_its_json(
+    untrained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["find", "translation-score", "--model", str(untrained[0]), "--pair", "en-de"]
+    command += ["--data", str(untrained[1]), "--max-new-tokens", "3", "--limit", "4"]
+    assert main([*command, "--json", "--out", str(tmp_path / "json")]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["baseline_works"] is False
+    assert [line for line in said.err.splitlines() if line.startswith("warning: ")] == [
+        line for line in said.err.splitlines() if "does not do this task" in line
+    ]
+    assert main([*command, "--out", str(tmp_path / "json")]) == 0  # finished: told from the run
+    assert capsys.readouterr().out.startswith("WARNING: ")
+
+
+def test_the_bundled_model_does_its_task(tmp_path: Path) -> None:
+    choice = PairsChoice(("en-de", "ru-tr"), limit=6)
+    found = find_translation(FindTranslation(pairs=choice), tmp_path / "found")
+    assert found["baseline_works"] is True
+    assert 'id="warning"' not in write_report(tmp_path / "found").read_text()

@@ -1,0 +1,221 @@
+"""GGUF files: the same model as in a folder, the same tokens as the vocabulary says, refusals."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import headscope
+from headscope.errors import InputError
+from headscope.lm.gguf import open_gguf, read_gguf_config
+from headscope.recipes.inputs import ModelChoice, model_inputs
+from lm_helpers import logits, sample_batch, saved
+
+gguf = pytest.importorskip("gguf")
+from gguf_helpers import SPACED, TOKENS, rounded, tiny, write  # noqa: E402  (needs gguf)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def file(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("models") / "tiny.gguf", model)
+
+
+def test_a_file_is_the_model_it_was_written_from(model: Any, file: Path, tmp_path: Path) -> None:
+    lm = headscope.load(file, device="cpu")
+    assert torch.equal(logits(lm.model, sample_batch()), logits(model, sample_batch()))
+    assert (lm.geometry.counts, lm.dtype, lm.revision) == ((4, 4), torch.float32, None)
+    assert lm.digest == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (lm.quantised, lm.dequantised, lm.eos_token_ids) == (None, None, (2,))
+    assert not lm.model.training
+
+    # Saved as a folder it is the same again, for signatures too.
+    model.save_pretrained(tmp_path)
+    lm.tokenizer.save_pretrained(tmp_path)
+    folder = headscope.load(tmp_path, device="cpu")
+    mine, theirs = model_inputs(lm, {}), model_inputs(folder, {})
+    assert mine.pop("model") != theirs.pop("model")
+    assert mine == theirs
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
+def test_quantised_weights_are_those_that_gguf_itself_reads_back(
+    model: Any, tmp_path: Path, kind: str
+) -> None:
+    lm = headscope.load(write(tmp_path / "tiny.gguf", model, kind), device="cpu")
+    found, moved = lm.model.state_dict(), 0
+    for name, tensor in model.state_dict().items():
+        # Blocks run along a row, and q and k change places by rows, so rounding is the same.
+        assert torch.equal(found[name], rounded(tensor, kind)), name
+        moved += not torch.equal(found[name], tensor)
+    assert moved == 16  # every matrix
+    assert (lm.dequantised, lm.quantised) == (kind, None)
+    assert not hasattr(lm.model.config, "quantization_config")
+    assert not getattr(lm.model, "is_quantized", False)
+    assert not hasattr(lm.model, "hf_quantizer")
+    told = ModelChoice(str(tmp_path / "tiny.gguf"), device="cpu").load()
+    assert told.dequantised == kind
+
+
+def test_placement_and_dtype_are_as_for_any_model(model: Any, file: Path) -> None:
+    batch = sample_batch()
+    spread = headscope.load(file, device_map="auto", max_memory={"cpu": "100KB"})
+    assert "disk" in spread.model.hf_device_map.values()
+    assert torch.equal(logits(spread.model, batch), logits(model, batch))
+    half = headscope.load(file, device="cpu", dtype="bfloat16", check=False)
+    assert half.dtype == torch.bfloat16
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(half.model.state_dict()[name], tensor.bfloat16())
+
+
+def test_a_file_of_the_hub_is_named_behind_the_id(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def download(name: str, revision: str | None, noun: str, patterns: list[str]) -> Path:
+        asked.append((name, revision, *patterns))
+        return file.parent
+
+    monkeypatch.setattr("headscope.lm.checkpoints.download", download)
+    lm = headscope.load(f"some-org/tiny-GGUF/{file.name}", "v1", "cpu")
+    assert asked == [("some-org/tiny-GGUF", "v1", file.name)]
+    assert lm.revision == file.parent.name and lm.digest == headscope.load(file).digest
+    with pytest.raises(InputError, match=r"holds no file other\.gguf"):
+        headscope.load("some-org/tiny-GGUF/other.gguf")
+
+
+@pytest.mark.parametrize(
+    ("split", "tokens"),
+    [
+        ("gpt-2", ["Ġthe", "Ġ", "12", "Ġ", "c", "a", "t", "<turn>", "c", "a", "t"]),
+        ("smollm", ["Ġthe", "Ġ", "1", "2", "Ġ", "c", "a", "t", "<turn>", "c", "a", "t"]),
+        ("llama-bpe", ["<s>", "Ġthe", "Ġ", "12", "Ġ", "c", "a", "t", "<turn>", "cat"]),
+    ],
+)
+def test_text_is_split_as_the_file_says(
+    model: Any, tmp_path: Path, split: str, tokens: list[str]
+) -> None:
+    lm = headscope.load(write(tmp_path / "tiny.gguf", model, split=split), device="cpu")
+    text = " the 12 cat<turn>cat"
+    ids = lm.encode(text)
+    assert [TOKENS[index] for index in ids] == tokens
+    assert lm.tokenizer.decode(lm.encode(text, special=False)) == text
+    for other in ("Zażółć 3.14\n\n  x", "ありがとう 🙂", "e\u0301 \u200f\u00a0"):
+        assert lm.tokenizer.decode(lm.encode(other, special=False)) == other
+
+
+@pytest.mark.parametrize(
+    ("prefix", "tokens"),
+    [
+        (True, ["<s>", "▁a", "▁b", "c", "</s>", "▁a", "<0xC3>", "<0xA9>"]),
+        (False, ["<s>", "a", "▁b", "c", "</s>", "a", "<0xC3>", "<0xA9>"]),
+    ],
+)
+def test_a_space_is_put_before_a_text_where_the_file_says_so(
+    model: Any, tmp_path: Path, prefix: bool, tokens: list[str]
+) -> None:
+    lm = headscope.load(write(tmp_path / "tiny.gguf", model, prefix=prefix), device="cpu")
+    assert [SPACED[index] for index in lm.encode("a bc</s>aé")] == tokens
+    for text in ("a bc", " a  b", "ba\né"):
+        assert lm.tokenizer.decode(lm.encode(text, special=False)) == text
+
+
+def test_every_end_of_a_turn_ends_a_text_and_the_template_is_there(
+    model: Any, tmp_path: Path
+) -> None:
+    template = "{{ messages[0].content }}"
+    fields = {"tokenizer.ggml.eot_token_id": 3, "tokenizer.chat_template": template}
+    lm = headscope.load(write(tmp_path / "tiny.gguf", model, fields=fields), device="cpu")
+    assert lm.eos_token_ids == (2, 3)
+    said = [{"role": "user", "content": "in"}]
+    assert lm.tokenizer.apply_chat_template(said, tokenize=False) == "in"
+
+
+def test_another_tokenizer_can_be_named(model: Any, file: Path, tmp_path: Path) -> None:
+    bare = write(tmp_path / "bare.gguf", model, split=None)
+    with pytest.raises(InputError, match=r"bare.gguf has no tokenizer.*--tokenizer"):
+        headscope.load(bare, device="cpu")
+    named = headscope.load(bare, device="cpu", tokenizer=file)
+    assert named.encode("the") == headscope.load(file, device="cpu").encode("the")
+    folder = saved(tmp_path / "folder", "llama")
+    other = headscope.load(bare, device="cpu", tokenizer=folder)
+    assert other.encode("the") != named.encode("the")
+    # What it reads is in the signature, where it lies is not.
+    assert model_inputs(other, {})["tokenizer"] != model_inputs(named, {})["tokenizer"]
+    with pytest.raises(InputError, match=r"has 266 tokens.* knows 96"):
+        headscope.load(folder, device="cpu", tokenizer=file)
+
+
+def test_a_file_cut_anywhere_is_refused(file: Path, tmp_path: Path) -> None:
+    content = file.read_bytes()
+    cut = tmp_path / "cut.gguf"
+    for size in (*range(4, len(content), len(content) // 40), len(content) - 1):
+        cut.write_bytes(content[:size])
+        with pytest.raises(InputError, match=r"cut.gguf is cut short"):
+            open_gguf(cut, "cut.gguf")
+
+
+def test_what_is_not_the_files_model_is_refused(model: Any, file: Path, tmp_path: Path) -> None:
+    def refused(path: Path, **options: Any) -> str:
+        with pytest.raises(InputError) as told:
+            headscope.load(path, device="cpu", **options)
+        assert path.name in str(told.value) and "\n" not in str(told.value)
+        return str(told.value)
+
+    other = tmp_path / "other.gguf"
+    other.write_text("weights")
+    assert "no GGUF file" in refused(other)
+    assert "no file" in refused(tmp_path / "missing.gguf")
+    assert f"{tmp_path}/other.gguf" in refused(tmp_path)
+    assert "revision" in refused(file, revision="main")
+    assert "always dequantised" in refused(file, quantise="8bit")
+    assert "'nonesuch'" in refused(write(other, model, architecture="nonesuch"))
+    assert "encoder" in refused(write(other, model, architecture="t5"))
+    assert "'falcon'" in refused(write(other, model, split="falcon"))
+    assert "llama-gguf-split" in refused(write(other, model, fields={"split.count": 2}))
+    # A Llama with biases, or positions scaled in a way that would be left out, is another model.
+    bias = {"blk.0.attn_q.bias": np.ones(64, np.float32)}
+    assert "blk.0.attn_q.bias" in refused(write(other, model, tensors=bias))
+    factors = {"rope_freqs.weight": np.arange(1, 9, dtype=np.float32)}
+    assert "rope_freqs.weight" in refused(write(other, model, tensors=factors))
+    scaled = {"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 4.0}
+    assert "longrope" in refused(write(other, model, fields=scaled))
+
+
+def test_scaled_positions_are_those_of_the_file(model: Any, tmp_path: Path) -> None:
+    path = tmp_path / "scaled.gguf"
+    scaled = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    config = read_gguf_config(open_gguf(write(path, model, fields=scaled), "it"), "it")
+    assert config.rope_parameters == {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
+    config = read_gguf_config(open_gguf(write(path, model), "it"), "it")
+    assert config.rope_parameters == {"rope_type": "default", "rope_theta": 10000.0}
+
+    # Llama 3: the file holds by how much each frequency is divided.
+    wanted = {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    longer = tiny(rope_parameters=wanted, max_position_embeddings=131072)
+    theta, width = 500000.0, longer.config.head_dim
+    plain = theta ** -(torch.arange(0, width, 2) / width)
+    divisors = plain / longer.model.rotary_emb.inv_freq
+    assert divisors[0] == 1 and math.isclose(float(divisors[-1]), 32, rel_tol=1e-5)
+    write(path, longer, tensors={"rope_freqs.weight": divisors.numpy()})
+    lm = headscope.load(path, device="cpu")
+    assert lm.model.config.rope_parameters == wanted
+    assert torch.equal(logits(lm.model, sample_batch()), logits(longer, sample_batch()))
