@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headscope.cli import options
 from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 __all__ = ["removal", "removal_table"]
+
+#: What a draw has in common with the chosen heads that it stands beside.
+SAME = ("k", "gate", "ablate")
 
 
 @taking(model=model_choice, pairs=pairs_choice, template=template_choice, baseline=baseline_rules)
@@ -29,7 +32,7 @@ def removal(
     gate: options.Gates = None,
     draws: options.Draws = 10,
     pool: options.Pool = "non-alignment",
-    ablate: options.Ablate = "zero",
+    ablate: options.Ablations = None,
     threshold: options.Threshold = 0.1,
     chat: options.ChatTemplate = None,
     max_new_tokens: options.MaxNewTokens = None,
@@ -53,7 +56,7 @@ def removal(
         draws=draws,
         pool=pool,
         threshold=threshold,
-        ablate=ablate,
+        ablate=cast("tuple[options.AblateName, ...]", tuple(ablate or ("zero",))),
         seed=seed,
         template=template,
         chat=chat,
@@ -82,12 +85,13 @@ def removal_table(result: Mapping[str, Any]) -> str:
         change = top["change"]["chrf"]
         bounds = f"{_signed(change['low'])} to {_signed(change['high'])}"
         at = top["k"], f"{top['gate']:g}"
-        lines.append(_row("chosen", *at, top, _signed(change["value"]), bounds))
+        mean = ", mean" if top["ablate"] == "mean" else ""
+        lines.append(_row(f"chosen{mean}", *at, top, _signed(change["value"]), bounds))
         for kind, words in (("random", "random"), ("random-layer-matched", "same layers")):
             draws = [
                 one
                 for one in result["conditions"]
-                if (one["kind"], one["k"], one["gate"]) == (kind, top["k"], top["gate"])
+                if one["kind"] == kind and all(one[name] == top[name] for name in SAME)
             ]
             if draws:
                 lines.append(_mean_row(words, *at, draws, base))
@@ -134,7 +138,8 @@ def _tests(top: Mapping[str, Any], draws: int) -> str:
                 f"{cell(by_draw, '.4g')} over draws"
             )
     told = "; ".join(parts) or "not tested"
-    return f"p, {top['k']} heads at gate {top['gate']:g}: {told}"
+    mean = ", mean ablation" if top["ablate"] == "mean" else ""
+    return f"p, {top['k']} heads at gate {top['gate']:g}{mean}: {told}"
 
 
 def _remarks(result: Mapping[str, Any]) -> list[str]:
@@ -168,6 +173,7 @@ def _filled_up(result: Mapping[str, Any]) -> list[str]:
                 one
                 for one in result["conditions"]
                 if (one["kind"], one["k"], one["gate"]) == (kind, k, result["gates"][0])
+                and one["ablate"] == result["ablate"]
             ]
             most = max((one["filled_up"] for one in draws), default=0)
             if most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile
@@ -127,11 +128,7 @@ def _shown(labels: Sequence[Label]) -> dict[str, int]:
     largest = max(label.k for label in labels)
     top = next(at for at, one in enumerate(labels) if one.kind == "top" and one.k == largest)
     random = next(
-        (
-            at
-            for at, one in enumerate(labels)
-            if (one.kind, one.k, one.gate, one.draw) == ("random", largest, labels[top].gate, 0)
-        ),
+        (at for at, one in enumerate(labels) if one == replace(labels[top], kind="random", draw=0)),
         None,
     )
     return {"baseline": 0, "top": top} | ({} if random is None else {"random": random})

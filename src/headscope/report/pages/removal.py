@@ -20,7 +20,13 @@ from headscope.report.sections.effects import (
     is_crowded,
     signed,
 )
-from headscope.report.sections.evidence import DRAWN, doing, effect_section, tests_section
+from headscope.report.sections.evidence import (
+    DRAWN,
+    doing,
+    effect_section,
+    kinds_section,
+    tests_section,
+)
 from headscope.report.sections.removal import verdict
 from headscope.report.sections.sentences import SCRIPT, STYLE, Browser, browser, browser_section
 from headscope.report.words import count, direction_label, fixed, languages_of, p_value
@@ -60,6 +66,7 @@ def page(path: Path) -> Page:
             ("summary", "", _summary(record)),
             ("effect", "Effect", effect_section(record)),
             ("tests", "Tests", tests_section(record)),
+            ("kinds", "Zero and mean", kinds_section(record)),
             ("curves", "Doses", curves_section(record)),
             ("directions", "Directions", _directions(record)),
             ("examples", "Sentences", _sentences(record, shown)),
