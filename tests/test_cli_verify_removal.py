@@ -58,6 +58,7 @@ def test_the_json_has_the_agreed_names(
             "k",
             "gate",
             "draw",
+            "ablate",
             "heads",
             "filled_up",
             "change",
@@ -73,7 +74,8 @@ def test_the_json_has_the_agreed_names(
     ]
     rows = rows_of(out / "outputs.jsonl")
     assert list(rows[0]) == [
-        "direction", "id", "source", "reference", "condition", "k", "gate", "draw", "output",
+        "direction", "id", "source", "reference", "condition", "k", "gate", "draw", "ablate",
+        "output",
     ]  # fmt: skip
     assert (rows[0]["condition"], rows[0]["k"], rows[0]["gate"]) == ("baseline", 0, 1.0)
     links = rows_of(out / "links.jsonl")

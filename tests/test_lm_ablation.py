@@ -1,111 +1,324 @@
-"""Mean ablation: means over tokens, and what removal puts in their place."""
+"""Mean ablation: means by class of position, and what removal puts in the heads' place."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from headscope.errors import InputError
-from headscope.heads import Head, HeadSet
+from headscope.heads import Gate, Head, HeadSet
+from headscope.lm import GenerateConfig, LanguageModel
 from headscope.lm.ablation import head_means
+from headscope.lm.batching import collate
+from headscope.lm.generation.continuing import continue_rows
+from headscope.lm.inputs import forward_inputs
+from headscope.lm.losses import token_losses
+from headscope.lm.positions import answers_at
+from headscope.lm.sharing.gated_losses import losses_with_and_without
+from headscope.lm.sharing.many_gates import last_token
+from headscope.lm.sharing.prefix import record_prefix, replay_prefix
 from lm_helpers import VARIED, logits, sample_batch, wrapped
 
-TEXTS = ["a first text", "", "and another, which is longer", "third"]
+#: Rows of unlike lengths, and where their answers begin: one has none, one is all answer.
+ROWS = [[5, 9, 40, 41, 42, 7, 77], [], [30, 31, 32, 33, 90, 8, 15, 16, 17, 18, 19], [88, 60, 61]]
+STARTS = [4, 0, 11, 1]
 
 
-def naive_means(lm, texts) -> np.ndarray:
-    """One text at a time, all vectors kept, averaged at the end."""
-    kept = {site.layer: [] for site in lm.sites}
-    for text in filter(None, texts):
-        handles = [
-            site.projection.register_forward_pre_hook(
-                lambda _, args, layer=site.layer: kept[layer].append(args[0][0])
-            )
-            for site in lm.sites
-        ]
-        with torch.no_grad():
-            lm.model(input_ids=torch.tensor([lm.encode(text)]))
-        for handle in handles:
-            handle.remove()
-    width = max(site.head_width for site in lm.sites)
-    means = np.zeros((*lm.geometry.shape, width))
-    for site in lm.sites:
-        mean = torch.cat(kept[site.layer]).double().mean(0).view(site.heads, -1)
-        means[site.layer, : site.heads, : site.head_width] = mean.numpy()
-    return means
+@contextmanager
+def naively(
+    lm: LanguageModel, change: Callable[[int, torch.Tensor], torch.Tensor]
+) -> Iterator[None]:
+    """Let ``change`` see what enters each projection as (T, H, D), of passes over a single row."""
 
-
-@pytest.mark.parametrize("name", VARIED)
-def test_means_equal_one_text_at_a_time(name: str) -> None:
-    lm = wrapped(name)
-    expected = naive_means(lm, TEXTS)
-    assert float(np.abs(expected).max()) > 0.1
-    for batch_tokens in (1, 64, 4096):
-        means = head_means(lm, TEXTS, batch_tokens)
-        assert means.dtype == np.float32
-        np.testing.assert_allclose(means, expected, rtol=1e-3, atol=2e-5)
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2", "bitnet"])
-def test_removal_puts_the_mean_in_the_heads_place(name: str) -> None:
-    lm = wrapped(name)
-    batch = sample_batch()
-    means = head_means(lm, TEXTS)
-    heads = HeadSet(lm.geometry, (Head(0, 2), Head(1, 1)))
-
-    def replace(site):
-        def hook(_, args):
-            parts = args[0].clone().unflatten(-1, (site.heads, site.head_width))
-            for head in heads:
-                if head.layer == site.layer:
-                    parts[..., head.head, :] = torch.from_numpy(means[head.layer, head.head])
-            return (parts.flatten(-2),)
+    def replace(site: Any) -> Callable[..., Any]:
+        def hook(_: Any, args: tuple[Any, ...]) -> Any:
+            (row,) = args[0].unflatten(-1, (site.heads, site.head_width))
+            return (change(site.layer, row).flatten(-2)[None],)
 
         return hook
 
     handles = [site.projection.register_forward_pre_hook(replace(site)) for site in lm.sites]
-    expected = logits(lm.model, batch)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def class_of(place: int, start: int, classes: int) -> int:
+    if place == 0:
+        return 0
+    return 2 if classes == 3 and place >= start else 1
+
+
+def naive_logits(
+    lm: LanguageModel, row: Sequence[int], start: int, gate: np.ndarray, means: np.ndarray
+) -> torch.Tensor:
+    """One row alone, without padding, cache or batch: every head by hand, (T, V)."""
+
+    def change(layer: int, parts: torch.Tensor) -> torch.Tensor:
+        parts = parts.clone()
+        for place in range(len(parts)):
+            group = class_of(place, start, len(means))
+            for head in range(parts.shape[1]):
+                g = float(gate[layer, head])
+                mean = torch.from_numpy(means[group, layer, head, : parts.shape[2]])
+                parts[place, head] = g * parts[place, head] + (1 - g) * mean
+        return parts
+
+    with naively(lm, change), torch.no_grad():
+        found: torch.Tensor = lm.model(input_ids=torch.tensor([list(row)]), use_cache=False).logits
+    return found[0]
+
+
+def naive_losses(lm: LanguageModel, row: Sequence[int], *how: Any) -> np.ndarray:
+    """The loss of each token but the first."""
+    every = naive_logits(lm, row, *how).double().log_softmax(-1)
+    return np.array([-float(every[at - 1, row[at]]) for at in range(1, len(row))])
+
+
+def naive_means(lm: LanguageModel, starts: Sequence[int] | None) -> np.ndarray:
+    """One row at a time, all vectors kept, averaged at the end."""
+    classes = 2 if starts is None else 3
+    kept: dict[tuple[int, int], list[torch.Tensor]] = {}
+    for at, row in enumerate(ROWS):
+        if row:
+
+            def keep(layer: int, parts: torch.Tensor, at: int = at) -> torch.Tensor:
+                for place, vector in enumerate(parts):
+                    group = class_of(place, STARTS[at], classes)
+                    kept.setdefault((group, layer), []).append(vector)
+                return parts
+
+            with naively(lm, keep), torch.no_grad():
+                lm.model(input_ids=torch.tensor([row]), use_cache=False)
+    widest = max(site.head_width for site in lm.sites)
+    means = np.zeros((classes, *lm.geometry.shape, widest))
+    for (group, layer), vectors in kept.items():
+        mean = torch.stack(vectors).double().mean(0)
+        means[group, layer, : mean.shape[0], : mean.shape[1]] = mean.numpy()
+    return means
+
+
+def uneven_gate(lm: LanguageModel, first: int = 0, seed: int = 0) -> np.ndarray:
+    """Some heads removed, some halved, one doubled, from layer ``first`` on."""
+    chance = np.random.default_rng(seed)
+    gate = chance.choice([0.0, 0.5, 1.0, 2.0], size=lm.geometry.shape).astype(np.float32)
+    gate[:first] = 1
+    gate[-1, 0] = 0
+    gate[~lm.geometry.mask()] = 1
+    return gate
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_means_and_losses_equal_one_row_at_a_time(name: str) -> None:
+    lm = wrapped(name)
+    for starts in (STARTS, None):
+        expected = naive_means(lm, starts)
+        assert float(np.abs(expected[0] - expected[1]).max()) > 0.1
+        for batch_tokens in (1, 30, 4096):
+            means = head_means(lm, ROWS, starts, batch_tokens)
+            assert means.dtype == np.float32
+            np.testing.assert_allclose(means, expected, rtol=1e-3, atol=2e-5)
+        gate = uneven_gate(lm)
+        rows = [row for row in ROWS if row]
+        begins = [start for row, start in zip(ROWS, STARTS, strict=True) if row]
+        for row, start in zip(rows, begins, strict=True):
+            plain = naive_losses(lm, row, start, gate, np.zeros_like(means))
+            expected = naive_losses(lm, row, start, gate, means)
+            assert float(np.abs(expected - plain).max()) > 1e-3
+        with lm.gated(Gate(lm.geometry, gate), "mean", means), answers_at(begins):
+            batch = collate(rows, lm.pad_token_id)
+            found = logits(lm.model, batch).log_softmax(-1)
+        for at, (row, start) in enumerate(zip(rows, begins, strict=True)):
+            expected = naive_losses(lm, row, start, gate, means)
+            own = found[at, -len(row) :]
+            losses = [-float(own[place - 1, row[place]]) for place in range(1, len(row))]
+            np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_losses_of_answers_say_where_these_begin() -> None:
+    lm = wrapped("llama")
+    means, gate = head_means(lm, ROWS, STARTS), uneven_gate(lm)
+    rows, starts = [ROWS[0], ROWS[3], ROWS[2]], [4, 1, 6]
+    for batch_tokens in (1, 15, 4096):
+        with lm.gated(Gate(lm.geometry, gate), "mean", means):
+            found = token_losses(lm, rows, starts, batch_tokens)
+        for losses, row, start in zip(found, rows, starts, strict=True):
+            expected = naive_losses(lm, row, start, gate, means)[start - 1 :]
+            np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2"])
+def test_generation_equals_whole_passes_over_single_rows(name: str) -> None:
+    lm = wrapped(name)
+    means, gate = head_means(lm, ROWS, STARTS), uneven_gate(lm)
+    prompts = ["a first prompt", "b", "one that is longer", "and"]
+    steps = 8
+    rows = [lm.encode(prompt) for prompt in prompts]
+    expected, scores = [], []
+    for row in rows:
+        written: list[int] = []
+        for _ in range(steps):
+            last = naive_logits(lm, [*row, *written], len(row), gate, means)[-1]
+            written.append(int(last.argmax()))
+            scores.append(last)
+        expected.append(tuple(written))
+    settings = GenerateConfig(max_new_tokens=steps, stop_at_newline=False)
+    batch = collate(rows, lm.pad_token_id)
+    with lm.gated(Gate(lm.geometry, gate), "mean", means):
+        made = lm.generate(prompts, settings)
+        with answers_at([len(row) for row in rows]):
+            out = lm.model.generate(
+                input_ids=batch.input_ids,
+                attention_mask=batch.attention_mask,
+                max_new_tokens=steps,
+                do_sample=False,
+                eos_token_id=None,
+                return_dict_in_generate=True,
+                output_logits=True,
+            )
+        # Without padding transformers gives the passes no mask.
+        made += [lm.generate([prompt], settings)[0] for prompt in prompts]
+    for one, ids in zip(made, expected * 2, strict=True):
+        cut, _ = lm.stop_table.cut(ids, at_newline=False)
+        assert one.output_ids == ids[:cut]
+    found = torch.stack(out.logits, dim=1).flatten(0, 1)
+    torch.testing.assert_close(found, torch.stack(scores), rtol=1e-5, atol=1e-5)
+    # Another class of the answer would show.
+    moved = means.copy()
+    moved[2] = means[1]
+    other = naive_logits(lm, [*rows[0], *expected[0]], len(rows[0]), gate, moved)
+    same = naive_logits(lm, [*rows[0], *expected[0]], len(rows[0]), gate, means)
+    assert float((other[-1] - same[-1]).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_one_prompt_under_many_gates_equals_each_alone(share: bool) -> None:
+    lm = wrapped("llama")
+    means = head_means(lm, ROWS, STARTS)
+    gates = np.ones((4, *lm.geometry.shape), dtype=np.float32)
+    gates[1], gates[2] = uneven_gate(lm), uneven_gate(lm, 1)
+    gates[3, -1, 1] = 0
+    ids = ROWS[2]
+    found = last_token(lm, ids, torch.from_numpy(gates), share, means)
+    for at, gate in enumerate(gates):
+        expected = naive_logits(lm, ids, len(ids), gate, means)[-1]
+        torch.testing.assert_close(found.logits[at], expected, rtol=1e-5, atol=1e-5)
+    made = continue_rows(lm, ids, torch.from_numpy(gates), 6, False, means)
+    for gate, one in zip(gates, made, strict=True):
+        written: list[int] = []
+        for _ in range(6):
+            row = [*ids, *written]
+            written.append(int(naive_logits(lm, row, len(ids), gate, means)[-1].argmax()))
+        assert one.output_ids == tuple(written[: lm.stop_table.cut(written, False)[0]])
+
+
+def test_shared_layers_and_a_cache_keep_the_classes() -> None:
+    lm = wrapped("llama")
+    rows, starts = [ROWS[0], ROWS[2]], [4, 6]
+    batch = collate(rows, lm.pad_token_id)
+    means, gate = head_means(lm, ROWS, STARTS), uneven_gate(lm, 1)
+    expected = [naive_logits(lm, *one, gate, means) for one in zip(rows, starts, strict=True)]
+    with record_prefix(lm, 1) as recording:
+        logits(lm.model, batch)
+    how = lm.gated(Gate(lm.geometry, gate), "mean", means)
+    with replay_prefix(lm, recording.prefix()), how, answers_at(starts):
+        found = logits(lm.model, batch)
+    for at, row in enumerate(rows):
+        torch.testing.assert_close(found[at, -len(row) :], expected[at], rtol=1e-5, atol=1e-5)
+    # The first five columns in a pass of their own, the others behind its cache.
+    inputs = forward_inputs(lm.model, batch) | {"use_cache": True}
+    parts, cache = [], None
+    with lm.gated(Gate(lm.geometry, gate), "mean", means), answers_at(starts), torch.no_grad():
+        for begin, end in ((0, 5), (5, 11)):
+            one = {
+                "input_ids": inputs["input_ids"][:, begin:end],
+                "position_ids": inputs["position_ids"][:, begin:end],
+                "attention_mask": inputs["attention_mask"][:, :end],
+            }
+            out = lm.model(**one, past_key_values=cache, use_cache=True)
+            cache = out.past_key_values
+            parts.append(out.logits)
+    found = torch.cat(parts, dim=1)
+    for at, row in enumerate(rows):
+        torch.testing.assert_close(found[at, -len(row) :], expected[at], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [0, 1])
+def test_documents_have_two_classes(shared: int) -> None:
+    lm = wrapped("llama")
+    rows = [ROWS[0], ROWS[2], ROWS[3]]
+    means, gate = head_means(lm, ROWS), uneven_gate(lm, shared)
+    batch = collate(rows, lm.pad_token_id)
+    learned = batch.attention_mask.bool() & (batch.position_ids > 0)
+    with torch.no_grad():
+        _, removed = losses_with_and_without(
+            lm, batch, learned, Gate(lm.geometry, gate), shared, means
+        )
+    expected = np.concatenate([naive_losses(lm, row, 0, gate, means) for row in rows])
+    np.testing.assert_allclose(removed.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_removal_puts_the_mean_in_the_heads_place() -> None:
+    lm = wrapped("llama")
+    batch = sample_batch()
+    means = head_means(lm, ROWS)
+    heads = HeadSet(lm.geometry, (Head(0, 2), Head(1, 1)))
+    seen: dict[int, torch.Tensor] = {}
+    with lm.gated(heads.removed(), "mean", means):
+        handles = [
+            site.projection.register_forward_pre_hook(
+                lambda _, args, layer=site.layer: seen.update({layer: args[0]})
+            )
+            for site in lm.sites
+        ]
+        logits(lm.model, batch)
     for handle in handles:
         handle.remove()
-    with lm.gated(heads.removed(), ablate="mean", means=means):
-        assert torch.equal(logits(lm.model, batch), expected)
-    with lm.gated(heads.removed()):
-        assert not torch.equal(logits(lm.model, batch), expected)
-
-
-def test_half_a_gate_keeps_half_of_the_mean() -> None:
-    lm = wrapped("llama")
-    batch = sample_batch((5, 3))
-    means = head_means(lm, TEXTS)
-    gate = torch.ones(2, *lm.geometry.shape)
-    gate[1, 1, 2] = 0.25
-    site = lm.sites[1]
-    seen = []
-    with lm.gated(gate, ablate="mean", means=means):
-        handle = site.projection.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-        logits(lm.model, batch)
-        handle.remove()
-    handle = site.projection.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    logits(lm.model, batch)
-    handle.remove()
-    gated, plain = (x.unflatten(-1, (site.heads, site.head_width)) for x in seen)
-    expected = plain.clone()
-    expected[1, :, 2] = 0.25 * plain[1, :, 2] + 0.75 * torch.from_numpy(means[1, 2])
-    torch.testing.assert_close(gated, expected)
+    for head in heads:
+        parts = seen[head.layer].unflatten(-1, (lm.sites[0].heads, -1))[:, :, head.head]
+        for row, padding in zip(parts, batch.padding, strict=True):
+            own = torch.from_numpy(means[:, head.layer, head.head])
+            assert torch.equal(row[padding], own[0])
+            assert torch.equal(row[padding + 1 :], own[1].expand(len(row) - padding - 1, -1))
 
 
 def test_what_does_not_fit_is_refused() -> None:
     lm = wrapped("llama")
     gate = torch.zeros(lm.geometry.shape)
-    means = head_means(lm, TEXTS)
+    means = head_means(lm, ROWS, STARTS)
     for arguments, words in [
         ({"ablate": "mean"}, "head_means"),
+        ({"ablate": "mean", "means": means[:, :1]}, "compute them with this model"),
         ({"ablate": "mean", "means": means[:1]}, "compute them with this model"),
         ({"ablate": "zero", "means": means}, "ablate='mean'"),
         ({"ablate": "median"}, "'zero' or 'mean'"),
     ]:
         with pytest.raises(InputError, match=words), lm.gated(gate, **arguments):
             pass
-    with pytest.raises(InputError, match="at least one text"):
-        head_means(lm, ["", ""])
+    with pytest.raises(InputError, match="no token of the class 'first token'"):
+        head_means(lm, [[], []])
+    with pytest.raises(InputError, match="no token of the class 'answer'"):
+        head_means(lm, [[3, 4]], [2])
+
+
+def test_a_pass_whose_classes_are_unknown_is_refused() -> None:
+    lm = wrapped("llama")
+    batch = sample_batch((5, 3))
+    gate = torch.zeros(lm.geometry.shape)
+    means = head_means(lm, ROWS, STARTS)
+    with lm.gated(gate, "mean", means):
+        with pytest.raises(InputError, match="where answers begin"):
+            logits(lm.model, batch)
+        with pytest.raises(InputError, match="3 beginnings of answers"), answers_at([1, 1, 1]):
+            logits(lm.model, batch)
+        inputs = forward_inputs(lm.model, batch) | {"attention_mask": torch.ones(2, 1, 5, 5).bool()}
+        with pytest.raises(InputError, match="attention mask"), answers_at([1, 1]):
+            lm.model(**inputs)
+    logits(lm.model, batch)

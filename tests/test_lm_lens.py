@@ -1,4 +1,4 @@
-"""Hidden states layer by layer and the logit lens, on 32 architectures."""
+"""Hidden states layer by layer and the logit lens, on every architecture of the matrix."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,14 +23,15 @@ from headscope.lm.ablation import head_means
 from headscope.measure.external import External
 from headscope.measure.metrics import bleu_from_statistics, chrf, chrf_from_statistics
 from headscope.measure.statistics import p_sentences
-from headscope.recipes.inputs import ModelChoice, PairsChoice
+from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.recipes.verify.removal import (
     VerifyRemoval,
     measure_again,
     read_test_directions,
     verify_removal,
 )
-from headscope.verify.removal import Removal, conditions, reference_texts
+from headscope.runs import reopen_run
+from headscope.verify.removal import Removal, conditions
 from headscope.verify.removal.evidence import evidence
 from headscope.verify.removal.measures import measure
 from headscope.verify.removal.outputs import BASELINE, Label, Translations
@@ -319,29 +321,105 @@ def test_what_cannot_be_measured_again_keeps_its_value(
     assert after["directions"][changed["direction"]]["baseline"]["comet"] is None
 
 
-def test_mean_ablation_puts_means_over_the_test_text_in_place(
+def test_zero_and_mean_ablation_in_one_run(
     model: Path, pairs: PairsChoice, lm: LanguageModel, tmp_path: Path
 ) -> None:
-    removal = Removal(draws=1, ablate="mean", max_new_tokens=6)
+    removal = Removal(draws=2, ablate=("mean", "zero"), max_new_tokens=6)
     config = VerifyRemoval("1.0,0.2", (), ModelChoice(str(model)), pairs, removal)
     result = verify_removal(config, tmp_path / "run")
+    rows = rows_of(tmp_path / "run" / "outputs.jsonl")
     files = {
         pair: read_pairs(PairSource(one.split("=")[1], pair))
         for pair, one in zip(pairs.pair, pairs.data, strict=True)
     }
-    texts = reference_texts(files, removal.template)
-    assert texts[0] == PROMPT.format("English", "German", "the dog sees dog") + (
-        " der Hund sieht Hund"
+    # At most a quarter of each direction is set aside; no sentence of it is tested anywhere.
+    tested = {row[side] for row in rows for side in ("source", "reference")}
+    apart = {
+        name: [one for one in file.pairs if not {one.source, one.target} & tested]
+        for name, file in files.items()
+    }
+    texts, starts = [], []
+    for name in files:
+        source, target = name.split("-")
+        kept = read_directions(pairs, str(model), "test", reference=50)[name].reference
+        assert len(kept) == len({one.source for one in files[name].pairs}) // 4
+        assert {one.id for one in kept} <= {one.id for one in apart[name]}
+        for one in kept:
+            prompt = PROMPT.format(LANGUAGES[source], LANGUAGES[target], one.source)
+            texts.append(lm.encode(f"{prompt} {one.target}"))
+            starts.append(len(lm.encode(f"{prompt} ")))  # a character a token
+    assert result["reference_text"]["texts"] == len(texts) > 1
+    means = head_means(lm, texts, starts)
+    seen = set()
+    for row in rows:
+        if row["condition"] == "baseline":
+            continue
+        match = [
+            one
+            for one in result["conditions"]
+            if (one["kind"], one["draw"], one["ablate"])
+            == (row["condition"], row["draw"], row["ablate"])
+        ]
+        source, target = row["direction"].split("-")
+        prompt = PROMPT.format(LANGUAGES[source], LANGUAGES[target], row["source"])
+        gate = HeadSet.parse(",".join(match[0]["heads"]), lm.geometry).removed()
+        with lm.gated(gate, row["ablate"], means if row["ablate"] == "mean" else None):
+            assert row["output"] == lm.generate([prompt], limits=[6])[0].text
+        seen.add((row["condition"], row["draw"], row["ablate"]))
+    assert len(seen) == 2 * (1 + 2 + 2)
+    # The first kind is what the run's own figures speak of; both have the same heads and draws.
+    assert result["ablate"] == "mean"
+    tops = [one for one in result["conditions"] if one["kind"] == "top"]
+    assert [one["ablate"] for one in tops] == ["mean", "zero"]
+    assert result["p_value"] == tops[0]["p_sentences"]
+    for kind in ("top", "random", "random-layer-matched"):
+        mean, zero = (
+            [one["heads"] for one in result["conditions"] if (one["kind"], one["ablate"]) == pair]
+            for pair in ((kind, "mean"), (kind, "zero"))
+        )
+        assert mean == zero and mean
+    # A run of one kind has the same figures for it; a run measured again keeps them.
+    alone = dataclasses.replace(config, removal=dataclasses.replace(removal, ablate=("mean",)))
+    single = verify_removal(alone, tmp_path / "single")
+    zeros = [one for one in result["conditions"] if one["ablate"] == "mean"]
+    assert single["conditions"] == json.loads(json.dumps(zeros))
+    assert single["signature"] != result["signature"]
+    assert measure_again(tmp_path / "run")["conditions"] == json.loads(
+        json.dumps(result["conditions"])
     )
-    assert result["reference_text"]["texts"] == len(texts) == 13
-    means = head_means(lm, texts)
-    gate = HeadSet.parse("1.0,0.2", lm.geometry).removed()
-    for row in rows_of(tmp_path / "run" / "outputs.jsonl"):
-        if row["condition"] == "top":
-            source, target = row["direction"].split("-")
-            prompt = PROMPT.format(LANGUAGES[source], LANGUAGES[target], row["source"])
-            with lm.gated(gate, "mean", means):
-                assert row["output"] == lm.generate([prompt], limits=[6])[0].text
+
+
+def test_a_run_of_before_kinds_of_ablation_keeps_its_own(
+    model: Path, pairs: PairsChoice, tmp_path: Path
+) -> None:
+    removal = Removal(draws=1, ablate=("mean",), max_new_tokens=4)
+    config = VerifyRemoval("1.0,0.2", (), ModelChoice(str(model)), pairs, removal)
+    whole = verify_removal(config, tmp_path / "run")
+    rows = rows_of(tmp_path / "run" / "outputs.jsonl")
+    for row in rows:
+        del row["ablate"]
+    (tmp_path / "run" / "outputs.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_bytes())
+    for one in (result, *result["directions"].values()):
+        for row in one["conditions"]:
+            del row["ablate"]
+    del result["run"]
+    shutil.rmtree(tmp_path / "run" / "parts")
+    with reopen_run(tmp_path / "run") as run:
+        run.finish(result)
+    assert measure_again(tmp_path / "run")["conditions"] == json.loads(
+        json.dumps(whole["conditions"])
+    )
+
+
+def test_too_few_sentences_to_set_any_aside_are_refused(model: Path, tmp_path: Path) -> None:
+    data = tmp_path / "few.tsv"
+    data.write_text("source\ttarget\n" + "".join(f"a {n}\tb {n}\n" for n in range(3)))
+    pairs = PairsChoice(("en-de",), (str(data),))
+    config = VerifyRemoval("1.0", (), ModelChoice(str(model)), pairs, Removal(ablate=("mean",)))
+    with pytest.raises(InputError, match=r"few.*a quarter aside"):
+        verify_removal(config, tmp_path / "run")
 
 
 def test_empty_outputs_are_measured() -> None:

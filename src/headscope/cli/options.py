@@ -252,7 +252,28 @@ Draws = Annotated[int, Option("--draws", min=1, help="Draws of random heads.")]
 PoolName = Literal["non-alignment", "outside"]
 Pool = Annotated[PoolName, Option("--pool", help="Heads that random ones are drawn from.")]
 AblateName = Literal["zero", "mean"]
-Ablate = Annotated[AblateName, Option("--ablate", help="What a removed head gives.")]
+Ablate = Annotated[
+    AblateName,
+    Option("--ablate", help="What a removed head gives: zero, or its mean over other examples."),
+]
+Ablations = Annotated[
+    list[str] | None,
+    Option(
+        "--ablate",
+        metavar="zero|mean",
+        help="What a removed head gives: zero (default), or its mean over examples that are set "
+        "aside; repeatable, with the same heads and draws.",
+    ),
+]
+ReferenceTexts = Annotated[
+    str | None,
+    Option(
+        "--reference",
+        metavar="FILE",
+        help="For --ablate mean: documents that neither find nor test (.txt, or a column text); "
+        "the first 200 of a language give the means. May be left out for pocket.",
+    ),
+]
 Gates = Annotated[
     list[float] | None,
     Option(

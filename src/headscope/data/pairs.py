@@ -38,7 +38,8 @@ class PairFile:
     """Sentence pairs of one direction; ``digest`` is the SHA-256 of the content they are from.
 
     ``shots`` are examples that a prompt shows before its sentence; none of their sentences is
-    among ``pairs``. ``names`` are what prompts call the two languages, instead of their English
+    among ``pairs``, nor of those of ``reference``, which mean ablation takes its means over.
+    ``names`` are what prompts call the two languages, instead of their English
     names.
     """
 
@@ -48,6 +49,7 @@ class PairFile:
     path: str
     digest: str
     shots: tuple[SentencePair, ...] = ()
+    reference: tuple[SentencePair, ...] = ()
     names: tuple[str, str] | None = None
 
     @property

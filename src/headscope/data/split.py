@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from headscope.data.pairs import SentencePair
 from headscope.errors import InputError
+
+T = TypeVar("T")
 
 
 def sentence_digest(sentence: str) -> str:
@@ -80,8 +82,49 @@ def draw_shots(
             f"{path} has {len(by_source)} different sentences, too few for {number} shots; give "
             "fewer shots or more sentences"
         )
-    drawn = sorted(by_source, key=lambda digest: sentence_digest(f"shot {seed} {digest}"))
-    return tuple(by_source[digest] for digest in drawn[:number])
+    return draw_apart(by_source, number, f"shot {seed}")
+
+
+def draw_reference(
+    directions: Mapping[str, Sequence[SentencePair]], number: int, seed: int
+) -> dict[str, tuple[SentencePair, ...]]:
+    """Draws at most so many pairs of each direction, and at most a quarter of its sentences.
+
+    By a hash, as shots are; where directions share sentences they get the same ones, so that few
+    are lost to others. Raises ``InputError`` if a direction has fewer than four sentences.
+    """
+    tied = _first_sources(pair for pairs in directions.values() for pair in pairs)
+    found = {}
+    for name, pairs in directions.items():
+        by_source = {sentence_digest(pair.source): pair for pair in reversed(pairs)}
+        found[name] = draw_apart(
+            by_source, reference_size(len(by_source), number, name), f"reference {seed}", tied
+        )
+    return found
+
+
+def reference_size(there: int, number: int, name: str) -> int:
+    """How many of the examples there are may be set aside for mean ablation: at most a quarter."""
+    if there < 4:
+        raise InputError(
+            f"{name} has {there} different texts, too few to set a quarter aside for mean "
+            "ablation; give at least 4, or use --ablate zero"
+        )
+    return min(number, there // 4)
+
+
+def draw_apart(
+    items: Mapping[str, T], number: int, name: str, tied: Mapping[str, str] | None = None
+) -> tuple[T, ...]:
+    """Draws so many items by a hash of `name` and the digest that stands for each of them.
+
+    More of them extend fewer. Digests that are `tied` to one digest are drawn together.
+    """
+
+    def place(digest: str) -> tuple[str, str]:
+        return sentence_digest(f"{name} {(tied or {}).get(digest, digest)}"), digest
+
+    return tuple(items[digest] for digest in sorted(items, key=place)[:number])
 
 
 def source_digests(pairs: Iterable[SentencePair]) -> frozenset[str]:

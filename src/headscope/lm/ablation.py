@@ -1,4 +1,4 @@
-"""Mean outputs of heads over a reference text, for mean ablation."""
+"""Mean outputs of heads over reference texts, for mean ablation."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headscope.errors import InputError
 from headscope.lm.batching import collate, length_buckets
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.positions import CLASSES, Positions, answers_at
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -21,69 +22,86 @@ __all__ = ["head_means"]
 
 
 class _Sums:
-    """Running sums in 64 bits of what enters each projection, padding left out."""
+    """Running sums by class, in 64 bits, of what enters each projection; padding left out."""
 
-    def __init__(self, lm: LanguageModel) -> None:
+    def __init__(self, lm: LanguageModel, classes: int) -> None:
+        self.positions = Positions(lm.model, lm.sites)
         self.sums = {
             site.layer: torch.zeros(
-                site.heads * site.head_width, dtype=torch.float64, device=lm.device
+                classes, site.heads * site.head_width, dtype=torch.float64, device=lm.device
             )
             for site in lm.sites
         }
-        self.mask: torch.Tensor | None = None
+        self.tokens = np.zeros(classes, dtype=np.int64)
+        self.mask = torch.zeros(0, dtype=torch.bool)
 
     def hook(self, site: AttentionSite) -> Any:
         def add(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
-            x, mask = args[0], self.mask
-            assert mask is not None
-            real = x.reshape(-1, x.shape[-1])[mask.to(x.device).reshape(-1)]
-            # Layers may lie on different devices; the small sums are kept in one place.
-            total = real.sum(dim=0, dtype=torch.float64)
-            self.sums[site.layer] += total.to(self.sums[site.layer].device)
+            x, sums = args[0], self.sums[site.layer]
+            found = self.positions.classes(x, len(sums))
+            for number in range(len(sums)):
+                chosen = (found == number) & self.mask.to(x.device)
+                # Layers may lie on different devices; the small sums are kept in one place.
+                sums[number] += x[chosen].sum(dim=0, dtype=torch.float64).to(sums.device)
+                if site.layer == min(self.sums):
+                    self.tokens[number] += int(chosen.sum())
 
         return add
 
 
 def head_means(
-    lm: LanguageModel, texts: Sequence[str], batch_tokens: int = 4096
+    lm: LanguageModel,
+    rows: Sequence[Sequence[int]],
+    starts: Sequence[int] | None = None,
+    batch_tokens: int = 4096,
 ) -> npt.NDArray[np.float32]:
-    """Mean of every head's output ``A V`` (before W_O) over all tokens of ``texts``.
+    """Mean of every head's output ``A V`` (before W_O) by class of position.
 
-    Each token counts once; padding does not count.  Texts are tokenised as the tokenizer does by
-    itself and cut at the model's context.
+    Each token counts once; padding does not count.
 
     Args:
         lm: the model.
-        texts: reference texts; empty ones are left out.
+        rows: token ids of each reference text, at most the model's context each; empty ones are
+            left out.
+        starts: for each row where its answer begins, as for `headscope.lm.positions.answers_at`;
+            None: the rows are documents.
         batch_tokens: upper bound of a padded batch's size.
 
     Returns:
-        Shape (L, W, D), float32, D the widest head; zero where there is no head or channel.
+        Shape (C, L, W, D), float32, D the widest head; zero where there is no head or channel. The
+        C classes are the first three, of documents the first two, of
+        `headscope.lm.positions.CLASSES`.
 
     Raises:
-        InputError: if no text holds a token.
+        InputError: if a class has no token.
     """
-    rows = [lm.encode(text)[: lm.context_length] for text in texts]
-    rows = [row for row in rows if row]
-    if not rows:
-        raise InputError("The reference text for mean ablation is empty; give at least one text.")
-    sums = _Sums(lm)
-    handles = [site.projection.register_forward_pre_hook(sums.hook(site)) for site in lm.sites]
+    begins = [len(row) for row in rows] if starts is None else list(starts)
+    kept = [at for at, row in enumerate(rows) if len(row)]
+    classes = len(CLASSES) - (starts is None)
+    totals = _Sums(lm, classes)
+    handles = [site.projection.register_forward_pre_hook(totals.hook(site)) for site in lm.sites]
     try:
-        with evaluating(lm.model), torch.no_grad():
-            for bucket in length_buckets(
-                [len(row) for row in rows], batch_tokens, lm.pass_overhead
-            ):
-                batch = collate([rows[i] for i in bucket], lm.pad_token_id)
-                sums.mask = batch.attention_mask.bool()
-                lm.model(**forward_inputs(lm.model, batch, logits=False))
+        with evaluating(lm.model), torch.no_grad(), totals.positions.watched():
+            lengths = [len(rows[at]) for at in kept]
+            for bucket in length_buckets(lengths, batch_tokens, lm.pass_overhead):
+                some = [kept[place] for place in bucket]
+                batch = collate([rows[at] for at in some], lm.pad_token_id)
+                totals.mask = batch.attention_mask.bool()
+                with answers_at([begins[at] for at in some]):
+                    lm.model(**forward_inputs(lm.model, batch, logits=False))
     finally:
         for handle in handles:
             handle.remove()
-    tokens = sum(len(row) for row in rows)
+    if not totals.tokens.all():
+        missing = CLASSES[int(np.flatnonzero(totals.tokens == 0)[0])]
+        raise InputError(
+            f"The reference texts for mean ablation hold no token of the class {missing!r}; give "
+            "at least one text of two tokens, with an answer where answers are told apart."
+        )
     widest = max(site.head_width for site in lm.sites)
-    means = np.zeros((lm.geometry.layers, lm.geometry.width, widest), dtype=np.float32)
+    means = np.zeros((classes, *lm.geometry.shape, widest), dtype=np.float32)
     for site in lm.sites:
-        mean = (sums.sums[site.layer] / tokens).view(site.heads, site.head_width)
-        means[site.layer, : site.heads, : site.head_width] = mean.cpu().numpy()
+        sums = totals.sums[site.layer].cpu().numpy() / totals.tokens[:, None]
+        parts = sums.reshape(classes, site.heads, site.head_width)
+        means[:, site.layer, : site.heads, : site.head_width] = parts
     return means

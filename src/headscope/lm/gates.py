@@ -17,6 +17,7 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, check_geometry
+from headscope.lm.positions import CLASSES, Positions
 from headscope.lm.quantised import is_plain
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def gated(
     ablate: str = "zero",
     means: npt.NDArray[np.floating[Any]] | None = None,
     skip_identity: bool = True,
+    model: torch.nn.Module | None = None,
 ) -> Iterator[None]:
     """Apply ``gate`` to a model for the length of the context.
 
@@ -50,31 +52,42 @@ def gated(
             ignored.  It is cast to the dtype and device of each layer's projection input.
         ablate: ``"zero"``, or ``"mean"``, which adds (1 - g) × the head's mean output ``A V``, so
             that removal puts the mean in its place.
-        means: for ``"mean"``: shape (L, W, D), from `headscope.lm.ablation.head_means`; head
-            widths below D use the first channels.
+        means: for ``"mean"``: shape (C, L, W, D), from `headscope.lm.ablation.head_means`; head
+            widths below D use the first channels. Each token gets the mean of its class (see
+            `headscope.lm.positions`). With C = 3 passes have to say where answers begin; with
+            C = 2, the means of documents, an answer is part of the rest.
         skip_identity: leave out layers whose gate is all ones and needs no gradient; they are
             bit for bit the same either way.
+        model: the model, needed for ``"mean"``.
 
     Raises:
         InputError: if gate or means are of another geometry, not finite, or, in the forward pass,
             if a per-row gate meets a batch of another size (beam search and
-            ``num_return_sequences`` expand the batch) or the gate's gradient is lost in a
-            quantised projection.
+            ``num_return_sequences`` expand the batch), the gate's gradient is lost in a
+            quantised projection, or the classes of tokens are not known.
     """
     values = _gate_tensor(geometry, gate)
     mean = _mean_tensor(geometry, sites, ablate, means)
+    positions = None
+    if mean is not None:
+        if model is None:
+            raise InputError("ablate='mean' needs the model, whose passes it looks at: lm.gated.")
+        positions = Positions(model, sites)
     handles = []
     try:
         for site in sites:
             own = values[..., site.layer, : site.heads]
             if skip_identity and not own.requires_grad and bool((own == 1).all()):
                 continue
-            own_mean = None if mean is None else mean[site.layer, : site.heads, : site.head_width]
-            hook = _hook(site, own, own_mean)
+            replacing = None
+            if mean is not None and positions is not None:
+                replacing = mean[:, site.layer, : site.heads, : site.head_width], positions
+            hook = _hook(site, own, replacing)
             handles.append(site.projection.register_forward_pre_hook(hook))
             if own.requires_grad and not is_plain(site.projection):
                 handles.append(site.projection.register_forward_hook(_keeps_gradient(site)))
-        yield
+        with contextlib.nullcontext() if positions is None else positions.watched():
+            yield
     finally:
         for handle in handles:
             handle.remove()
@@ -118,33 +131,40 @@ def _mean_tensor(
         return None
     if means is None:
         raise InputError(
-            "ablate='mean' needs means=…, the heads' mean outputs over a reference text; compute "
-            "them with headscope.lm.ablation.head_means(lm, texts)."
+            "ablate='mean' needs means=…, the heads' mean outputs over reference texts; compute "
+            "them with headscope.lm.ablation.head_means(lm, rows, starts)."
         )
     widest = max(site.head_width for site in sites)
     shape = (geometry.layers, geometry.width, widest)
-    if tuple(np.shape(means)) != shape:
+    found = tuple(np.shape(means))
+    if found[1:] != shape or found[0] not in (len(CLASSES) - 1, len(CLASSES)):
         raise InputError(
-            f"The means have shape {tuple(np.shape(means))}, but this model needs {shape} "
-            "(layers, heads, channels); compute them with this model."
+            f"The means have shape {found}, but this model needs {(len(CLASSES), *shape)} "
+            f"(classes of position, layers, heads, channels), or {len(CLASSES) - 1} classes of "
+            "documents; compute them with this model."
         )
     # Kept in 64 bits until it is cast beside the activations it is added to.
     return torch.from_numpy(np.array(means, dtype=np.float64))
 
 
-def _hook(site: AttentionSite, gate: torch.Tensor, mean: torch.Tensor | None) -> _Hook:
-    """A forward pre-hook for one projection; ``gate`` is (H,) or (B, H), ``mean`` (H, D)."""
+def _hook(
+    site: AttentionSite,
+    gate: torch.Tensor,
+    replacing: tuple[torch.Tensor, Positions] | None,
+) -> _Hook:
+    """A forward pre-hook for one projection; ``gate`` is (H,) or (B, H), means are (C, H, D)."""
     ready: dict[tuple[torch.device, torch.dtype], tuple[torch.Tensor, torch.Tensor | None]] = {}
 
     def factors(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The gate (…, H, 1), and what is added to each class, (C, H, D) or (B, C, H, D)."""
         key = (x.device, x.dtype)
         if key in ready:
             return ready[key]
         factor = gate.to(x.device, x.dtype).unsqueeze(-1)
         offset = None
-        if mean is not None:
-            kept = gate.to(x.device, torch.float64).unsqueeze(-1)
-            offset = ((1 - kept) * mean.to(x.device)).to(x.dtype)
+        if replacing is not None:
+            kept = gate.to(x.device, torch.float64)[..., None, :, None]
+            offset = ((1 - kept) * replacing[0].to(x.device)).to(x.dtype)
         if not gate.requires_grad:
             ready[key] = (factor, offset)
         return factor, offset
@@ -161,10 +181,13 @@ def _hook(site: AttentionSite, gate: torch.Tensor, mean: torch.Tensor | None) ->
                 )
             # One gate a row: a dimension for the tokens between rows and heads.
             factor = factor.unsqueeze(1)
-            offset = None if offset is None else offset.unsqueeze(1)
         heads = x.view(*x.shape[:-1], site.heads, site.head_width) * factor
-        if offset is not None:
-            heads = heads + offset
+        if offset is not None and replacing is not None:
+            classes = replacing[1].classes(x, len(replacing[0]))
+            if gate.dim() == 2:
+                heads = heads + offset[torch.arange(len(x), device=x.device)[:, None], classes]
+            else:
+                heads = heads + offset[classes]
         return (heads.reshape(x.shape), *args[1:])
 
     return hook

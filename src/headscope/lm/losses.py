@@ -24,6 +24,7 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.memory import in_halves
+from headscope.lm.positions import answers_at
 from headscope.lm.sharing.prefix import decoder_layers
 from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_logits
 
@@ -52,7 +53,8 @@ def token_losses(
         lm: the model.
         rows: token ids of each text, at most the model's context each.
         starts: for each row the first token whose loss is wanted, at least 1; by default 1, since
-            nothing predicts the first token.
+            nothing predicts the first token. Where they are given, answers begin there (see
+            `headscope.lm.positions`).
         batch_tokens: upper bound of a padded batch's size.
         progress: told after each batch how many rows of how many are done.
 
@@ -89,7 +91,9 @@ def token_losses(
         width = learned.shape[1]
         for at, index in enumerate(some):
             learned[at, width - len(rows[index]) + first[index] :] = True
-        flat = losses_at(lm, batch, learned).cpu().numpy()
+        said = contextlib.nullcontext() if starts is None else answers_at([first[i] for i in some])
+        with said:
+            flat = losses_at(lm, batch, learned).cpu().numpy()
         counts = [len(rows[index]) - first[index] for index in some]
         return np.split(flat, np.cumsum(counts)[:-1])
 

@@ -226,7 +226,7 @@ class LanguageModel:
         means: npt.NDArray[np.floating[Any]] | None = None,
     ) -> AbstractContextManager[None]:
         """Apply a gate inside a ``with`` block; see `headscope.lm.gates.gated`."""
-        return gates.gated(self.geometry, self.sites, gate, ablate, means)
+        return gates.gated(self.geometry, self.sites, gate, ablate, means, model=self.model)
 
     def adapted(self, adaptation: Adaptation) -> AbstractContextManager[None]:
         """Apply gates of heads and feed-forward parts; see `headscope.lm.adapting.adapted`."""

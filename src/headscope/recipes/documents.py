@@ -47,7 +47,7 @@ class DocumentsChoice:
 def read_languages(
     choice: DocumentsChoice,
     model: str,
-    split: Literal["dev", "test"],
+    split: Literal["train", "dev", "test"],
     seed: int = 0,
     default_limit: int = DEFAULT_LIMIT,
     pocket_limit: int = POCKET_LIMIT,
@@ -143,7 +143,7 @@ def _source(
 
 
 def _of_pocket(
-    choice: DocumentsChoice, split: Literal["dev", "test"], limit: int, seed: int
+    choice: DocumentsChoice, split: Literal["train", "dev", "test"], limit: int, seed: int
 ) -> dict[str, DocumentFile]:
     from headscope.pocket.sample import sample_documents
     from headscope.pocket.world.languages import CODES

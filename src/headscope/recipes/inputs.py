@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -14,8 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from headscope.data.languages import language_name, parse_direction, same_language
-from headscope.data.pairs import PairFile, PairSource, direction_of, read_pairs
-from headscope.data.split import draw_shots, halves, known_digests, leakage, text_digests
+from headscope.data.pairs import PairFile, PairSource, SentencePair, direction_of, read_pairs
+from headscope.data.split import (
+    draw_reference,
+    draw_shots,
+    halves,
+    known_digests,
+    leakage,
+    text_digests,
+)
 from headscope.errors import InputError, naming
 
 if TYPE_CHECKING:
@@ -133,19 +140,25 @@ def read_directions(
     split: Literal["dev", "test"],
     limit: int | None = None,
     seed: int = 0,
+    reference: int = 0,
 ) -> dict[str, PairFile]:
     """The sentence pairs of each direction, by direction as `source-target`.
 
     For the pocket model without data: `limit` sentences (default 200) of its own `split`, and
     shots of its train split. Raises `InputError` for data that cannot be read, too few sentences
     for the shots, or shots that stand in the data.
+
+    `reference`: so many pairs a direction, at most a quarter of its data, are set aside for mean
+    ablation (see `PairFile.reference`); for the pocket model without data those of its train split.
     """
-    directions = _read_all(choice, model, split, limit, seed)
+    directions = _read_all(choice, model, split, limit, seed, reference)
     if choice.language_names:
         directions = _named(directions, choice.language_names)
     if choice.shots_data and not choice.shots:
         raise InputError("--shots-data needs --shots N, the number of examples to take from it")
-    return _with_shots(directions, choice, model, seed) if choice.shots else directions
+    if not choice.shots and not reference:
+        return directions
+    return _with_examples(directions, choice, model, seed, reference)
 
 
 def _read_all(
@@ -154,6 +167,7 @@ def _read_all(
     split: Literal["dev", "test"],
     limit: int | None,
     seed: int,
+    reference: int = 0,
 ) -> dict[str, PairFile]:
     if not choice.data:
         if model != POCKET:
@@ -164,13 +178,13 @@ def _read_all(
                 "--data pairs.tsv --pair en-de"
             )
         return _pocket_directions(choice, split, limit or 200, seed)
-    # Shots are drawn from the whole of a file, so that they do not depend on the limit.
-    whole = choice.shots and not choice.shots_data
+    # Drawn from the whole of a file, so that examples do not depend on the limit.
+    apart = reference + (0 if choice.shots_data else choice.shots)
     found = {}
     for pair, name in _files(choice):
         most = choice.limit
-        if whole and most is not None:
-            most = None if Path(name).exists() else most + choice.shots
+        if apart and most is not None:
+            most = None if Path(name).exists() else most + apart
         source = PairSource(
             name,
             pair,
@@ -221,14 +235,15 @@ def _named(directions: dict[str, PairFile], names: tuple[str, ...]) -> dict[str,
     return named
 
 
-def _with_shots(
-    directions: dict[str, PairFile], choice: PairsChoice, model: str, seed: int
+def _with_examples(
+    directions: dict[str, PairFile], choice: PairsChoice, model: str, seed: int, reference: int
 ) -> dict[str, PairFile]:
-    """The directions with shots, and without any sentence that is a shot's."""
-    own = bool(choice.data) and not choice.shots_data
-    if own:
-        pools = directions
-    elif choice.shots_data:
+    """The directions with shots and reference pairs, and without any sentence of these."""
+    from headscope.pocket.sample import sample_pairs
+
+    shots: dict[str, tuple[SentencePair, ...]] = dict.fromkeys(directions, ())
+    pools = directions
+    if choice.shots and choice.shots_data:
         examples = dataclasses.replace(choice, data=choice.shots_data, limit=None)
         pools = _read_all(examples, model, "dev", None, seed)
         for pair in directions:
@@ -236,32 +251,55 @@ def _with_shots(
                 raise InputError(
                     f"--shots-data has no sentences for {pair}; add --shots-data {pair}=FILE"
                 )
-    else:
-        from headscope.pocket.sample import sample_pairs
-
+    elif choice.shots and not choice.data:
         pools = {pair: sample_pairs(pair, "train", choice.shots, seed) for pair in directions}
-    shots = {
-        pair: draw_shots(pools[pair].pairs, choice.shots, seed, pools[pair].path)
-        for pair in directions
-    }
-    taken = known_digests({pair: text_digests(drawn) for pair, drawn in shots.items()})
-    found = {}
+    if choice.shots:
+        shots = {
+            pair: draw_shots(pools[pair].pairs, choice.shots, seed, pools[pair].path)
+            for pair in directions
+        }
+    kept = _without(directions, shots)
     for pair, one in directions.items():
-        kept = tuple(row for row in one.pairs if not leakage(taken, [row]))
-        if choice.shots_data and len(kept) < len(one.pairs):
+        if choice.shots_data and len(kept[pair]) < len(one.pairs):
             raise InputError(
-                f"{one.path} holds {len(one.pairs) - len(kept)} pairs with a sentence of the shots "
-                f"that were drawn from {pools[pair].path}; give other examples as --shots-data"
+                f"{one.path} holds {len(one.pairs) - len(kept[pair])} pairs with a sentence of the "
+                f"shots that were drawn from {pools[pair].path}; give other examples as "
+                "--shots-data"
             )
-        if not kept:
+        if not kept[pair]:
             raise InputError(
                 f"{one.path} has no sentences left beside {choice.shots} shots; give fewer shots "
                 "or more sentences"
             )
-        if own:
-            kept = kept[: choice.limit]
-        found[pair] = dataclasses.replace(one, pairs=kept, shots=shots[pair])
+    apart: dict[str, tuple[SentencePair, ...]] = dict.fromkeys(directions, ())
+    if reference and choice.data:
+        apart = draw_reference(kept, reference, seed)
+    elif reference:
+        more = reference + choice.shots
+        train = {pair: sample_pairs(pair, "train", more, seed) for pair in directions}
+        apart = {pair: rows[:reference] for pair, rows in _without(train, shots).items()}
+    kept = _without(directions, {name: (*shots[name], *apart[name]) for name in directions})
+    found = {}
+    for pair, one in directions.items():
+        if not kept[pair]:
+            raise InputError(
+                f"{one.path} has no sentences left beside those set aside for mean ablation; give "
+                "more sentences"
+            )
+        rows = kept[pair][: choice.limit]
+        found[pair] = dataclasses.replace(one, pairs=rows, shots=shots[pair], reference=apart[pair])
     return found
+
+
+def _without(
+    directions: Mapping[str, PairFile], taken: Mapping[str, tuple[SentencePair, ...]]
+) -> dict[str, tuple[SentencePair, ...]]:
+    """The pairs of each direction that share no sentence with what any direction has taken."""
+    known = known_digests({pair: text_digests(rows) for pair, rows in taken.items()})
+    return {
+        pair: tuple(row for row in one.pairs if not leakage(known, [row]))
+        for pair, one in directions.items()
+    }
 
 
 def find_and_check(

@@ -19,6 +19,7 @@ __all__ = [
     "Leakage",
     "check_document_leakage",
     "check_leakage",
+    "check_reference",
     "check_task_leakage",
     "known_examples",
     "task_digests",
@@ -52,6 +53,10 @@ def check_leakage(
         return Leakage(known=False, overlap=None, of=len(tested))
     file, digests = known
     overlap = leakage(digests, tested)
+    apart = [pair for pairs in directions.values() for pair in pairs.reference]
+    check_reference(
+        heads, [side for one in apart for side in (one.source, one.target)], allow_overlap
+    )
     if overlap and not allow_overlap:
         raise InputError(
             f"{overlap} of {len(tested)} test pairs hold a sentence that these heads were found on "
@@ -76,6 +81,16 @@ def check_document_leakage(
             f"found on ({file}), so they prove nothing new; test on others, or add --allow-overlap"
         )
     return Leakage(known=True, overlap=overlap, of=len(tested))
+
+
+def check_reference(heads: str, texts: Iterable[str], allow_overlap: bool = False) -> None:
+    """Raises `InputError` if heads were found on texts that mean ablation takes its means over."""
+    known = None if allow_overlap else known_examples(heads)
+    if known is not None and (overlap := sum(sentence_digest(one) in known[1] for one in texts)):
+        raise InputError(
+            f"{overlap} of the texts for mean ablation are among those that these heads were found "
+            f"on ({known[0]}); give other data, or add --allow-overlap"
+        )
 
 
 def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = False) -> Leakage:

@@ -42,6 +42,10 @@ def failures(
         float | None, Option("--gate", help="The gate put on them; without it 0, else the first.")
     ] = None,
     draw: Annotated[int, Option("--draw", min=0, help="Which draw of random heads.")] = 0,
+    ablate: Annotated[
+        options.AblateName | None,
+        Option("--ablate", help="What removed heads gave; without it what RUN names first."),
+    ] = None,
     judge: Annotated[
         JudgeName | None,
         Option("--judge", help="llm: a language model sorts them too, beside the rules."),
@@ -65,7 +69,7 @@ def failures(
         pair,
         source_language,
         target_language,
-        Choice(condition, k, gate, draw),
+        Choice(condition, k, gate, draw, ablate),
         llm=_judge(judge, llm_model, base_url, cache),
     )
     with progress() as update:

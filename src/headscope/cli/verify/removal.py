@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from typer import Option
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 __all__ = ["removal", "removal_table"]
+
+#: What a draw has in common with the chosen heads that it stands beside.
+SAME = ("k", "gate", "ablate")
 
 
 @taking(model=model_choice, pairs=pairs_choice, template=template_choice, baseline=baseline_rules)
@@ -43,7 +46,7 @@ def removal(
         Option("--draws", min=1, help="Draws of random heads; without it 10 of text, 99 of loss."),
     ] = None,
     pool: options.Pool = "non-alignment",
-    ablate: options.Ablate = "zero",
+    ablate: options.Ablations = None,
     threshold: options.Threshold = 0.1,
     chat: options.ChatTemplate = None,
     max_new_tokens: options.MaxNewTokens = None,
@@ -72,7 +75,7 @@ def removal(
         loss_draws=draws if "loss" in (measure or ()) else None,
         pool=pool,
         threshold=threshold,
-        ablate=ablate,
+        ablate=cast("tuple[options.AblateName, ...]", tuple(ablate or ("zero",))),
         seed=seed,
         template=template,
         chat=chat,
@@ -112,12 +115,13 @@ def _texts(result: Mapping[str, Any]) -> list[str]:
         change = top["change"]["chrf"]
         bounds = f"{_signed(change['low'])} to {_signed(change['high'])}"
         at = top["k"], f"{top['gate']:g}"
-        lines.append(_row("chosen", *at, top, _signed(change["value"]), bounds))
+        mean = ", mean" if top["ablate"] == "mean" else ""
+        lines.append(_row(f"chosen{mean}", *at, top, _signed(change["value"]), bounds))
         for kind, words in (("random", "random"), ("random-layer-matched", "same layers")):
             draws = [
                 one
                 for one in rows
-                if (one["kind"], one["k"], one["gate"]) == (kind, top["k"], top["gate"])
+                if one["kind"] == kind and all(one[name] == top[name] for name in SAME)
             ]
             if draws:
                 lines.append(_mean_row(words, *at, draws, base))
@@ -146,7 +150,8 @@ def _losses(result: Mapping[str, Any], ending: str) -> list[str]:
     for top in (one for one in result["conditions"] if one["kind"] == "top"):
         at = str(top["k"]), f"{top['gate']:g}"
         change = top["change"]["nll"]
-        lines.append(_loss_line("selected", *at, f"{top['nll']:.3f}", *_spread(change)))
+        words = "selected, mean" if top["ablate"] == "mean" else "selected"
+        lines.append(_loss_line(words, *at, f"{top['nll']:.3f}", *_spread(change)))
         tests = []
         for kind, words, matched in (
             ("random", "random", ""),
@@ -155,7 +160,7 @@ def _losses(result: Mapping[str, Any], ending: str) -> list[str]:
             draws = [
                 one["nll"]
                 for one in result["conditions"]
-                if (one["kind"], one["k"], one["gate"]) == (kind, top["k"], top["gate"])
+                if one["kind"] == kind and all(one[name] == top[name] for name in SAME)
             ]
             if draws:
                 mean = sum(draws) / len(draws)
@@ -239,7 +244,8 @@ def _tests(top: Mapping[str, Any], draws: int) -> str:
                 f"{cell(by_draw, '.4g')} over draws"
             )
     told = "; ".join(parts) or "not tested"
-    return f"p, {top['k']} heads at gate {top['gate']:g}: {told}"
+    mean = ", mean ablation" if top["ablate"] == "mean" else ""
+    return f"p, {top['k']} heads at gate {top['gate']:g}{mean}: {told}"
 
 
 def _remarks(result: Mapping[str, Any]) -> list[str]:
@@ -273,6 +279,7 @@ def _filled_up(result: Mapping[str, Any]) -> list[str]:
                 one
                 for one in result["conditions"]
                 if (one["kind"], one["k"], one["gate"]) == (kind, k, result["gates"][0])
+                and one["ablate"] == result["ablate"]
             ]
             most = max((one["filled_up"] for one in draws), default=0)
             if most:

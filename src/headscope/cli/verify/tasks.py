@@ -62,6 +62,7 @@ def tasks(
     pool: options.Pool = "non-alignment",
     layer_matched: LayerMatched = False,
     ablate: options.Ablate = "zero",
+    reference: options.ReferenceTexts = None,
     threshold: options.Threshold = 0.1,
     shots: Shots = None,
     limit: options.Limit = None,
@@ -95,13 +96,13 @@ def tasks(
         layer_matched=layer_matched,
         pool=pool,
         threshold=threshold,
-        ablate=ablate,
+        ablate=(ablate,),
         seed=seed,
         batch_tokens=batch_tokens,
     )
     config = VerifyTasks(
         tuple(task), heads, tuple(k or ()), model, shots, limit, removal,
-        allow_task_code, allow_overlap, rank,
+        allow_task_code, allow_overlap, rank, reference=reference,
     )  # fmt: skip
     hide_loading_bars()
     with progress() as update:

@@ -11,12 +11,15 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from headscope.errors import InputError
 from headscope.lm.generation.greedy import Generation
 from headscope.lm.generation.stopping import RowStop
 from headscope.lm.inputs import evaluating, leaves_out_logits
+from headscope.lm.positions import answers_at
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -33,6 +36,7 @@ def continue_rows(
     gates: torch.Tensor,
     limit: int,
     stop_at_newline: bool = True,
+    means: npt.NDArray[np.floating[Any]] | None = None,
 ) -> list[Generation]:
     """Continue one prompt under each gate, in one batch.
 
@@ -45,6 +49,8 @@ def continue_rows(
         gates: shape (n, L, W), one gate a row.
         limit: new tokens a row may get; no more than the context has room for are taken.
         stop_at_newline: end a row at the first newline that follows some text.
+        means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
+            zero.
 
     Raises:
         InputError: if the prompt is empty or fills the context.
@@ -65,7 +71,8 @@ def continue_rows(
     cached = 0
     with evaluating(lm.model), torch.no_grad():
         while len(rows):
-            with lm.gated(gates[rows]):
+            ablate = "zero" if means is None else "mean"
+            with lm.gated(gates[rows], ablate, means), answers_at([len(ids)] * len(rows)):
                 while float(ended.float().mean()) < _LEAVE:
                     output = lm.model(**_inputs(lm, tokens, cached, cache))
                     cache = output.past_key_values

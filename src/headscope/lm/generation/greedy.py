@@ -15,6 +15,7 @@ from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.generation.stopping import RowStop, Stop
 from headscope.lm.inputs import evaluating, plain_settings
 from headscope.lm.memory import in_halves
+from headscope.lm.positions import answers_at
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -162,7 +163,8 @@ def generate_batch(
     )
     stop = RowStop(lm.stop_table, stop_at_newline, limits, width, lm.device)
     on_device = batch.to(lm.device)
-    with evaluating(lm.model), torch.no_grad(), plain_settings(inner, settings):
+    prompts = answers_at([width - padding for padding in batch.padding])
+    with evaluating(lm.model), torch.no_grad(), plain_settings(inner, settings), prompts:
         sequences = lm.model.generate(
             input_ids=on_device.input_ids,
             attention_mask=on_device.attention_mask,

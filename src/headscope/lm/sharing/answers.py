@@ -21,9 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.lm.batching import Batch, cheapest_buckets, collate
+from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.losses import losses_at
+from headscope.lm.positions import answers_at
 from headscope.lm.sharing.gated_losses import first_changed_layer
 from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
 from headscope.lm.vocabulary import applies_apart
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AnswerRow", "answer_losses"]
 
-#: What a batch costs beside its tokens, in tokens.
-_OVERHEAD = 64
 #: Largest difference of a loss, in nats, that a common beginning may make in the try-out.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_IN_HALF = 0.25
@@ -53,8 +52,7 @@ def answer_losses(
     lm: LanguageModel,
     rows: Sequence[AnswerRow],
     gates: Sequence[Gate],
-    ablate: str = "zero",
-    means: NDArray[np.float32] | None = None,
+    means: Sequence[NDArray[np.float32] | None] | None = None,
     batch_tokens: int = 8192,
 ) -> Iterator[tuple[int, list[NDArray[np.float32]]]]:
     """The losses of the wanted tokens of every row under each gate, one gate after the other.
@@ -63,8 +61,9 @@ def answer_losses(
         lm: the model.
         rows: at least one; each with at least one wanted token.
         gates: in any order; they come back by the first layer that they change.
-        ablate: "zero" or "mean", with `means`, as for `LanguageModel.gated`.
-        means: mean outputs of the heads.
+        means: for each gate the mean outputs that take the place of what it removes, as for
+            `LanguageModel.gated`, or None for zero; None: zero for all. The first wanted token of a
+            row is where its answer begins.
         batch_tokens: upper bound of a padded batch's size; halved where memory does not suffice.
 
     Yields:
@@ -87,7 +86,8 @@ def answer_losses(
         try:
             with evaluating(lm.model), torch.no_grad():
                 passes = passes or _Passes(lm, rows, batch_tokens)
-                found = passes.losses(gates[waiting[0]], ablate, means)
+                own = None if means is None else means[waiting[0]]
+                found = passes.losses(gates[waiting[0]], own)
         except torch.OutOfMemoryError:
             if batch_tokens <= max(len(row.ids) for row in rows):
                 raise
@@ -114,7 +114,7 @@ class _Passes:
         longest = max(lengths)
         # Keys and values of the beginning are held for every row.
         size = max(longest, batch_tokens * longest // (longest + self.begin))
-        self.buckets = cheapest_buckets(lengths, size, _OVERHEAD)
+        self.buckets = length_buckets(lengths, size, lm.pass_overhead)
         self.shares = can_share(lm)
         # Tried out here, since nothing may be replayed meanwhile.
         applies_apart(lm, self._batch(self.buckets[0], None))
@@ -122,13 +122,13 @@ class _Passes:
         self.below: list[Prefix] = []
 
     def losses(
-        self, gate: Gate, ablate: str, means: NDArray[np.float32] | None
+        self, gate: Gate, means: NDArray[np.float32] | None = None
     ) -> list[NDArray[np.float32]]:
         """The losses of each row under a gate; its first layer is not below that of the last."""
         if self.shares:
             self._advance(min(first_changed_layer(gate), self.lm.geometry.layers - 1))
         found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(self.rows)
-        with self.lm.gated(gate, ablate, means):
+        with self.lm.gated(gate, "zero" if means is None else "mean", means):
             cache = self._read() if self.begin else None
             for number, bucket in enumerate(self.buckets):
                 with self._replayed(number):
@@ -157,7 +157,8 @@ class _Passes:
         """Keys and values of the common beginning, under whatever gate is active."""
         batch = collate([self.rows[0].ids[: self.begin]], self.lm.pad_token_id)
         inputs = forward_inputs(self.lm.model, batch, logits=False) | {"use_cache": True}
-        return self.lm.model(**inputs).past_key_values
+        with answers_at([self.begin]):
+            return self.lm.model(**inputs).past_key_values
 
     def _batch(self, bucket: Sequence[int], cache: Any) -> Batch:
         """What follows the common beginning, padded on the right."""
@@ -181,7 +182,8 @@ class _Passes:
         for at, row in enumerate(bucket):
             places = self.rows[row].places - (0 if cache is None else self.begin)
             wanted[at, torch.from_numpy(places)] = True
-        flat = losses_at(self.lm, batch, wanted).cpu().numpy()
+        with answers_at([int(self.rows[at].places[0]) for at in bucket]):
+            flat = losses_at(self.lm, batch, wanted).cpu().numpy()
         return np.split(flat, np.cumsum([len(self.rows[at].places) for at in bucket])[:-1])
 
     def _continues(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,6 +12,8 @@ from headscope.lm.losses import losses_at
 from headscope.lm.sharing.prefix import record_prefix, replay_prefix
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from headscope.heads import Gate
     from headscope.lm.batching import Batch
     from headscope.lm.model import LanguageModel
@@ -26,7 +28,12 @@ def first_changed_layer(gate: Gate) -> int:
 
 
 def losses_with_and_without(
-    lm: LanguageModel, batch: Batch, learned: torch.Tensor, gate: Gate, shared: int = 0
+    lm: LanguageModel,
+    batch: Batch,
+    learned: torch.Tensor,
+    gate: Gate,
+    shared: int = 0,
+    means: NDArray[np.floating[Any]] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The losses of the marked tokens of a batch, of the model as it is and under a gate.
 
@@ -37,6 +44,8 @@ def losses_with_and_without(
         gate: the gate.
         shared: run the layers below this one once for both; 0 for two whole passes. The gate has
             to be 1 below it. With as many as the model has layers the second pass is left out.
+        means: what takes the place of what the gate removes (see `headscope.lm.gates.gated`);
+            None: zero.
 
     Returns:
         Two float32 tensors (N,) in nats, row by row. Sharing changes no bit of them in a model for
@@ -52,5 +61,5 @@ def losses_with_and_without(
         with record_prefix(lm, shared) as recording:
             full = losses_at(lm, batch, learned)
         below = replay_prefix(lm, recording.prefix())
-    with below, lm.gated(gate):
+    with below, lm.gated(gate, "zero" if means is None else "mean", means):
         return full, losses_at(lm, batch, learned)

@@ -19,6 +19,7 @@ import torch
 
 from headscope.lm.batching import collate
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.positions import answers_at
 from headscope.lm.sharing.prefix import (
     Prefix,
     decoder_layers,
@@ -60,7 +61,11 @@ class _Kinds:
 
 
 def last_token(
-    lm: LanguageModel, ids: Sequence[int], gates: torch.Tensor, share: bool = True
+    lm: LanguageModel,
+    ids: Sequence[int],
+    gates: torch.Tensor,
+    share: bool = True,
+    means: NDArray[np.floating[Any]] | None = None,
 ) -> LastToken:
     """Logits and hidden states at the last token of one prompt, under each gate.
 
@@ -71,6 +76,8 @@ def last_token(
         share: compute lower layers only for gates that differ there. Needs a model for which
             `headscope.lm.sharing.prefix.can_share` is true. Logits then differ by rounding, as
             they do between batches of different sizes.
+        means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
+            zero. All tokens are those of a prompt.
     """
     layers = decoder_layers(lm)
     kinds = _kinds(gates) if share else [_all_different(len(gates))] * len(layers)
@@ -87,11 +94,13 @@ def last_token(
             now = kinds[end - 1]
             batch = collate([ids] * len(now.first), lm.pad_token_id)
             with contextlib.ExitStack() as stack:
-                stack.enter_context(lm.gated(gates[torch.from_numpy(now.first)]))
+                mine = gates[torch.from_numpy(now.first)]
+                stack.enter_context(lm.gated(mine, "zero" if means is None else "mean", means))
+                stack.enter_context(answers_at([len(ids)] * len(now.first)))
                 if below is not None:
                     prefix, before = below
-                    mine = torch.from_numpy(before.of_row[now.first])
-                    stack.enter_context(replay_prefix(lm, prefix.select(mine)))
+                    rows = torch.from_numpy(before.of_row[now.first])
+                    stack.enter_context(replay_prefix(lm, prefix.select(rows)))
                 if end < len(layers):
                     recording = stack.enter_context(record_prefix(lm, end, stop=True))
                 logits = lm.model(**forward_inputs(lm.model, batch, logits=False)).logits[:, -1]

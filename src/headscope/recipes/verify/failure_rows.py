@@ -15,14 +15,15 @@ from headscope.data.links import Links
 from headscope.errors import InputError, naming
 from headscope.runs import file_digest
 from headscope.verify.failures.classify import Row
-from headscope.verify.removal.outputs import Label, read_outputs
+from headscope.verify.removal.outputs import Ablate, Label, read_outputs
 
 __all__ = ["Choice", "Rows", "rows_of_file", "rows_of_run"]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which outputs of a removal run are judged; None: the largest k, its first gate.
+    """Which outputs of a removal run are judged; None: the largest k, its first gate and its
+    first kind of ablation.
 
     The first gate is 0, removal, where the run has it. `draw` is that of random heads.
     """
@@ -31,6 +32,7 @@ class Choice:
     k: int | None = None
     gate: float | None = None
     draw: int = 0
+    ablate: Ablate | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
             f"{path / 'result.json'}: is not the result of a run that removes heads; name the "
             "folder of a 'verify removal' run"
         ) from error
-    labels, made = read_outputs(path / "outputs.jsonl", languages)
+    ablate = str(shown.get("ablate", "zero"))
+    labels, made = read_outputs(path / "outputs.jsonl", languages, ablate)
     label = _chosen(path, labels, choice)
     before = next((at for at, one in enumerate(labels) if one.kind == "baseline"), None)
     if before is None:
@@ -151,6 +154,10 @@ def _chosen(path: Path, labels: Sequence[Label], choice: Choice) -> Label:
     if not gated:
         known_gates = ", ".join(f"{gate:g}" for gate in gates)
         raise InputError(f"{path}: has no condition with the gate {gate:g}; it has {known_gates}")
+    ablate = choice.ablate or gated[0].ablate
+    gated = [one for one in gated if one.ablate == ablate]
+    if not gated:
+        raise InputError(f"{path}: has no condition by {ablate} ablation; leave --ablate out")
     found = next((one for one in gated if one.draw in (None, choice.draw)), None)
     if found is None:
         raise InputError(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
-from headscope.data.split import sentence_digest
+from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import POCKET
 from headscope.recipes.leakage import Leakage, check_document_leakage, known_examples
-from headscope.recipes.verify.reference import Reference
+from headscope.recipes.verify.reference import REFERENCES, Reference
 from headscope.verify.languages.conditions import Documents
 
 if TYPE_CHECKING:
@@ -25,11 +25,8 @@ __all__ = [
     "documents_leakage",
     "named_heads",
     "read_rows",
-    "reference_text",
+    "set_apart",
 ]
-
-#: Documents of each language that mean outputs are taken over, and characters of each.
-REFERENCE_DOCUMENTS, REFERENCE_CHARACTERS = 50, 8 * LONGEST
 
 
 def named_heads(heads: Sequence[str]) -> list[tuple[str | None, str]]:
@@ -116,24 +113,27 @@ def about_documents(
     }
 
 
-def reference_text(
-    choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile]
-) -> Reference:
-    """Documents whose mean outputs take the place of removed heads, of all languages alike.
+def set_apart(
+    choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile], ablate: str
+) -> tuple[dict[str, DocumentFile], Reference | None]:
+    """The documents to read, and for mean ablation those that it takes its means over.
 
-    The first of every language: of pocket's dev split, else of the test data itself.
-
-    The documents that heads were found on are not stored with them, only their digests.
+    Of every language at most a quarter is set aside by a hash; for the pocket model without data
+    they are of its train split. Raises `InputError` if a language has fewer than four documents.
     """
-    if choice.data or model != POCKET:
-        source = "beginnings of the test documents"
-    else:
-        source = "documents of the pocket model's dev split"
-        limited = dataclasses.replace(choice, limit=REFERENCE_DOCUMENTS)
-        files = read_languages(limited, model, "dev", seed)
-    texts = [
-        one.text[:REFERENCE_CHARACTERS]
-        for file in files.values()
-        for one in file.documents[:REFERENCE_DOCUMENTS]
-    ]
-    return Reference(source, tuple(texts))
+    if ablate == "zero":
+        return dict(files), None
+    if not choice.data and model == POCKET:
+        limited = dataclasses.replace(choice, limit=REFERENCES)
+        train = read_languages(limited, model, "train", seed)
+        texts = [one.text for file in train.values() for one in file.documents]
+        return dict(files), Reference("documents of the pocket model's train split", tuple(texts))
+    texts, kept = [], {}
+    for name, file in files.items():
+        by_text = {sentence_digest(one.text): one for one in reversed(file.documents)}
+        number = reference_size(len(by_text), REFERENCES, f"{file.path} ({name})")
+        apart = {one.text for one in draw_apart(by_text, number, f"reference {seed}")}
+        rest = tuple(one for one in file.documents if one.text not in apart)
+        kept[name] = dataclasses.replace(file, documents=rest)
+        texts += sorted(apart)
+    return kept, Reference("documents set aside from the data", tuple(texts))

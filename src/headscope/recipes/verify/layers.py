@@ -21,8 +21,9 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
 )
-from headscope.recipes.verify.language_texts import about_documents, read_rows, reference_text
+from headscope.recipes.verify.language_texts import about_documents, read_rows, set_apart
 from headscope.recipes.verify.perplexity import store_texts
+from headscope.recipes.verify.reference import about_reference
 from headscope.runs import open_run
 from headscope.verify.languages.conditions import LanguageRemoval, read_texts
 from headscope.verify.languages.layers import describe_layers, plan_layers, profile
@@ -66,13 +67,13 @@ def verify_layers(
     began = time.monotonic()
     removal = config.removal
     files = read_languages(config.documents, config.model.model, "test", removal.seed)
+    files, reference = set_apart(
+        config.documents, config.model.model, removal.seed, files, removal.ablate
+    )
     lm = config.model.load_for(out)
     important = _important(config.heads, list(files), lm)
     documents, left_out = read_rows(lm, files)
     planned = plan_layers(lm.geometry, list(documents), removal.draws, removal.seed)
-    reference = None
-    if removal.ablate == "mean":
-        reference = reference_text(config.documents, config.model.model, removal.seed, files)
     settings = {
         "settings": config,
         "important": {name: [str(head) for head in heads] for name, heads in important.items()},
@@ -103,7 +104,7 @@ def verify_layers(
             "model": about_model(lm),
             "draws": removal.draws,
             "ablate": removal.ablate,
-            "reference_text": None if reference is None else reference.as_dict(),
+            **about_reference(reference),
             "seed": removal.seed,
             "languages": languages,
             "profile": {name: profile(heads) for name, heads in important.items()},

@@ -23,8 +23,9 @@ from headscope.recipes.verify.language_texts import (
     documents_leakage,
     named_heads,
     read_rows,
-    reference_text,
+    set_apart,
 )
+from headscope.recipes.verify.reference import about_reference
 from headscope.recipes.verify.removal import alignment_heads
 from headscope.runs import Run, open_run
 from headscope.verify.languages.conditions import (
@@ -88,6 +89,9 @@ def verify_perplexity(
     specs = named_heads(config.heads)
     files = read_languages(config.documents, config.model.model, "test", removal.seed)
     leakage = documents_leakage([spec for _, spec in specs], files, config.allow_overlap)
+    files, reference = set_apart(
+        config.documents, config.model.model, removal.seed, files, removal.ablate
+    )
     lm = config.model.load_for(out)
     sized = _sized(specs, config.k, list(files), lm, config.rank)
     ranking = about_rank(*(heads for one in sized for heads in (one.chosen, one.full)))
@@ -96,9 +100,6 @@ def verify_perplexity(
     avoid, pool_note = pools[0] if len(pools) == 1 else (None, _several(removal.pool))
     documents, left_out = read_rows(lm, files)
     planned = plan(sized, list(documents), removal, avoid)
-    reference = None
-    if removal.ablate == "mean":
-        reference = reference_text(config.documents, config.model.model, removal.seed, files)
     settings = {
         "settings": config,
         "sets": [_set(one) for one in sized],
@@ -134,7 +135,7 @@ def verify_perplexity(
             "pool": "outside" if avoid is None else "non-alignment",
             "pool_note": pool_note,
             "ablate": removal.ablate,
-            "reference_text": None if reference is None else reference.as_dict(),
+            **about_reference(reference),
             "seed": removal.seed,
             "leakage": leakage,
             "sets": [_set(one) for one in sized],

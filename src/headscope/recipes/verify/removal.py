@@ -38,10 +38,10 @@ from headscope.recipes.inputs import (
     resolved_chat,
 )
 from headscope.recipes.leakage import Leakage, check_leakage
-from headscope.recipes.verify.reference import Reference
+from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
 from headscope.runs import open_run, reopen_run
-from headscope.verify.removal import Removal, conditions, reference_texts
+from headscope.verify.removal import Removal, conditions
 from headscope.verify.removal.outputs import Label, read_outputs
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ COMMAND = "verify removal"
 #: Sentences of the pocket model's own test split, over all directions and of one, if no limit is
 #: given: so that all directions take a few minutes on two cores.
 POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
-#: Sentences of each direction that mean outputs are taken over.
-REFERENCE_SENTENCES = 50
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,8 @@ def verify_removal(
     sentences of the test data, unless `allow_overlap`.
     """
     began = time.monotonic()
-    directions = read_test_directions(config.pairs, config.model.model, config.removal.seed)
+    apart = reference_number(*config.removal.ablate)
+    directions = read_test_directions(config.pairs, config.model.model, config.removal.seed, apart)
     leakage = check_leakage(config.heads, directions, config.allow_overlap)
     if "loss" in config.removal.all_draws:
         for pairs in directions.values():
@@ -95,7 +94,7 @@ def verify_removal(
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)
-    reference = _reference(config, directions)
+    reference = translations(lm, directions, removal) if apart else None
     settings = {
         "settings": config,
         "sets": [[str(head) for head in heads] for heads in sets],
@@ -118,7 +117,7 @@ def verify_removal(
             "seconds": time.monotonic() - began,
             **_about(sets, removal, avoid, pool_note, leakage),
             **works,
-            "reference_text": None if reference is None else reference.as_dict(),
+            **about_reference(reference),
             "model": about_model(lm),
             **shown,
         }
@@ -140,11 +139,12 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
             )
         old = run.result()
         try:
-            stored = {_label(one): one for one in old["conditions"]}
             languages = {
                 name: (one["source_language"], one["target_language"])
                 for name, one in old["directions"].items()
             }
+            ablate = str(old.get("ablate", "zero"))
+            stored = {Label.of_row(one, absent=ablate): one for one in old["conditions"]}
             seed, losses = int(old["seed"]), "loss" in old.get("measures", ())
             texts = [at for at, one in stored.items() if "chrf" in one]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -153,7 +153,7 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
             ) from error
         made = None
         if texts:
-            labels, made = read_outputs(run.path / "outputs.jsonl", languages)
+            labels, made = read_outputs(run.path / "outputs.jsonl", languages, ablate)
             if labels[1:] != texts:
                 raise InputError(
                     f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run "
@@ -184,13 +184,18 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
         return result
 
 
-def read_test_directions(choice: PairsChoice, model: str, seed: int) -> dict[str, PairFile]:
-    """The sentences to verify on: the data given, or a few hundred of pocket's test split."""
+def read_test_directions(
+    choice: PairsChoice, model: str, seed: int, reference: int = 0
+) -> dict[str, PairFile]:
+    """The sentences to verify on: the data given, or a few hundred of pocket's test split.
+
+    `reference`: so many of each direction are set aside for mean ablation.
+    """
     if choice.data or model != POCKET:
-        return read_directions(choice, model, "test", seed=seed)
+        return read_directions(choice, model, "test", seed=seed, reference=reference)
     asked = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
     limit = max(POCKET_AT_LEAST, min(POCKET_AT_MOST, POCKET_SENTENCES // len(asked)))
-    return read_directions(choice, model, "test", limit=limit, seed=seed)
+    return read_directions(choice, model, "test", limit=limit, seed=seed, reference=reference)
 
 
 def head_sets(
@@ -247,7 +252,7 @@ def _about(
         "pool": "outside" if avoid is None else "non-alignment",
         "pool_note": pool_note,
         "threshold": config.threshold,
-        "ablate": config.ablate,
+        "ablate": config.ablate[0],
         "seed": config.seed,
         "heads": [str(head) for head in sets[-1]],
         "leakage": leakage,
@@ -259,27 +264,3 @@ def _links(shown: Mapping[str, Any]) -> list[str]:
     digests = [one["digest"] for one in shown.get("reference_links", {}).values()]
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
     return [f"links:{together[:12]}"] if digests else []
-
-
-def _reference(config: VerifyRemoval, directions: Mapping[str, PairFile]) -> Reference | None:
-    """Prompts with reference translations: of pocket's dev split, else of the test data itself.
-
-    The sentences that heads were found on are not stored with them, only their digests.
-    """
-    if config.removal.ablate == "zero":
-        return None
-    if config.pairs.data:
-        parts = {
-            name: dataclasses.replace(pairs, pairs=pairs.pairs[:REFERENCE_SENTENCES])
-            for name, pairs in directions.items()
-        }
-        source = "prompts and references of the test data"
-    else:
-        choice = dataclasses.replace(config.pairs, limit=REFERENCE_SENTENCES)
-        parts = read_directions(choice, config.model.model, "dev", seed=config.removal.seed)
-        source = "prompts and references of the pocket model's dev split"
-    return Reference(source, tuple(reference_texts(parts, config.removal.template)))
-
-
-def _label(row: Mapping[str, Any]) -> Label:
-    return Label(row["kind"], row["k"], float(row["gate"]), row["draw"])

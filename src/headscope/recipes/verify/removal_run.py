@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,17 +155,14 @@ def _merged(
     shown: Sequence[Mapping[str, Any]], heads: Mapping[Label, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What several measures say of the same conditions; `heads` stand with each."""
-    names = ("kind", "k", "gate", "draw")
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {
-        tuple(getattr(label, name) for name in names): {} for label in heads
-    }
+    rows: dict[Label, dict[str, Any]] = {label: {} for label in heads}
     for part in shown:
         for row in part["conditions"]:
-            one = rows.setdefault(tuple(row[name] for name in names), {})
+            one = rows.setdefault(Label.of_row(row), {})
             change = {**one.get("change", {}), **row["change"]}
             one |= {**row, "change": change}
     for label, about in heads.items():
-        rows[tuple(getattr(label, name) for name in names)] |= about
+        rows[label] |= about
     found: dict[str, Any] = {}
     for part in shown:
         found |= {**part, "baseline": {**found.get("baseline", {}), **part["baseline"]}}
@@ -211,11 +209,7 @@ def _shown(labels: Sequence[Label]) -> dict[str, int]:
     largest = max(label.k for label in labels)
     top = next(at for at, one in enumerate(labels) if one.kind == "top" and one.k == largest)
     random = next(
-        (
-            at
-            for at, one in enumerate(labels)
-            if (one.kind, one.k, one.gate, one.draw) == ("random", largest, labels[top].gate, 0)
-        ),
+        (at for at, one in enumerate(labels) if one == replace(labels[top], kind="random", draw=0)),
         None,
     )
     return {"baseline": 0, "top": top} | ({} if random is None else {"random": random})

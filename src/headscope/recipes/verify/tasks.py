@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +21,7 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.leakage import Leakage, check_leakage
+from headscope.recipes.verify.reference import Reference, about_reference, documents
 from headscope.recipes.verify.removal import alignment_heads, head_sets
 from headscope.runs import Run, open_run
 from headscope.verify.removal import Condition, Removal, conditions
@@ -29,11 +29,12 @@ from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summ
 from headscope.verify.tasks.library import LoadedTask, load_tasks
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headscope.lm import LanguageModel
 
 COMMAND = "verify tasks"
-#: Prompts that the means of `ablate="mean"` are taken over, spread over all tasks.
-REFERENCE_PROMPTS = 512
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class VerifyTasks:
         shots: worked examples in front of each prompt; None: as each task says.
         limit: first examples of each task.
         removal: gates, random draws and their pool, ablation, seed and batch size; its prompt
-            is not used. Mean ablation takes its means over the tasks' own prompts.
+            is not used.
+        reference: a file of documents for mean ablation; None: pocket's own. Its texts count in
+            the signature, not its place.
         allow_code: run the Python code that task files name.
         allow_overlap: test also on sentences that the heads were found on.
         rank: what scores are ranked by.
@@ -66,6 +69,7 @@ class VerifyTasks:
     allow_overlap: bool = field(default=False, metadata={"signature": False})
     rank: Rank = field(default="above-chance", metadata={"signature": False})
     baseline: Rules = field(default_factory=Rules)
+    reference: str | None = field(default=None, metadata={"signature": False})
 
 
 def verify_tasks(
@@ -80,6 +84,11 @@ def verify_tasks(
     removal = config.removal
     loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
     leakage = _leakage(config, loaded)
+    reference = None
+    if "mean" in removal.ablate:
+        reference = documents(
+            config.reference, config.model.model, config.heads, config.allow_overlap, removal.seed
+        )
     lm = config.model.load_for(out)
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
@@ -93,14 +102,15 @@ def verify_tasks(
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "computed_in": str(lm.dtype).removeprefix("torch."),
         "harness": harness_version(),
+        **({} if reference is None else {"reference text": reference.digest}),
     }
     about = {**model_provenance(lm), "seed": removal.seed, "lm_eval": harness_version()}
     with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
-        untouched = _measure(lm, config, loaded, planned[:1], run, progress)
+        untouched = _measure(lm, config, loaded, planned[:1], run, reference, progress)
         works = _check(loaded, untouched, config.baseline)
-        outcomes = _measure(lm, config, loaded, planned, run, progress)
+        outcomes = _measure(lm, config, loaded, planned, run, reference, progress)
         result = {
             "signature": run.signature,
             "run": str(run.path),
@@ -111,7 +121,8 @@ def verify_tasks(
             "draws": removal.draws,
             "pool": "outside" if avoid is None else "non-alignment",
             "pool_note": pool_note,
-            "ablate": removal.ablate,
+            "ablate": removal.ablate[0],
+            **about_reference(reference),
             "seed": removal.seed,
             "heads": [str(head) for head in sets[-1]],
             "leakage": leakage,
@@ -139,11 +150,12 @@ def _measure(
     loaded: Sequence[LoadedTask],
     planned: Sequence[Condition],
     run: Run,
+    reference: Reference | None,
     progress: Progress | None,
 ) -> dict[str, list[Outcome]]:
     """Every task under every condition, from the run where it is done already."""
     kept = run.read_part("tasks")
-    gates = _Gates(lm, config, loaded)
+    means: NDArray[np.float32] | None = None
     found: dict[str, list[Outcome]] = {}
     for task in loaded:
         requests = sum(max(1, len(one.choices)) for one in task.examples)
@@ -152,7 +164,9 @@ def _measure(
             key = f"{task.name} {condition.key}"
             if key not in kept:
                 report = _reporter(progress, task.name, number * requests, len(planned) * requests)
-                with gates.applied(condition):
+                if condition.label.ablate == "mean" and means is None and reference is not None:
+                    means = reference.means(lm, config.removal.batch_tokens)
+                with condition.applied(lm, means):
                     outcome = run_task(
                         lm,
                         task,
@@ -182,33 +196,6 @@ def _check(
             value, number = outcome.metrics[metric], len(outcome.rows)
             judged[task.name] = choices_above_chance(value, task.chance, number, rules)
     return about_baseline(judged, "--shots N, a larger model or an easier task")
-
-
-class _Gates:
-    """Gates of conditions; the means for mean ablation are computed when first needed."""
-
-    def __init__(
-        self, lm: LanguageModel, config: VerifyTasks, loaded: Sequence[LoadedTask]
-    ) -> None:
-        self._lm, self._config, self._loaded = lm, config, loaded
-        self._means: Any = None
-
-    @contextlib.contextmanager
-    def applied(self, condition: Condition) -> Iterator[None]:
-        """The model under a condition."""
-        if not len(condition.heads):
-            yield
-            return
-        ablate = self._config.removal.ablate
-        if ablate == "mean" and self._means is None:
-            from headscope.lm.ablation import head_means
-
-            each = max(1, REFERENCE_PROMPTS // len(self._loaded))
-            texts = [one.prompt for task in self._loaded for one in task.examples[:each]]
-            self._means = head_means(self._lm, texts, self._config.removal.batch_tokens)
-        gate = condition.heads.scaled(condition.label.gate)
-        with self._lm.gated(gate, ablate, self._means):
-            yield
 
 
 def _describe(
@@ -312,6 +299,7 @@ def _samples(
                     "k": condition.label.k,
                     "gate": condition.label.gate,
                     "draw": condition.label.draw,
+                    "ablate": condition.label.ablate,
                     **row["metrics"],
                     "responses": row["responses"],
                 }

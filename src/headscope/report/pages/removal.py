@@ -20,7 +20,13 @@ from headscope.report.sections.effects import (
     is_crowded,
     signed,
 )
-from headscope.report.sections.evidence import DRAWN, doing, effect_section, tests_section
+from headscope.report.sections.evidence import (
+    DRAWN,
+    doing,
+    effect_section,
+    kinds_section,
+    tests_section,
+)
 from headscope.report.sections.loss import loss_section, loss_verdict
 from headscope.report.sections.removal import verdict
 from headscope.report.sections.sentences import SCRIPT, STYLE, Browser, browser, browser_section
@@ -63,6 +69,7 @@ def page(path: Path) -> Page:
             ("effect", "Effect", effect_section(record) if texts else None),
             ("tests", "Tests", tests_section(record) if texts else None),
             ("loss", "Loss", _loss(record)),
+            ("kinds", "Zero and mean", kinds_section(record) if texts else None),
             ("curves", "Doses", curves_section(record) if texts else None),
             ("directions", "Directions", _directions(record) if texts else None),
             ("examples", "Sentences", _sentences(record, shown) if texts else None),
@@ -82,11 +89,15 @@ def _ablate(record: RemovalRecord) -> str:
 def _loss(record: RemovalRecord) -> Html | None:
     if "loss" not in record.measures:
         return None
-    return loss_section(record.result, *record.main, doing(record.main[1], _ablate(record)))
+    return loss_section(record.result, *record.main, _done(record))
+
+
+def _done(record: RemovalRecord) -> dict[str, str]:
+    return {ablate: doing(record.main[1], ablate) for ablate in record.kinds}
 
 
 def _loss_summary(record: RemovalRecord) -> Html:
-    said = loss_verdict(record.result, *record.main, doing(record.main[1], _ablate(record)))
+    said = loss_verdict(record.result, *record.main, _done(record))
     return tag(
         "section",
         tag("h2", "In short", id="summary-title", class_="unseen"),

@@ -60,13 +60,15 @@ def read_sentences(
     k: int | None = None,
     gate: float | None = None,
     places: Mapping[str, int] | None = None,
+    ablate: str | None = None,
 ) -> tuple[Sentence, ...]:
     """The sentences of `outputs.jsonl` in file order that have an output as is and without `top`.
 
-    Of several draws the first is taken; of several sizes and strengths `k` and `gate`, where they
-    are given and the rows name theirs. Links come from `links.jsonl` where there is one. `places`
-    says where the conditions stand among those of `statistics.safetensors`, which chrF++ of each
-    sentence comes from. InputError naming the line that is damaged.
+    Of several draws the first is taken; of several sizes, strengths and kinds of ablation `k`,
+    `gate` and `ablate`, where they are given and the rows name theirs. Links come from
+    `links.jsonl` where there is one. `places` says where the conditions stand among those of
+    `statistics.safetensors`, which chrF++ of each sentence comes from. InputError naming the line
+    that is damaged.
     """
     file, rows = path / "outputs.jsonl", dict[tuple[str, str], dict[str, Any]]()
     for number, entry in read_rows(file):
@@ -79,7 +81,8 @@ def read_sentences(
         if not all(isinstance(text, str) for text in (*known.values(), kind, output)):
             raise damaged_line(file, number)
         row = rows.setdefault(key, {"outputs": {}, **known})
-        if kind in row["outputs"] or not (kind == BASELINE or _meant(entry, k, gate)):
+        wanted = {"k": k, "gate": gate, "ablate": ablate}
+        if kind in row["outputs"] or not (kind == BASELINE or _meant(entry, wanted)):
             continue
         row["outputs"][kind] = output
     linked = _links(path / "links.jsonl", rows)
@@ -107,10 +110,10 @@ def _chrf(
     }
 
 
-def _meant(entry: Mapping[str, Any], k: int | None, gate: float | None) -> bool:
-    """Whether the row is of this k and gate, as far as it names any."""
-    wanted = ((k, entry.get("k")), (gate, entry.get("gate")))
-    return all(one is None or other is None or one == other for one, other in wanted)
+def _meant(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether the row has what is wanted, as far as it names any."""
+    pairs = [(one, entry.get(name)) for name, one in wanted.items()]
+    return all(one is None or other is None or one == other for one, other in pairs)
 
 
 def _links(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from headscope.report.words import MEAN
 
 __all__ = ["MEASURES", "Case", "Condition", "Gap", "Part", "RemovalRecord", "read_removal"]
 
+ZERO = "zero"
 MEASURES = ("chrf", "bleu", "off_target", "source_copy", "empty", "comet", "bleurt")
 
 
@@ -109,7 +110,10 @@ class Part:
 
 @dataclass(frozen=True)
 class RemovalRecord:
-    """A run of `verify removal`. `mean` is over all directions, the only one if there is one."""
+    """A run of `verify removal`. `mean` is over all directions, the only one if there is one.
+
+    The page speaks of the first kind of ablation; `kinds` holds the mean of each.
+    """
 
     path: Path
     result: Mapping[str, Any]
@@ -117,6 +121,7 @@ class RemovalRecord:
     k: tuple[int, ...]
     gates: tuple[float, ...]
     mean: Part
+    kinds: Mapping[str, Part]
     directions: Mapping[str, Part]
     heads: tuple[str, ...]
     sentences: tuple[Sentence, ...]
@@ -152,7 +157,10 @@ def read_removal(path: Path) -> RemovalRecord:
     with naming(path / "result.json", "a removal"):
         k = tuple(int(number) for number in result["k"])
         gates = tuple(float(number) for number in result["gates"])
-        mean = _part(result)
+        first = str(result.get("ablate") or ZERO)
+        kinds = dict.fromkeys([first, *(_ablate(one, first) for one in result["conditions"])])
+        parts = {ablate: _part(result, ablate, first) for ablate in kinds}
+        mean = parts[first]
         record = RemovalRecord(
             path=path,
             result=result,
@@ -160,7 +168,10 @@ def read_removal(path: Path) -> RemovalRecord:
             k=k,
             gates=gates,
             mean=mean,
-            directions={name: _part(part) for name, part in result["directions"].items()},
+            kinds=parts,
+            directions={
+                name: _part(part, first, first) for name, part in result["directions"].items()
+            },
             heads=tuple(str(Head.parse(str(head))) for head in result["heads"]),
             sentences=(),
         )
@@ -168,24 +179,34 @@ def read_removal(path: Path) -> RemovalRecord:
         if mean.case(largest, gate) is None:
             raise KeyError("top")
         places = {BASELINE: 0}
-        for place, one in enumerate(mean.conditions, 1):
-            if one.k == largest and one.gate == gate:
+        for place, entry in enumerate(_texts(result), 1):
+            one = _condition(entry)
+            if (one.k, one.gate, _ablate(entry, first)) == (largest, gate, first):
                 places.setdefault(one.kind, place)
-    sentences = read_sentences(path, largest, gate, places)
+    sentences = read_sentences(path, largest, gate, places, first)
     return RemovalRecord(**{**vars(record), "sentences": sentences})
 
 
-def _part(entry: Mapping[str, Any]) -> Part:
+def _ablate(entry: Mapping[str, Any], first: str) -> str:
+    """The kind of ablation of a condition; in an older run that of them all."""
+    return str(entry.get("ablate") or first)
+
+
+def _texts(entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The conditions with texts, which later draws lack where losses are measured too; else all."""
+    return [one for one in entry["conditions"] if "chrf" in one] or entry["conditions"]
+
+
+def _part(entry: Mapping[str, Any], ablate: str, first: str) -> Part:
+    """What one kind of ablation shows."""
     baseline = entry["baseline"]
     low, high = _number(baseline.get("low")), _number(baseline.get("high"))
-    # With losses measured too, some draws have no texts.
-    texts = [one for one in entry["conditions"] if "chrf" in one]
     sentences = entry.get("sentences")
     return Part(
         sentences=None if sentences is None else int(sentences),
         baseline=_measures(baseline),
         interval=None if low is None or high is None else (low, high),
-        conditions=tuple(_condition(one) for one in texts or entry["conditions"]),
+        conditions=tuple(_condition(one) for one in _texts(entry) if _ablate(one, first) == ablate),
     )
 
 

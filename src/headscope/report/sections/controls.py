@@ -145,13 +145,16 @@ def _general(record: RemovalRecord) -> Iterable[Note]:
             f"That is {record.main[0]}; smaller numbers stand in the curves. They share their "
             "first heads, so they are no independent tests.",
         )
-    if record.result.get("ablate") == "mean":
-        source = dict(record.result.get("reference_text") or {}).get("source")
+    if "mean" in record.kinds:
+        reference = dict(record.result.get("reference_text") or {})
+        source, texts = reference.get("source"), reference.get("texts")
+        told = ", ".join(filter(None, [count(texts, "text") if texts else "", source or ""]))
         yield (
-            "Heads were replaced, not silenced.",
-            "Their output is a constant, its mean over reference text"
-            + (f" ({source})" if source else "")
-            + ", which leaves the model nearer to what it was trained on than zero does.",
+            "Mean ablation replaces heads by a constant.",
+            "It is their mean output over reference text"
+            + (f" ({told})" if told else "")
+            + ", by class of position, which leaves the model nearer to what it was trained on "
+            "than zero does.",
         )
     yield (
         "Removing many heads is rough.",

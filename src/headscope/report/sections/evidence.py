@@ -13,7 +13,7 @@ from headscope.report.records.removal import Case, Condition, Gap, Part, Removal
 from headscope.report.sections.effects import axis_end, signed
 from headscope.report.words import between, count, enumeration, fixed, number, p_value
 
-__all__ = ["DRAWN", "doing", "effect_section", "tests_section"]
+__all__ = ["DRAWN", "doing", "effect_section", "kinds_section", "tests_section"]
 
 DRAWN = {RANDOM: "random heads", MATCHED: "random heads of the same layers"}
 ENDINGS = {RANDOM: "", MATCHED: "_layer_matched"}
@@ -81,6 +81,42 @@ def tests_section(record: RemovalRecord) -> Html:
         "How sure it is",
         figure("tests-figure", _tests_caption(record), scroll("Tests", shown)),
     )
+
+
+def kinds_section(record: RemovalRecord) -> Html | None:
+    """Zero ablation beside mean ablation, of the same heads and draws; None with one kind."""
+    if len(record.kinds) < 2:
+        return None
+    k, gate = record.main
+    rows = []
+    for ablate, part in record.kinds.items():
+        case = part.case(k, gate)
+        if case is None:
+            continue
+        drawn = [[one.chrf for one in case.draws(kind)] for kind in DRAWN]
+        against = (_gap(case.top.against.get(RANDOM)), _p(case.top.tests.get("p_draws")))
+        spans = [_span(values) for values in drawn]
+        rows.append((ablate, fixed(case.top.chrf, 1), *spans, *against, _drawn(case, RANDOM)))
+    header = ("Heads give", f"{k} highest", *(words.capitalize() for words in DRAWN.values()))
+    header += ("Lower than random heads by", "p over draws", "Draws")
+    caption = join(
+        tag("strong", "chrF++ by what a removed head gives. "),
+        f"Zero, or its mean output over other examples; the same {count(k, 'head')} and the same "
+        f"draws. As is: {fixed(record.mean.baseline['chrf'], 1)}. Random heads show their mean, "
+        "with the lowest and highest draw. What zero destroys and the mean does not is an effect "
+        "of leaving the range the model was trained in.",
+    )
+    shown = table("Zero and mean ablation", header, rows, class_="numbers")
+    return section(
+        "kinds", "Zero and mean", figure("kinds-figure", caption, scroll("Zero and mean", shown))
+    )
+
+
+def _span(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "not computed"
+    return f"{fixed(fmean(known), 1)} ({between(min(known), max(known), 1)})"
 
 
 def _bars(part: Part, case: Case, k: int, done: str) -> Html:

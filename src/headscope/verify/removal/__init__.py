@@ -9,7 +9,6 @@ from headscope.verify.removal.conditions import (
     Removal,
     conditions,
     generate,
-    reference_texts,
     translate,
 )
 from headscope.verify.removal.controls import Draw, Pool, draw_heads
@@ -22,6 +21,5 @@ __all__ = [
     "conditions",
     "draw_heads",
     "generate",
-    "reference_texts",
     "translate",
 ]

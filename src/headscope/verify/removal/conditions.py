@@ -6,8 +6,10 @@ Here is what runs the model; what its outputs show is worked out from them in `v
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import (
@@ -20,7 +22,7 @@ from headscope.data.prompts import (
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.verify.removal.controls import Pool, draw_heads
-from headscope.verify.removal.outputs import BASELINE, Kind, Label
+from headscope.verify.removal.outputs import BASELINE, Ablate, Kind, Label
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,11 +43,9 @@ __all__ = [
     "gate_key",
     "generate",
     "kept_texts",
-    "reference_texts",
     "translate",
 ]
 
-Ablate = Literal["zero", "mean"]
 Progress = Callable[[str, int, int], None]
 
 #: Sentences that are kept together once they are translated: what a killed run can lose.
@@ -77,8 +77,8 @@ class Removal:
         pool: "non-alignment", random heads outside the set that are no token alignment heads, or
             any "outside" the set.
         threshold: translation score above which a head is a token alignment head.
-        ablate: "zero", or "mean", which puts a head's mean output over a reference text in the
-            place of what is removed.
+        ablate: "zero", or "mean", which puts a head's mean output over reference examples in the
+            place of what is removed; several are conditions of their own, of the same heads.
         seed: of the draws and of the tests.
         template: the prompt up to where the target begins.
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
@@ -95,7 +95,7 @@ class Removal:
     layer_matched: bool = True
     pool: Pool = "non-alignment"
     threshold: float = 0.1
-    ablate: Ablate = "zero"
+    ablate: tuple[Ablate, ...] = ("zero",)
     seed: int = 0
     template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
     chat: bool | None = None
@@ -123,6 +123,10 @@ class Removal:
             raise InputError(
                 f"a gate is given twice among {', '.join(map(str, self.gates))}; give each once"
             )
+        if sorted(set(self.ablate) & {"zero", "mean"}) != sorted(self.ablate) or not self.ablate:
+            raise InputError(
+                f"--ablate is {', '.join(self.ablate) or 'empty'}; give zero, mean, or each once"
+            )
         if min(self.draws, 1 if self.loss_draws is None else self.loss_draws) < 1:
             raise InputError(
                 f"draws is {self.draws}; an effect needs at least one random draw beside it"
@@ -144,11 +148,12 @@ class Translating(Protocol):
     def seed(self) -> int: ...
 
 
-def gate_key(heads: HeadSet, gate: float) -> str:
+def gate_key(heads: HeadSet, gate: float, ablate: Ablate = "zero") -> str:
     """What decides a gate that puts one number on some heads: equal keys are equal gates."""
     if gate == 1 or not len(heads):
         return "as is"
-    return f"{gate + 0.0!r} {','.join(map(str, sorted(heads)))}"
+    mean = "mean " if ablate == "mean" else ""
+    return f"{mean}{gate + 0.0!r} {','.join(map(str, sorted(heads)))}"
 
 
 @dataclass(frozen=True)
@@ -165,31 +170,51 @@ class Condition:
     @property
     def key(self) -> str:
         """What decides the outputs: conditions with one key are the same gate."""
-        return gate_key(self.heads, self.label.gate)
+        return gate_key(self.heads, self.label.gate, self.label.ablate)
+
+    def applied(
+        self, lm: LanguageModel, means: NDArray[np.float32] | None = None
+    ) -> AbstractContextManager[None]:
+        """The model under the condition; `means` are those of mean ablation."""
+        if not len(self.heads):
+            return nullcontext()
+        ablate = self.label.ablate
+        gate = self.heads.scaled(self.label.gate)
+        return lm.gated(gate, ablate, means if ablate == "mean" else None)
 
     def as_dict(self) -> dict[str, Any]:
         """Its name and its heads, as a JSON object."""
-        label = {name: getattr(self.label, name) for name in ("kind", "k", "gate", "draw")}
-        return {**label, "heads": [str(head) for head in self.heads], "filled_up": self.filled_up}
+        return {
+            **asdict(self.label),
+            "heads": [str(head) for head in self.heads],
+            "filled_up": self.filled_up,
+        }
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """A gate, and the prompts to be continued under it by their place (see `kept_texts`)."""
+    """A gate, and the prompts to be continued under it by their place (see `kept_texts`).
+
+    `means` take the place of what the gate removes; None: zero.
+    """
 
     gate: Gate
     rows: Sequence[int]
-    ablate: Ablate = "zero"
     means: NDArray[np.float32] | None = None
+
+    def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
+        """The model under the gate."""
+        return lm.gated(self.gate, "zero" if self.means is None else "mean", self.means)
 
 
 def conditions(
     sets: Sequence[HeadSet], config: Removal, avoid: HeadSet | None = None
 ) -> list[Condition]:
-    """The model as it is; then, for each of `sets` and each gate, the set and its random draws.
+    """The model as it is; then, for each of `sets`, each gate and each kind of ablation, the set
+    and its random draws.
 
     `avoid` are the token alignment heads, left out of the draws as far as possible. The draws of
-    one set are the same for every gate. Raises `InputError` as `draw_heads` does.
+    one set are the same for every gate and kind. Raises `InputError` as `draw_heads` does.
     """
     if not sets:
         raise InputError("there is no set of heads to remove; name at least one head")
@@ -202,10 +227,10 @@ def conditions(
             kind: draw_heads(heads, max(config.all_draws.values()), config.seed, avoid, matched)
             for kind, matched in drawn
         }
-        for gate in config.gates:
-            found.append(Condition(Label("top", len(heads), gate), heads))
+        for gate, ablate in product(config.gates, config.ablate):
+            found.append(Condition(Label("top", len(heads), gate, None, ablate), heads))
             found += [
-                Condition(Label(kind, len(heads), gate, number), one.heads, one.filled_up)
+                Condition(Label(kind, len(heads), gate, number, ablate), one.heads, one.filled_up)
                 for kind, draws in controls.items()
                 for number, one in enumerate(draws)
             ]
@@ -233,7 +258,9 @@ def generate(
     prompts, limits = _prompts(lm, directions, config.template, config.chat, config.max_new_tokens)
     every = range(len(prompts))
     passes = {
-        one.key: Pass(one.heads.scaled(one.label.gate), every, config.ablate, means)
+        one.key: Pass(
+            one.heads.scaled(one.label.gate), every, means if one.label.ablate == "mean" else None
+        )
         for one in planned
     }
     special = all(prompt.special for prompt in prompts)
@@ -271,7 +298,7 @@ def kept_texts(
         for place, start in enumerate(range(0, len(order), KEPT_AT_ONCE)):
             block, part = order[start : start + KEPT_AT_ONCE], f"{place} {key}"
             if part not in kept:
-                with lm.gated(one.gate, one.ablate, one.means):
+                with one.applied(lm):
                     found = lm.generate(
                         [prompts[at] for at in block],
                         settings,
@@ -317,15 +344,6 @@ def continuations(
     made = lm.generate([one.text for one in prompts], settings, limits, special=special)
     rest = iter(made)
     return [[next(rest) for _ in pairs.pairs] for pairs in directions]
-
-
-def reference_texts(directions: Mapping[str, PairFile], template: Template) -> list[str]:
-    """Prompts with their reference translations: the text that mean outputs are taken over."""
-    return [
-        prompt.with_target(pair.target).text
-        for pairs in directions.values()
-        for prompt, pair in zip(translation_prompts(pairs, template), pairs.pairs, strict=True)
-    ]
 
 
 def _prompts(

@@ -6,7 +6,7 @@ Everything here follows from numbers stored for each sentence; no model takes pa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import least_p, p_draws, p_sentences
 from headscope.verify.removal.measures import Measured, Measures
-from headscope.verify.removal.outputs import Label
+from headscope.verify.removal.outputs import Kind, Label
 
 __all__ = ["CONTROLS", "evidence", "statistics"]
 
@@ -41,8 +41,8 @@ def evidence(
     Over several directions every measure is the plain mean, and tests and intervals resample
     sentences within directions. `labels` name the conditions in the order of the measures, the
     first of them the model as it is; `sets` holds the heads of each. Fields: `baseline`,
-    `conditions`, `curves`, `p_value` (that over sentences at the largest k and its first gate),
-    `identifier`, and `not_measured`, why a measure is null.
+    `conditions`, `curves`, `p_value` (that over sentences at the largest k, its first gate and the
+    first kind of ablation), `identifier`, and `not_measured`, why a measure is null.
     """
     names = list(measures.directions)
     total = len(names) + (len(names) > 1)
@@ -119,10 +119,10 @@ class _Parts:
         value, low, high = bootstrap_difference(one, stacked, chrf_from_statistics, seed=self.seed)
         return {"value": float(value), "low": float(low), "high": float(high)}
 
-    def of(self, kind: str, k: int, gate: float) -> list[int]:
-        """The places of the conditions of one kind, heads and gate, draw by draw."""
-        wanted = (kind, k, gate)
-        return [n for n, one in enumerate(self.labels) if (one.kind, one.k, one.gate) == wanted]
+    def beside(self, label: Label, kind: Kind) -> list[int]:
+        """The places of the draws of one kind beside chosen heads, draw by draw."""
+        like = replace(label, kind=kind)
+        return [n for n, one in enumerate(self.labels) if replace(one, draw=None) == like]
 
 
 def _described(parts: _Parts) -> dict[str, Any]:
@@ -133,10 +133,7 @@ def _described(parts: _Parts) -> dict[str, Any]:
     for number, label in enumerate(parts.labels[1:], 1):
         rows.append(
             {
-                "kind": label.kind,
-                "k": label.k,
-                "gate": label.gate,
-                "draw": label.draw,
+                **asdict(label),
                 **measured[number],
                 "change": {"chrf": parts.difference(number, [0])},
             }
@@ -165,7 +162,7 @@ def _tests(parts: _Parts, number: int, measured: Sequence[Mapping[str, Any]]) ->
     label = parts.labels[number]
     found: dict[str, Any] = {}
     for kind, ending in CONTROLS.items():
-        draws = parts.of(kind, label.k, label.gate)
+        draws = parts.beside(label, kind)
         different = list({frozenset(parts.sets[at]): at for at in reversed(draws)}.values())
         one, others = parts.counts(number), [parts.counts(draw) for draw in draws]
         ps: tuple[float | None, float | None] = (None, None)
@@ -188,9 +185,10 @@ def _tests(parts: _Parts, number: int, measured: Sequence[Mapping[str, Any]]) ->
 def _point(parts: _Parts, number: int, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A point of the curves over k and gate: chrF++ of the chosen heads, and of random ones."""
     label = parts.labels[number]
-    point = {"k": label.k, "gate": label.gate, "top": measured[number]["chrf"]}
+    point: dict[str, Any] = {name: getattr(label, name) for name in ("k", "gate", "ablate")}
+    point["top"] = measured[number]["chrf"]
     for kind, ending in CONTROLS.items():
-        values = [measured[draw]["chrf"] for draw in parts.of(kind, label.k, label.gate)]
+        values = [measured[draw]["chrf"] for draw in parts.beside(label, kind)]
         known = bool(values) and None not in values
         point |= {
             f"random{ending}_mean": float(np.mean(values)) if known else None,

@@ -112,13 +112,20 @@ def reference_losses(
     from headscope.lm.sharing.answers import answer_losses
 
     kept: dict[str, Any] = run.read_part("losses")
-    gates = {one.key: one.heads.scaled(one.label.gate) for one in planned}
+    gates = {
+        one.key: (one.heads.scaled(one.label.gate), means if one.label.ablate == "mean" else None)
+        for one in planned
+    }
     found = {}
     for number, (name, pairs) in enumerate(directions.items()):
         rows, kinds = answer_rows(lm, pairs, alignments[name], config)
         left = [key for key in gates if f"{name} {key}" not in kept]
         made = answer_losses(
-            lm, rows, [gates[key] for key in left], config.ablate, means, config.batch_tokens
+            lm,
+            rows,
+            [gates[key][0] for key in left],
+            [gates[key][1] for key in left],
+            config.batch_tokens,
         )
         done = len(gates) * (number + 1) - len(left)
         for at, losses in made:

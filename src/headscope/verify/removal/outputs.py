@@ -11,9 +11,10 @@ from typing import Any, Literal, get_args
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 
-__all__ = ["Kind", "Label", "Translations", "output_rows", "read_outputs", "translations"]
+__all__ = ["Ablate", "Kind", "Label", "Translations", "output_rows", "read_outputs", "translations"]
 
 Kind = Literal["baseline", "top", "random", "random-layer-matched"]
+Ablate = Literal["zero", "mean"]
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,27 @@ class Label:
     """Names a condition: the heads removed (`kind`, `k`, `draw`) and the gate put on them.
 
     The model as it is has k 0 and gate 1; `draw` numbers random draws from 0, else it is None.
+    `ablate` is what takes the place of what the gate removes.
     """
 
     kind: Kind
     k: int
     gate: float
     draw: int | None = None
+    ablate: Ablate = "zero"
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any], kind: str = "kind", absent: str = "zero") -> Label:
+        """The label in a row of a file or a result; `kind` is what that is called there.
+
+        `absent` is the ablation of a run whose rows do not name any. Raises `KeyError`,
+        `TypeError` or `ValueError` if the row holds no label.
+        """
+        draw, ablate = row["draw"], row.get("ablate", absent)
+        if row[kind] not in get_args(Kind) or ablate not in get_args(Ablate):
+            raise ValueError(row[kind])
+        number = None if draw is None else int(draw)
+        return cls(row[kind], int(row["k"]), float(row["gate"]), number, ablate)
 
 
 BASELINE = Label("baseline", 0, 1.0)
@@ -75,31 +91,25 @@ def output_rows(
                     "k": label.k,
                     "gate": label.gate,
                     "draw": label.draw,
+                    "ablate": label.ablate,
                     "output": made.texts[number][at],
                 }
 
 
 def read_outputs(
-    path: Path, languages: Mapping[str, tuple[str, str]]
+    path: Path, languages: Mapping[str, tuple[str, str]], ablate: str = "zero"
 ) -> tuple[list[Label], dict[str, Translations]]:
     """The conditions and translations in a file of `output_rows`.
 
-    `languages` holds the source and target language of each direction. Raises `InputError`,
+    `languages` holds the source and target language of each direction, `ablate` the kind of
+    ablation of an older run, whose rows do not name it. Raises `InputError`,
     naming file and line, if a row is damaged, or if a sentence lacks its output of a condition.
     """
     labels: dict[Label, None] = {}
     made: dict[str, dict[Label, list[tuple[str, str, str, str]]]] = {n: {} for n in languages}
     for number, row in _rows(path):
         try:
-            draw = row["draw"]
-            if row["condition"] not in get_args(Kind):
-                raise ValueError(row["condition"])
-            label = Label(
-                row["condition"],
-                int(row["k"]),
-                float(row["gate"]),
-                None if draw is None else int(draw),
-            )
+            label = Label.of_row(row, "condition", ablate)
             names = ("id", "source", "reference", "output")
             texts = tuple(row[name] for name in names)
             if not all(isinstance(text, str) for text in texts):

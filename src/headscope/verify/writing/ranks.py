@@ -107,7 +107,7 @@ def kept_ranks(
         for place, start in enumerate(range(0, len(one.rows), KEPT_AT_ONCE)):
             block, part = one.rows[start : start + KEPT_AT_ONCE], f"{place} {key}"
             if part not in kept:
-                with lm.gated(one.gate, one.ablate, one.means):
+                with one.applied(lm):
                     kept[part] = _ranks(lm, [forms[at] for at in block], batch_tokens)
                 run.append_part(PART, part, kept[part])
             found[key].update(zip(block, kept[part], strict=True))
