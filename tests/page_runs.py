@@ -15,6 +15,7 @@ from headscope.runs import open_run
 from language_helpers import write_documents
 from lm_helpers import saved
 from paper_run_helpers import write_paper, write_papers
+from verify_helpers import write_data
 
 
 def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
@@ -73,6 +74,9 @@ def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
                *few, *short)  # fmt: skip
     yield (plain := made("find first-order", *texts))
     yield (induction := made("find induction", "--sequences", 2, "--block", 8))
+    pairs = ("--data", write_data(folder / "pairs.tsv"), "--pair", "en-de")
+    yield made("verify removal", *pairs, "--heads", "0.1", "--measure", "loss", *few)
+    yield made("verify heads", *pairs, "--beside", induction[1])
     yield made("use rate", "--heads", "0.1,1.2", "--data", folder / "summaries.jsonl")
     mixed = ("use mix", folder / "use-rate", "--kind", "baseline")
     yield made(*mixed, model_too=False)

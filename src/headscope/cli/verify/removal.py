@@ -38,12 +38,13 @@ def removal(
             "--measure",
             metavar="text|loss",
             help="What is measured: the translations (text, the default), or the loss of the "
-            "reference translations (loss), which needs no generation; repeatable.",
+            "reference translations (loss), which needs no generation; repeatable. Without --draws "
+            "10 random draws are made of text, 99 of loss.",
         ),
     ] = None,
     draws: Annotated[
         int | None,
-        Option("--draws", min=1, help="Draws of random heads; without it 10 of text, 99 of loss."),
+        Option("--draws", min=1, help="Draws of random heads."),
     ] = None,
     pool: options.Pool = "non-alignment",
     ablate: options.Ablations = None,
