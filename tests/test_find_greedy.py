@@ -15,15 +15,16 @@ import torch
 import find_helpers
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import Prompt
+from headscope.data.words import within
 from headscope.errors import InputError, MissingExtra
 from headscope.find import TranslationScore, translation_score
 from headscope.find.capture import capture_greedy
 from headscope.find.decoding import prompts_of
 from headscope.find.hits import similar_sentences
-from headscope.find.tokens import encode, within
 from headscope.lm.attention.peaks import PeakRequest, capture_way
 from headscope.lm.generation import GenerateConfig, generate
 from headscope.lm.model import LanguageModel
+from headscope.lm.tokens import encode
 from naive_translation_score import naive_translation_score, write
 
 OPTIONS = list(itertools.product(("all", "source"), ("predict", "read")))

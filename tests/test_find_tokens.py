@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import find_helpers
-from headscope.data.words import split_words
+from headscope.data.words import membership, split_words, within
 from headscope.errors import InputError
-from headscope.find.tokens import encode, encode_output, membership, within
+from headscope.lm.tokens import encode, encode_output
 
 KINDS = ("bytes", "bytes-untrimmed", "metaspace", "wordpiece")
 TEXTS = {

@@ -19,10 +19,10 @@ from headscope.data.split import draw_shots, sentence_digest
 from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.find.decoding import prompts_of
-from headscope.find.tokens import encode
 from headscope.find.translation import translation_score
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import ChatWriter, end_of_turn, tokenise, uses_chat
+from headscope.lm.tokens import encode
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, find_and_check, read_directions
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal

@@ -15,6 +15,9 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headscope.errors import InputError
 
 Segmenter = Callable[[str], Sequence[str]]
@@ -135,3 +138,23 @@ def _locate(text: str, pieces: Sequence[str]) -> list[Word]:
         position = start + len(piece)
         words.append(Word(piece, start, position))
     return words
+
+
+def membership(
+    spans: NDArray[np.int64], words: Sequence[Word], offset: int = 0
+) -> NDArray[np.bool_]:
+    """Which token belongs to which word, bool (T, words); `offset` moves the words' places.
+
+    `spans` (T, 2) are the characters of the tokens, leading white space aside; a token belongs to a
+    word if they intersect the word's.
+    """
+    if not words:
+        return np.zeros((len(spans), 0), dtype=bool)
+    starts = np.array([word.start + offset for word in words])
+    ends = np.array([word.end + offset for word in words])
+    return (spans[:, :1] < ends) & (spans[:, 1:] > starts) & (spans[:, :1] < spans[:, 1:])
+
+
+def within(spans: NDArray[np.int64], start: int, end: int) -> NDArray[np.bool_]:
+    """Which tokens have characters in `[start, end)`, bool (T,)."""
+    return (spans[:, 0] < end) & (spans[:, 1] > start) & (spans[:, 0] < spans[:, 1])

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
-from headscope.data.words import Word
+from headscope.data.words import Word, membership, within
 from headscope.errors import InputError
 from headscope.find.capture import Captured, Part, Progress, capture_greedy, capture_reference
 from headscope.find.hits import Sentence, identical_links
-from headscope.find.tokens import Encoded, encode, encode_output, membership, within
 from headscope.lm.prompting import chat_writer
+from headscope.lm.tokens import Encoded, encode, encode_output
 
 if TYPE_CHECKING:
     from headscope.find.translation_config import TranslationScore
@@ -127,7 +127,7 @@ def _alignment(
     """
     kept = part.record("alignment")
     if kept is not None:
-        return _read_alignment(kept)
+        return Alignment.from_dict(kept)
     aligner = config.aligner
     extra: Sequence[SentencePair] = ()
     if config.decode == "greedy":
@@ -138,7 +138,7 @@ def _alignment(
     options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
     alignment = align_words(spoken, options, pairs.source_language, pairs.target_language, extra)
     alignment = _with_silent(alignment, said)
-    part.keep_record("alignment", dataclasses.asdict(alignment))
+    part.keep_record("alignment", alignment.as_dict())
     return alignment
 
 
@@ -158,23 +158,6 @@ def _with_silent(alignment: Alignment, said: Sequence[SentencePair]) -> Alignmen
     full = [next(rows) if pair.target.strip() else ((), (), None) for pair in said]
     sources, targets, links = zip(*full, strict=True)
     return dataclasses.replace(alignment, source_words=sources, target_words=targets, links=links)
-
-
-def _read_alignment(stored: dict[str, Any]) -> Alignment:
-    def words(rows: list[list[dict[str, Any]]]) -> tuple[tuple[Word, ...], ...]:
-        return tuple(tuple(Word(**word) for word in row) for row in rows)
-
-    return Alignment(
-        stored["aligner"],
-        stored["units"],
-        words(stored["source_words"]),
-        words(stored["target_words"]),
-        tuple(
-            None if one is None else frozenset((int(i), int(j)) for i, j in one)
-            for one in stored["links"]
-        ),
-        stored["stats"],
-    )
 
 
 def _own_pairs(

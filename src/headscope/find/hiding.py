@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from headscope.data.needles import Needle, NeedleFile
 from headscope.data.prompts import Prompt
+from headscope.data.words import within
 from headscope.errors import InputError
-from headscope.find.tokens import encode, within
 from headscope.lm.prompting import chat_writer
+from headscope.lm.tokens import encode
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -19,16 +19,16 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.data.prompts import Prompt
-from headscope.data.words import Word
+from headscope.data.words import Word, membership
 from headscope.errors import InputError
 from headscope.find.key_words import KeyWord, locate_words
-from headscope.find.tokens import Spans, encode, encode_output, membership
 from headscope.heads import Head, HeadSet, check_geometry
 from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.prompting import chat_writer
+from headscope.lm.tokens import Spans, encode, encode_output
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

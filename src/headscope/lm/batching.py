@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -20,11 +21,14 @@ class Batch:
         input_ids: int64, shape (B, T).
         attention_mask: int64, shape (B, T); 0 where padded.
         position_ids: int64, shape (B, T); each row counts its own tokens from 0 (0 where padded).
+        cache: keys and values of P tokens that stand before those of every row, as the model made
+            them; then the attention mask is (B, P + T), and a pass adds to the cache.
     """
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
     position_ids: torch.Tensor
+    cache: Any = None
 
     @property
     def padding(self) -> tuple[int, ...]:
@@ -35,7 +39,10 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
         return Batch(
-            self.input_ids.to(device), self.attention_mask.to(device), self.position_ids.to(device)
+            self.input_ids.to(device),
+            self.attention_mask.to(device),
+            self.position_ids.to(device),
+            self.cache,
         )
 
 

@@ -64,8 +64,10 @@ def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, A
     inputs: dict[str, Any] = {
         "input_ids": batch.input_ids,
         "attention_mask": batch.attention_mask,
-        "use_cache": False,
+        "use_cache": batch.cache is not None,
     }
+    if batch.cache is not None:
+        inputs["past_key_values"] = batch.cache
     if "position_ids" in known:
         inputs["position_ids"] = batch.position_ids
     if not logits and leaves_out_logits(inner):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from typer import Option
 
 from headscope.cli import options
 from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
@@ -30,7 +32,19 @@ def removal(
     k: options.Amounts = None,
     rank: options.Rank = "above-chance",
     gate: options.Gates = None,
-    draws: options.Draws = 10,
+    measure: Annotated[
+        list[str] | None,
+        Option(
+            "--measure",
+            metavar="text|loss",
+            help="What is measured: the translations (text, the default), or the loss of the "
+            "reference translations (loss), which needs no generation; repeatable.",
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        Option("--draws", min=1, help="Draws of random heads; without it 10 of text, 99 of loss."),
+    ] = None,
     pool: options.Pool = "non-alignment",
     ablate: options.Ablations = None,
     threshold: options.Threshold = 0.1,
@@ -44,6 +58,9 @@ def removal(
 ) -> None:
     """Translate without heads, and without as many random ones, free and of the same layers.
 
+    With --measure loss the model reads the reference translations instead, and the loss is told for
+    linked words (their first and later tokens) and other tokens apart.
+
     Without --data the bundled model is tested on its own test sentences: 1,000 in all, at most 200
     of a direction; --limit N takes N of each.
     """
@@ -53,7 +70,9 @@ def removal(
 
     settings = Removal(
         gates=tuple(gate) if gate else (0.0,),
-        draws=draws,
+        draws=10 if draws is None else draws,
+        measure=tuple(dict.fromkeys(measure)) if measure else None,
+        loss_draws=draws if "loss" in (measure or ()) else None,
         pool=pool,
         threshold=threshold,
         ablate=cast("tuple[options.AblateName, ...]", tuple(ablate or ("zero",))),
@@ -75,13 +94,24 @@ def removal(
 def removal_table(result: Mapping[str, Any]) -> str:
     """The conditions, the tests of each chosen set, what is not known, and the run's folder.
 
-    Random draws are given as their mean, with the lowest and highest chrF++ of a draw.
+    Random draws are given as their mean, with the lowest and highest figure of a draw.
     """
+    measures = result.get("measures", ["text"])
+    lines = _texts(result) if "text" in measures else []
+    if "loss" in measures:
+        lines += _losses(result, "_loss" if "text" in measures else "")
+    lines += _remarks(result)
+    return "\n".join([*lines, f"run: {result['run']}"])
+
+
+def _texts(result: Mapping[str, Any]) -> list[str]:
+    """The translations under every condition, and the tests of chrF++."""
+    rows = [one for one in result["conditions"] if "chrf" in one]
     lines = [_line("", "k", "gate", "chrF++", "change", "95 % interval", "BLEU", "off", "copy")]
     base = result["baseline"]
     interval = f"{cell(base['low'], '.1f')} to {cell(base['high'], '.1f')}"
     lines.append(_row("as is", "", "", base, "", f"chrF++ {interval}"))
-    for top in (one for one in result["conditions"] if one["kind"] == "top"):
+    for top in (one for one in rows if one["kind"] == "top"):
         change = top["change"]["chrf"]
         bounds = f"{_signed(change['low'])} to {_signed(change['high'])}"
         at = top["k"], f"{top['gate']:g}"
@@ -90,14 +120,91 @@ def removal_table(result: Mapping[str, Any]) -> str:
         for kind, words in (("random", "random"), ("random-layer-matched", "same layers")):
             draws = [
                 one
-                for one in result["conditions"]
+                for one in rows
                 if one["kind"] == kind and all(one[name] == top[name] for name in SAME)
             ]
             if draws:
                 lines.append(_mean_row(words, *at, draws, base))
-    lines += [_tests(one, result["draws"]) for one in result["conditions"] if one["kind"] == "top"]
-    lines += _remarks(result)
-    return "\n".join([*lines, f"run: {result['run']}"])
+    return lines + [_tests(one, result["draws"]) for one in rows if one["kind"] == "top"]
+
+
+#: How the parts of the losses are called, in the order of the table.
+CLASSES = {
+    "linked": "linked words, first token",
+    "linked_later": "linked words, later tokens",
+    "unlinked": "unlinked tokens",
+    "linked_minus_unlinked": "first of linked - unlinked",
+}
+
+
+def _losses(result: Mapping[str, Any], ending: str) -> list[str]:
+    """The NLL of the references under every condition, its tests, and the kinds of tokens."""
+    base = result["baseline"]
+    tokens = sum(result["reference_tokens"].values())
+    lines = [
+        f"NLL of the reference, nats a token ({result['sentences']} sentences, {tokens} tokens)",
+        _loss_line("", "k", "gate", "NLL", "change", "95 % interval"),
+        _loss_line("original", "", "", f"{base['nll']:.3f}", "",
+                   f"NLL {base['nll_low']:.3f} to {base['nll_high']:.3f}"),
+    ]  # fmt: skip
+    for top in (one for one in result["conditions"] if one["kind"] == "top"):
+        at = str(top["k"]), f"{top['gate']:g}"
+        change = top["change"]["nll"]
+        how = "selected, mean" if top["ablate"] == "mean" else "selected"
+        lines.append(_loss_line(how, *at, f"{top['nll']:.3f}", *_spread(change)))
+        tests = []
+        for kind, words, matched in (
+            ("random", "random", ""),
+            ("random-layer-matched", "random, same layers", "_layer_matched"),
+        ):
+            draws = [
+                one["nll"]
+                for one in result["conditions"]
+                if one["kind"] == kind and all(one[name] == top[name] for name in SAME)
+            ]
+            if draws:
+                mean = sum(draws) / len(draws)
+                span = f"{len(draws)} draws, {min(draws):.3f} to {max(draws):.3f}"
+                lines.append(
+                    _loss_line(words, *at, f"{mean:.3f}", f"{mean - base['nll']:+.3f}", span)
+                )
+                tests += _loss_tests(top, words, matched, ending)
+        lines += tests
+    return lines
+
+
+def _loss_tests(top: Mapping[str, Any], words: str, matched: str, ending: str) -> list[str]:
+    """Selected - random of all tokens and of each kind, with intervals and p-values."""
+    whole = {
+        **top[f"against_random{matched}{ending}"],
+        "p_sentences": top[f"p_sentences{matched}{ending}"],
+        "p_draws": top[f"p_draws{matched}{ending}"],
+    }
+    sets, least = (top[f"{name}{matched}{ending}"] for name in ("distinct_draws", "least_p"))
+    least = f"{sets} different sets, p over draws at least {least:.4g}"
+    rows = {"all tokens": whole, **{n: top[f"classes{matched}"][k] for k, n in CLASSES.items()}}
+    mean = ", mean ablation" if top["ablate"] == "mean" else ""
+    lines = [f"selected - {words}, {top['k']} heads at gate {top['gate']:g}{mean} ({least}):"]
+    for name, one in rows.items():
+        if one["value"] is None:
+            lines.append(f"  {name:<28}-  (no such tokens)")
+            continue
+        value, bounds = _spread(one)
+        lines.append(
+            f"  {name:<28}{value:>8}  {bounds:<20}  p {cell(one['p_sentences'], '.4g')} over "
+            f"sentences, {cell(one['p_draws'], '.4g')} over draws"
+        )
+    return lines
+
+
+def _spread(one: Mapping[str, Any]) -> tuple[str, str]:
+    """A change of NLL and its interval."""
+    low, high = (cell(one[name], "+.3f") for name in ("low", "high"))
+    return f"{one['value']:+.3f}", f"{low} to {high}"
+
+
+def _loss_line(words: str, k: str, gate: str, nll: str, change: str, span: str) -> str:
+    return f"{words:<20}{k:>4}{gate:>6}{nll:>8}{change:>8}  {span}".rstrip()
 
 
 def _mean_row(
@@ -153,7 +260,7 @@ def _remarks(result: Mapping[str, Any]) -> list[str]:
     if result["pool_note"]:
         lines.append(str(result["pool_note"]))
     lines += _filled_up(result)
-    missing = [f"{name}: {why}" for name, why in result["not_measured"].items()]
+    missing = [f"{name}: {why}" for name, why in result.get("not_measured", {}).items()]
     return [*lines, *(f"not measured, {one}" for one in missing)]
 
 

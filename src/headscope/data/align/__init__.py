@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from headscope.data.align.eflomal import Eflomal, align_eflomal, check_eflomal
 from headscope.data.align.given import given_links
@@ -84,6 +85,23 @@ class Alignment:
         plain = [None if links is None else sorted(links) for links in self.links]
         text = json.dumps([self.aligner, self.units, plain])
         return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as a JSON object, as a run keeps it."""
+        return {**asdict(self), "links": [one and sorted(one) for one in self.links]}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Alignment:
+        """What `as_dict` made."""
+        source, target = (
+            tuple(tuple(Word(**word) for word in row) for row in stored[name])
+            for name in ("source_words", "target_words")
+        )
+        links = tuple(
+            None if one is None else frozenset((int(i), int(j)) for i, j in one)
+            for one in stored["links"]
+        )
+        return cls(stored["aligner"], stored["units"], source, target, links, stored["stats"])
 
 
 def choose_aligner(pairs: Sequence[SentencePair], aligner: str | None = None) -> str:

@@ -150,16 +150,21 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
 
 
 @contextlib.contextmanager
-def replay_prefix(lm: LanguageModel, prefix: Prefix) -> Iterator[None]:
+def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iterator[None]:
     """Let the layers below ``prefix.layer`` return what was recorded, inside the context.
 
     The token ids, masks and positions of the passes inside have to be those of the recorded pass
     (of the selected rows). Every layer gets its own ``forward`` back at the end, also after an
     exception, an instance's own ``forward`` (as placement over devices sets it) included.
 
+    Args:
+        lm: the model.
+        prefix: what was recorded.
+        last: a cache of the passes inside is not used again, so that it may lack their tokens.
+
     Raises:
         InputError: if there is no such layer, or, in the forward pass, if the batch has another
-            shape than the recorded one or a cache is in use (it would lack the replayed layers).
+            shape than the recorded one, or a cache is in use without `last`.
     """
     layers = decoder_layers(lm)
     _check_layer(prefix.layer, len(layers))
@@ -172,7 +177,8 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix) -> Iterator[None]:
                 f"A prefix of (rows, tokens) {shape} was replayed in a pass over "
                 f"{tuple(hidden.shape[:2])}; select its rows to fit the batch."
             )
-        if kwargs.get("past_key_values") is not None or kwargs.get("layer_past") is not None:
+        cached = kwargs.get("past_key_values") is not None or kwargs.get("layer_past") is not None
+        if cached and not last:
             raise InputError(
                 "A prefix was replayed in a pass with a cache, which would lack the keys of the "
                 "replayed layers; pass use_cache=False."

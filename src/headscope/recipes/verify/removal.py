@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.data.align import choose_aligner
 from headscope.data.pairs import PairFile
-from headscope.errors import InputError
+from headscope.errors import InputError, naming
 from headscope.heads import (
     Amount,
     HeadScores,
@@ -36,7 +39,7 @@ from headscope.recipes.inputs import (
 )
 from headscope.recipes.leakage import Leakage, check_leakage
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
-from headscope.recipes.verify.removal_run import describe_conditions, removal_run
+from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
 from headscope.runs import open_run, reopen_run
 from headscope.verify.removal import Removal, conditions
 from headscope.verify.removal.outputs import Label, read_outputs
@@ -81,6 +84,10 @@ def verify_removal(
     apart = reference_number(*config.removal.ablate)
     directions = read_test_directions(config.pairs, config.model.model, config.removal.seed, apart)
     leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    if "loss" in config.removal.all_draws:
+        for pairs in directions.values():
+            with naming(pairs.path):
+                choose_aligner(pairs.pairs)
     lm = config.model.load_for(out)
     removal = resolved_chat(lm, config.removal)
     config = dataclasses.replace(config, removal=removal)
@@ -105,7 +112,7 @@ def verify_removal(
         means = None if reference is None else reference.means(lm, removal.batch_tokens)
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
         result = {
-            "signature": run.signature,
+            "signature": "|".join([run.signature, *_links(shown)]),
             "run": str(run.path),
             "seconds": time.monotonic() - began,
             **_about(sets, removal, avoid, pool_note, leakage),
@@ -137,31 +144,42 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
                 for name, one in old["directions"].items()
             }
             ablate = str(old.get("ablate", "zero"))
-            stored = [(Label.of_row(one, absent=ablate), one) for one in old["conditions"]]
-            seed = int(old["seed"])
+            stored = {Label.of_row(one, absent=ablate): one for one in old["conditions"]}
+            seed, losses = int(old["seed"]), "loss" in old.get("measures", ())
+            texts = [at for at, one in stored.items() if "chrf" in one]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
                 f"{run.path / 'result.json'}: is not the result of '{COMMAND}'; run it again"
             ) from error
-        labels, made = read_outputs(run.path / "outputs.jsonl", languages, ablate)
-        if labels[1:] != [label for label, _ in stored]:
-            raise InputError(
-                f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run the "
-                "verification again"
-            )
-        heads = [{name: one[name] for name in ("heads", "filled_up")} for _, one in stored]
+        made = None
+        if texts:
+            labels, made = read_outputs(run.path / "outputs.jsonl", languages, ablate)
+            if labels[1:] != texts:
+                raise InputError(
+                    f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run "
+                    "the verification again"
+                )
+        shown = describe_conditions(
+            run,
+            {
+                label: {name: one[name] for name in ("heads", "filled_up")}
+                for label, one in stored.items()
+            },
+            languages,
+            len({label.draw for label in texts} - {None}),
+            made,
+            read_losses(run, languages) if losses else None,
+            seed,
+            progress,
+            old.get("identifier"),
+        )
         works = {}
         if "baseline_check" in old:
             settings = run.key.config["settings"]["baseline"]
             works = judge_translations(run, Rules(**settings), seed, old["baseline_check"]["try"])
         if works.get("baseline_works") is None:
             works = {}
-        result = {
-            **old,
-            "run": str(run.path),
-            **works,
-            **describe_conditions(run, labels, made, heads, seed, progress, old.get("identifier")),
-        }
+        result = {**old, "run": str(run.path), **works, **shown}
         run.finish(result)
         return result
 
@@ -228,7 +246,9 @@ def _about(
         "k": [len(heads) for heads in sets],
         **about_rank(*sets),
         "gates": list(config.gates),
-        "draws": config.draws,
+        "measures": list(config.all_draws),
+        "draws": next(iter(config.all_draws.values())),
+        **({"draws_loss": config.all_draws["loss"]} if len(config.all_draws) > 1 else {}),
         "pool": "outside" if avoid is None else "non-alignment",
         "pool_note": pool_note,
         "threshold": config.threshold,
@@ -237,3 +257,10 @@ def _about(
         "heads": [str(head) for head in sets[-1]],
         "leakage": leakage,
     }
+
+
+def _links(shown: Mapping[str, Any]) -> list[str]:
+    """What the links of the references add to a signature: aligners have no seed."""
+    digests = [one["digest"] for one in shown.get("reference_links", {}).values()]
+    together = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return [f"links:{together[:12]}"] if digests else []

@@ -1,26 +1,40 @@
-"""The part of a run in which heads are removed: outputs, their links, statistics, evidence."""
+"""The part of a run in which heads are removed: texts, losses, statistics, evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headscope.data.pairs import PairFile
+from headscope.errors import InputError
 from headscope.recipes.inputs import Progress
 from headscope.runs import Run
 from headscope.verify.removal import Condition, Removal, generate
 from headscope.verify.removal.evidence import evidence, statistics
+from headscope.verify.removal.loss_evidence import loss_evidence
+from headscope.verify.removal.losses import (
+    ReferenceLosses,
+    reference_alignment,
+    reference_losses,
+)
 from headscope.verify.removal.measures import kept_from, measure
-from headscope.verify.removal.outputs import Label, Translations, output_rows, translations
+from headscope.verify.removal.outputs import (
+    BASELINE,
+    NAMES,
+    Label,
+    Translations,
+    output_rows,
+    translations,
+)
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from headscope.lm import LanguageModel
 
-__all__ = ["describe_conditions", "removal_run"]
+__all__ = ["describe_conditions", "read_losses", "removal_run"]
 
 STATISTICS = "statistics.safetensors"
 
@@ -34,58 +48,128 @@ def removal_run(
     means: NDArray[np.float32] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Translate under every condition, keep it in `run`, and say what it shows.
+    """Measure every condition, keep it in `run`, and say what it shows.
 
-    Writes `outputs.jsonl`, `links.jsonl` and `statistics.safetensors`. The result is that of
-    `describe_conditions`, with `links` beside it.
+    Writes `statistics.safetensors`, and for texts `outputs.jsonl` and `links.jsonl`. The result is
+    that of `describe_conditions`, with how texts (`links`) and references (`reference_links`) were
+    linked.
     """
-    made = generate(lm, list(directions.values()), planned, config, run, means, progress)
-    labels = [condition.label for condition in planned]
-    table = {
-        name: translations(pairs, [texts[at] for texts in made])
-        for at, (name, pairs) in enumerate(directions.items())
-    }
-    run.write_jsonl("outputs.jsonl", output_rows(labels, table))
-    method = _write_links(run, directions, labels, table)
-    heads = [
-        {"heads": [str(head) for head in one.heads], "filled_up": one.filled_up}
+    draws, more = config.all_draws, dict[str, Any]()
+    losses = table = None
+    if "loss" in draws:
+        found = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
+        losses = reference_losses(lm, directions, found, planned, config, run, means, progress)
+        more["reference_links"] = {
+            name: {"aligner": one.aligner, "units": one.units, "digest": one.digest}
+            for name, one in found.items()
+        }
+    if "text" in draws:
+        wanted = [one for one in planned if (one.label.draw or 0) < draws["text"]]
+        labels = [one.label for one in wanted]
+        made = generate(lm, list(directions.values()), wanted, config, run, means, progress)
+        table = {
+            name: translations(pairs, [texts[at] for texts in made])
+            for at, (name, pairs) in enumerate(directions.items())
+        }
+        run.write_jsonl("outputs.jsonl", output_rows(labels, table))
+        more["links"] = {"method": _write_links(run, directions, labels, table)}
+    heads = {
+        one.label: {"heads": [str(head) for head in one.heads], "filled_up": one.filled_up}
         for one in planned[1:]
-    ]
-    shown = describe_conditions(run, labels, table, heads, config.seed, progress)
-    return {**shown, "links": {"method": method}}
+    }
+    languages = {
+        name: (one.source_language, one.target_language) for name, one in directions.items()
+    }
+    shown = describe_conditions(
+        run, heads, languages, draws.get("text", 0), table, losses, config.seed, progress
+    )
+    return {**shown, **more}
 
 
 def describe_conditions(
     run: Run,
-    labels: Sequence[Label],
-    made: Mapping[str, Translations],
-    heads: Sequence[Mapping[str, Any]],
+    heads: Mapping[Label, Mapping[str, Any]],
+    languages: Mapping[str, tuple[str, str]],
+    text_draws: int,
+    made: Mapping[str, Translations] | None,
+    losses: Mapping[str, ReferenceLosses] | None,
     seed: int,
     progress: Progress | None = None,
     identifier: str | None = None,
 ) -> dict[str, Any]:
-    """The evidence in outputs, with `heads` and `filled_up` of each condition after the first.
+    """The evidence in texts, of the first `text_draws`, and in losses, of all draws.
 
-    Writes `statistics.safetensors` into `run`: the numbers of every sentence. What cannot be
-    measured now, but was before, is kept; `identifier` identified languages then.
+    `heads` has `heads` and `filled_up` of each condition after the model as it is. Writes
+    `statistics.safetensors` into `run`: the numbers of every sentence. What cannot be measured now,
+    but was before, is kept; `identifier` identified languages then.
     """
-    if progress:
-        progress("measuring", 0, 1)
-    measures = measure(made)
-    if (run.path / STATISTICS).exists():
-        measures = kept_from(run.read_written(STATISTICS), measures, identifier)
-    if progress:
-        progress("measuring", 1, 1)
-    run.write_tensors(STATISTICS, statistics(measures))
-    sets = [(), *(tuple(one["heads"]) for one in heads)]
-    shown = evidence(labels, sets, measures, seed, progress)
-    shown["conditions"] = [
-        {**row, **more} for row, more in zip(shown["conditions"], heads, strict=True)
-    ]
-    for name, one in shown["directions"].items():
-        one["source_language"] = made[name].source_language
-        one["target_language"] = made[name].target_language
-    return shown
+    shown, kept = list[dict[str, Any]](), dict[str, NDArray[Any]]()
+    if made is not None:
+        if progress:
+            progress("measuring", 0, 1)
+        measures = measure(made)
+        if (run.path / STATISTICS).exists():
+            measures = kept_from(run.read_written(STATISTICS), measures, identifier)
+        if progress:
+            progress("measuring", 1, 1)
+        kept |= statistics(measures)
+        labels = [label for label in heads if (label.draw or 0) < text_draws]
+        sets = [(), *(tuple(heads[label]["heads"]) for label in labels)]
+        shown.append(evidence([BASELINE, *labels], sets, measures, seed, progress))
+    if losses is not None:
+        kept |= {f"{name}.{key}": array for name, one in losses.items()
+                 for key, array in one.tensors().items()}  # fmt: skip
+        sets = [(), *(tuple(one["heads"]) for one in heads.values())]
+        ending = "_loss" if shown else ""
+        shown.append(loss_evidence([BASELINE, *heads], sets, losses, seed, ending))
+    run.write_tensors(STATISTICS, kept)
+    return {
+        **_merged(shown, heads),
+        "directions": {
+            name: {
+                **_merged([one["directions"][name] for one in shown], {}),
+                "source_language": source,
+                "target_language": target,
+            }
+            for name, (source, target) in languages.items()
+        },
+    }
+
+
+def read_losses(run: Run, directions: Iterable[str]) -> dict[str, ReferenceLosses]:
+    """The stored losses of a finished run; `InputError` if they are damaged."""
+    stored = run.read_written(STATISTICS)
+    try:
+        return {
+            name: ReferenceLosses(
+                stored[f"{name}.nll"], stored[f"{name}.nll_tokens"].astype(np.int64)
+            )
+            for name in directions
+        }
+    except KeyError as error:
+        raise InputError(
+            f"{run.path / STATISTICS}: holds no losses; run the verification again"
+        ) from error
+
+
+def _merged(
+    shown: Sequence[Mapping[str, Any]], heads: Mapping[Label, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What several measures say of the same conditions; `heads` stand with each."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {
+        tuple(getattr(label, name) for name in NAMES): {} for label in heads
+    }
+    for part in shown:
+        for row in part["conditions"]:
+            one = rows.setdefault(tuple(row[name] for name in NAMES), {})
+            change = {**one.get("change", {}), **row["change"]}
+            one |= {**row, "change": change}
+    for label, about in heads.items():
+        rows[tuple(getattr(label, name) for name in NAMES)] |= about
+    found: dict[str, Any] = {}
+    for part in shown:
+        found |= {**part, "baseline": {**found.get("baseline", {}), **part["baseline"]}}
+    return {**found, "conditions": list(rows.values())}
 
 
 def _write_links(

@@ -27,6 +27,7 @@ from headscope.report.sections.evidence import (
     kinds_section,
     tests_section,
 )
+from headscope.report.sections.loss import loss_section, loss_verdict
 from headscope.report.sections.removal import verdict
 from headscope.report.sections.sentences import SCRIPT, STYLE, Browser, browser, browser_section
 from headscope.report.words import count, direction_label, fixed, languages_of, p_value
@@ -37,6 +38,7 @@ __all__ = ["page"]
 def page(path: Path) -> Page:
     """The report of the removal run in this folder."""
     record = read_removal(path)
+    texts = "text" in record.measures
     k, gate = record.main
     done = doing(gate, _ablate(record))
     labels = {
@@ -50,8 +52,8 @@ def page(path: Path) -> Page:
     languages = {part for one in record.directions for part in languages_of(one) if part}
     head = masthead(
         name,
-        f"What its translations lose with {k} chosen attention heads {done}, beside as many "
-        "random ones.",
+        f"What {'its translations lose' if texts else 'the reference translations cost it'} with "
+        f"{k} chosen attention heads {done}, beside as many random ones.",
         [
             ("", count(len(record.directions), "direction")),
             ("", count(len(languages), "language")),
@@ -63,13 +65,14 @@ def page(path: Path) -> Page:
         f"{name} \u00b7 removal",
         head,
         [
-            ("summary", "", _summary(record)),
-            ("effect", "Effect", effect_section(record)),
-            ("tests", "Tests", tests_section(record)),
-            ("kinds", "Zero and mean", kinds_section(record)),
-            ("curves", "Doses", curves_section(record)),
-            ("directions", "Directions", _directions(record)),
-            ("examples", "Sentences", _sentences(record, shown)),
+            ("summary", "", _summary(record) if texts else _loss_summary(record)),
+            ("effect", "Effect", effect_section(record) if texts else None),
+            ("tests", "Tests", tests_section(record) if texts else None),
+            ("kinds", "Zero and mean", kinds_section(record) if texts else None),
+            ("loss", "Loss", _loss(record)),
+            ("curves", "Doses", curves_section(record) if texts else None),
+            ("directions", "Directions", _directions(record) if texts else None),
+            ("examples", "Sentences", _sentences(record, shown) if texts else None),
             ("caveats", "Caveats", limits_section(record)),
             ("provenance", "Provenance", about_run(path)),
         ],
@@ -81,6 +84,26 @@ def page(path: Path) -> Page:
 
 def _ablate(record: RemovalRecord) -> str:
     return str(record.result.get("ablate") or "zero")
+
+
+def _loss(record: RemovalRecord) -> Html | None:
+    if "loss" not in record.measures:
+        return None
+    k, gate = record.main
+    return loss_section(record.result, k, gate, {one: doing(gate, one) for one in record.kinds})
+
+
+def _loss_summary(record: RemovalRecord) -> Html:
+    k, gate = record.main
+    ablate = _ablate(record)
+    said = loss_verdict(record.result, k, gate, ablate, doing(gate, ablate))
+    return tag(
+        "section",
+        tag("h2", "In short", id="summary-title", class_="unseen"),
+        tag("p", tag("strong", said)),
+        id="summary",
+        aria_labelledby="summary-title",
+    )
 
 
 def _summary(record: RemovalRecord) -> Html:

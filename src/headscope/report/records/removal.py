@@ -139,6 +139,11 @@ class RemovalRecord:
         return case
 
     @property
+    def measures(self) -> tuple[str, ...]:
+        """What was measured: `text`, `loss`, or both."""
+        return tuple(self.result.get("measures") or ("text",))
+
+    @property
     def parts(self) -> dict[str, Part]:
         """The mean, where there are several directions, and every direction."""
         several = {MEAN: self.mean} if len(self.directions) > 1 else {}
@@ -174,7 +179,7 @@ def read_removal(path: Path) -> RemovalRecord:
         if mean.case(largest, gate) is None:
             raise KeyError("top")
         places = {BASELINE: 0}
-        for place, entry in enumerate(result["conditions"], 1):
+        for place, entry in enumerate(_with_texts(result), 1):
             one = _condition(entry)
             if (one.k, one.gate, _ablate(entry, first)) == (largest, gate, first):
                 places.setdefault(one.kind, place)
@@ -187,6 +192,11 @@ def _ablate(entry: Mapping[str, Any], first: str) -> str:
     return str(entry.get("ablate") or first)
 
 
+def _with_texts(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The conditions whose texts were measured (some draws have losses alone), or else all."""
+    return [one for one in entry["conditions"] if "chrf" in one] or list(entry["conditions"])
+
+
 def _part(entry: Mapping[str, Any], ablate: str, first: str) -> Part:
     """What one kind of ablation shows."""
     baseline = entry["baseline"]
@@ -197,7 +207,7 @@ def _part(entry: Mapping[str, Any], ablate: str, first: str) -> Part:
         baseline=_measures(baseline),
         interval=None if low is None or high is None else (low, high),
         conditions=tuple(
-            _condition(one) for one in entry["conditions"] if _ablate(one, first) == ablate
+            _condition(one) for one in _with_texts(entry) if _ablate(one, first) == ablate
         ),
     )
 

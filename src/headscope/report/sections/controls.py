@@ -161,6 +161,14 @@ def _general(record: RemovalRecord) -> Iterable[Note]:
         "It takes the model away from what it was trained on, whichever heads they are; that is "
         "what the random heads are for.",
     )
+    if "loss" in record.measures:
+        yield (
+            "The loss is a measure of its own.",
+            "It asks how likely the reference is, word for word, given all of it before: a model "
+            "that loses little by it may translate much worse, and the reverse.",
+        )
+    if "text" not in record.measures:
+        return
     yield (
         "chrF++ is a measure of form.",
         "It counts shared character and word sequences with one reference. It cannot tell a wrong "

@@ -50,6 +50,9 @@ Progress = Callable[[str, int, int], None]
 
 #: Sentences that are kept together once they are translated: what a killed run can lose.
 KEPT_AT_ONCE = 512
+MEASURES = ("text", "loss")
+#: Draws where losses are measured, if no number is given.
+LOSS_DRAWS = 99
 #: Gates are applied as numbers of 32 bits, which go no further.
 LARGEST_GATE = 3.4e38
 
@@ -81,6 +84,10 @@ class Removal:
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
         max_new_tokens: of an output; None: twice the source tokens and 32.
         batch_tokens: padded tokens of a batch.
+        measure: "text", what the model translates, and "loss", that of the reference translation;
+            None: text alone.
+        loss_draws: random sets of heads whose losses are measured; None: 99. The first `draws` of
+            them are those whose texts are.
     """
 
     gates: tuple[float, ...] = (0.0,)
@@ -94,8 +101,20 @@ class Removal:
     chat: bool | None = None
     max_new_tokens: int | None = None
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    measure: tuple[str, ...] | None = field(default=None, metadata={"signature": "given"})
+    loss_draws: int | None = field(default=None, metadata={"signature": "given"})
+
+    @property
+    def all_draws(self) -> dict[str, int]:
+        """The draws of each measure."""
+        known = {"text": self.draws, "loss": self.loss_draws or LOSS_DRAWS}
+        wanted = self.measure or ("text",)
+        return {name: draws for name, draws in known.items() if name in wanted}
 
     def __post_init__(self) -> None:
+        for name in self.measure or ():
+            if name not in MEASURES:
+                raise InputError(f"the measure {name!r} is not known; use text, loss, or both")
         if not self.gates:
             raise InputError("there is no gate value; give at least one, 0 to remove heads")
         for gate in self.gates:
@@ -108,7 +127,7 @@ class Removal:
             raise InputError(
                 f"--ablate is {', '.join(self.ablate) or 'empty'}; give zero, mean, or each once"
             )
-        if self.draws < 1:
+        if min(self.draws, 1 if self.loss_draws is None else self.loss_draws) < 1:
             raise InputError(
                 f"draws is {self.draws}; an effect needs at least one random draw beside it"
             )
@@ -205,7 +224,7 @@ def conditions(
         if config.layer_matched:
             drawn.append(("random-layer-matched", True))
         controls = {
-            kind: draw_heads(heads, config.draws, config.seed, avoid, matched)
+            kind: draw_heads(heads, max(config.all_draws.values()), config.seed, avoid, matched)
             for kind, matched in drawn
         }
         for gate, ablate in product(config.gates, config.ablate):

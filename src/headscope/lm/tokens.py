@@ -1,7 +1,4 @@
-"""Which tokens of a prompt and its translation belong to which words.
-
-A token belongs to a word if its characters, leading white space aside, intersect the word's.
-"""
+"""Texts and outputs as tokens, each with the characters that it covers."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.words import Word
 from headscope.errors import InputError
 from headscope.lm.prompting import tokenise
 
@@ -87,17 +83,3 @@ def _agreement(a: str, b: str) -> int:
     """How many characters two texts have in common at their beginning."""
     unlike = (at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other)
     return next(unlike, min(len(a), len(b)))
-
-
-def membership(spans: Spans, words: Sequence[Word], offset: int = 0) -> NDArray[np.bool_]:
-    """Which token belongs to which word, bool (T, words); `offset` moves the words' places."""
-    if not words:
-        return np.zeros((len(spans), 0), dtype=bool)
-    starts = np.array([word.start + offset for word in words])
-    ends = np.array([word.end + offset for word in words])
-    return (spans[:, :1] < ends) & (spans[:, 1:] > starts) & (spans[:, :1] < spans[:, 1:])
-
-
-def within(spans: Spans, start: int, end: int) -> NDArray[np.bool_]:
-    """Which tokens have characters in `[start, end)`, bool (T,)."""
-    return (spans[:, 0] < end) & (spans[:, 1] > start) & (spans[:, 0] < spans[:, 1])

@@ -1,0 +1,208 @@
+"""Losses of the same answers under many gates, with what the passes have in common computed once.
+
+The tokens with which all rows begin (shots, the wording of a prompt) are read once a gate and kept
+as keys and values; of the rest, the layers below the first that a gate changes are computed once in
+all: gates are taken in the order of their first layers, and what enters that layer is carried
+along. Rows are padded on the right, so that the distance of a token to those before it, which
+sliding windows go by, is the same with a common beginning and without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.losses import losses_at
+from headscope.lm.positions import answers_at
+from headscope.lm.sharing.gated_losses import first_changed_layer
+from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
+from headscope.lm.vocabulary import applies_apart
+
+if TYPE_CHECKING:
+    from headscope.heads import Gate
+    from headscope.lm.model import LanguageModel
+
+__all__ = ["AnswerRow", "answer_losses"]
+
+#: Largest difference of a loss, in nats, that a common beginning may make in the try-out.
+_SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
+_SAME_IN_HALF = 0.25
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AnswerRow:
+    """A row of tokens, and the places whose losses are wanted: ascending, each at least 1."""
+
+    ids: tuple[int, ...]
+    places: NDArray[np.intp]
+
+
+def answer_losses(
+    lm: LanguageModel,
+    rows: Sequence[AnswerRow],
+    gates: Sequence[Gate],
+    means: Sequence[NDArray[np.float32] | None] = (),
+    batch_tokens: int = 8192,
+) -> Iterator[tuple[int, list[NDArray[np.float32]]]]:
+    """The losses of the wanted tokens of every row under each gate, one gate after the other.
+
+    Args:
+        lm: the model.
+        rows: at least one; each with at least one wanted token.
+        gates: in any order; they come back by the first layer that they change.
+        means: for each gate the mean outputs that take the place of what it removes (see
+            `headscope.lm.ablation.head_means`), None for zero; left out: zero for all.
+        batch_tokens: upper bound of a padded batch's size; halved where memory does not suffice.
+
+    Yields:
+        The place of a gate in `gates`, and for each row its losses, float32, in nats.
+
+    Raises:
+        InputError: if a row is longer than the context or none of its tokens is wanted.
+    """
+    for number, row in enumerate(rows):
+        if len(row.ids) > lm.context_length:
+            raise InputError(
+                f"Row {number} has {len(row.ids)} tokens, but the model's context holds "
+                f"{lm.context_length}; shorten it."
+            )
+        if not len(row.places) or int(row.places[0]) < 1:
+            raise InputError(f"Row {number} has no answer behind a first token.")
+    waiting = sorted(range(len(gates)), key=lambda at: (first_changed_layer(gates[at]), at))
+    passes: _Passes | None = None
+    while waiting:
+        try:
+            with evaluating(lm.model), torch.no_grad():
+                passes = passes or _Passes(lm, rows, batch_tokens)
+                at = waiting[0]
+                found = passes.losses(gates[at], means[at] if means else None)
+        except torch.OutOfMemoryError:
+            if batch_tokens <= max(len(row.ids) for row in rows):
+                raise
+        else:
+            yield waiting.pop(0), found
+            continue
+        passes, batch_tokens = None, batch_tokens // 2
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+class _Passes:
+    """The batches of some rows, and what the layers below `layer` make of them."""
+
+    def __init__(self, lm: LanguageModel, rows: Sequence[AnswerRow], batch_tokens: int) -> None:
+        self.lm, self.rows = lm, rows
+        self.begin = _common(rows)
+        self.plain: Any = None
+        if self.begin and not self._continues():
+            self.begin = 0
+        if self.begin:
+            self.plain = self._read()
+        lengths = [len(row.ids) - self.begin for row in rows]
+        longest = max(lengths)
+        # Keys and values of the beginning are held for every row.
+        size = max(longest, batch_tokens * longest // (longest + self.begin))
+        self.buckets = length_buckets(lengths, size, lm.pass_overhead)
+        self.shares = can_share(lm)
+        # Tried out here, since nothing may be replayed meanwhile.
+        applies_apart(lm, self._batch(self.buckets[0], None))
+        self.layer = 0
+        self.below: list[Prefix] = []
+
+    def losses(self, gate: Gate, means: NDArray[np.float32] | None) -> list[NDArray[np.float32]]:
+        """The losses of each row under a gate; its first layer is not below that of the last."""
+        if self.shares:
+            self._advance(min(first_changed_layer(gate), self.lm.geometry.layers - 1))
+        found: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(self.rows)
+        with self.lm.gated(gate, "zero" if means is None else "mean", means):
+            cache = self._read() if self.begin else None
+            for number, bucket in enumerate(self.buckets):
+                with self._replayed(number):
+                    for at, values in zip(bucket, self._bucket(bucket, cache), strict=True):
+                        found[at] = values
+        return found
+
+    def _advance(self, layer: int) -> None:
+        """Carry what enters a layer on to a higher one."""
+        if layer <= self.layer:
+            return
+        below = []
+        for number, bucket in enumerate(self.buckets):
+            with record_prefix(self.lm, layer, stop=True) as recording, self._replayed(number):
+                batch = self._batch(bucket, self.plain)
+                self.lm.model(**forward_inputs(self.lm.model, batch, logits=False))
+            below.append(recording.prefix())
+        self.layer, self.below = layer, below
+
+    def _replayed(self, number: int) -> contextlib.AbstractContextManager[None]:
+        if not self.layer:
+            return contextlib.nullcontext()
+        return replay_prefix(self.lm, self.below[number], last=True)
+
+    def _read(self) -> Any:
+        """Keys and values of the common beginning, under whatever gate is active."""
+        batch = collate([self.rows[0].ids[: self.begin]], self.lm.pad_token_id)
+        inputs = forward_inputs(self.lm.model, batch, logits=False) | {"use_cache": True}
+        with answers_at([self.begin]):
+            return self.lm.model(**inputs).past_key_values
+
+    def _batch(self, bucket: Sequence[int], cache: Any) -> Batch:
+        """What follows the common beginning, padded on the right."""
+        begin = 0 if cache is None else self.begin
+        rows = [self.rows[at].ids[begin:] for at in bucket]
+        width = max(map(len, rows))
+        ids = torch.full((len(rows), width), self.lm.pad_token_id)
+        mask = torch.zeros((len(rows), begin + width), dtype=torch.long)
+        for at, row in enumerate(rows):
+            ids[at, : len(row)] = torch.tensor(row)
+            mask[at, : begin + len(row)] = 1
+        positions = torch.arange(begin, begin + width).expand(len(rows), width)
+        if cache is not None:
+            cache = copy.deepcopy(cache)
+            cache.batch_repeat_interleave(len(rows))
+        return Batch(ids, mask, positions, cache)
+
+    def _bucket(self, bucket: Sequence[int], cache: Any) -> list[NDArray[np.float32]]:
+        batch = self._batch(bucket, cache)
+        wanted = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
+        for at, row in enumerate(bucket):
+            places = self.rows[row].places - (0 if cache is None else self.begin)
+            wanted[at, torch.from_numpy(places)] = True
+        with answers_at([int(self.rows[row].places[0]) for row in bucket]):
+            flat = losses_at(self.lm, batch, wanted).cpu().numpy()
+        return np.split(flat, np.cumsum([len(self.rows[at].places) for at in bucket])[:-1])
+
+    def _continues(self) -> bool:
+        """Whether rows after a kept beginning have the losses of whole rows, tried on two rows."""
+        by_length = sorted(range(len(self.rows)), key=lambda at: len(self.rows[at].ids))
+        tried = sorted({by_length[0], by_length[-1]})
+        whole = self._bucket(tried, None)
+        try:
+            kept = self._bucket(tried, self._read())
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            return False  # models whose cache is of another kind
+        allowed = _SAME.get(self.lm.dtype, _SAME_IN_HALF)
+        return all(
+            bool((np.abs(one - other) <= allowed).all())
+            for one, other in zip(whole, kept, strict=True)
+        )
+
+
+def _common(rows: Sequence[AnswerRow]) -> int:
+    """With how many tokens all rows begin, what predicts a wanted token left out."""
+    columns = zip(*(row.ids for row in rows), strict=False)
+    alike = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    return min(alike, *(int(row.places[0]) - 1 for row in rows))

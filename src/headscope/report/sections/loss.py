@@ -1,0 +1,180 @@
+"""What a removal does to the loss of reference translations, of all tokens and of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from headscope.report.html import Html, join, tag
+from headscope.report.parts import figure, scroll, section, table
+from headscope.report.records.outputs import MATCHED, RANDOM
+from headscope.report.sections.effects import signed
+from headscope.report.words import between, count, fixed, number, p_value
+
+__all__ = ["loss_section", "loss_verdict"]
+
+DRAWN = {RANDOM: "random", MATCHED: "random, same layers"}
+ENDINGS = {RANDOM: "", MATCHED: "_layer_matched"}
+KINDS = {
+    "linked": "first token of a linked word",
+    "linked_later": "its later tokens",
+    "unlinked": "unlinked tokens",
+}
+Row = Mapping[str, Any]
+
+
+def loss_verdict(result: Row, k: int, gate: float, ablate: str, done: str) -> str:
+    """In one sentence, what the selected heads cost beside random ones."""
+    result = _under(result, ablate)
+    top, test = _top(result, k, gate), _test(result, k, gate, RANDOM)
+    text = (
+        f"With the {k} selected heads {done} the NLL of the reference translation goes from "
+        f"{fixed(result['baseline']['nll'], 3)} to {fixed(top['nll'], 3)} nats a token"
+    )
+    if test is None:
+        return f"{text}; there are no random heads to compare with."
+    gap = test["linked_minus_unlinked"]
+    text += f". Selected \u2212 random is {_estimate(test['all'])}"
+    if gap["value"] is not None:
+        text += f"; on first tokens of linked words less on unlinked tokens it is {_estimate(gap)}"
+    return f"{text}."
+
+
+def loss_section(result: Row, k: int, gate: float, done: Mapping[str, str]) -> Html:
+    """The NLL under every condition, and selected − random by kind of token.
+
+    `done` says of each kind of ablation what it does to heads.
+    """
+    parts: list[Html] = []
+    for ablate, words in done.items():
+        parts += _figures(_under(result, ablate), k, gate, words, f"-{ablate}" if parts else "")
+    return section("loss", "Loss of the reference", *parts)
+
+
+def _under(result: Row, ablate: str) -> Row:
+    """The result with the conditions of one kind of ablation; older ones name none."""
+    kept = [one for one in result["conditions"] if one.get("ablate", ablate) == ablate]
+    return {**result, "conditions": kept}
+
+
+def _figures(result: Row, k: int, gate: float, done: str, suffix: str) -> list[Html]:
+    tokens = result["reference_tokens"]
+    caption = join(
+        tag("strong", "Loss of the reference translation. "),
+        "NLL in nats a token, teacher-forced: the mean over ",
+        count(int(result["sentences"]), "sentence"),
+        f" of each one\u2019s mean over its tokens ({number(sum(tokens.values()))} in all). Lower "
+        "is better. Intervals are 95\u00a0% bootstrap intervals over sentences; those of random "
+        "heads span single draws. The loss is a measure of its own and does not stand for chrF++.",
+    )
+    header = ("Condition", "NLL", "Change", "95\u00a0% interval or range of draws", "Draws")
+    shown = table("NLL by condition", header, _conditions(result, k, gate, done), class_="numbers")
+    parts = [figure(f"loss-figure{suffix}", caption, scroll("NLL by condition", shown))]
+    if kinds := _kinds(result, k, gate):
+        header = ("Tokens", "Number", "Selected \u2212 random", "p over sentences", "p over draws")
+        shown = table("Selected \u2212 random by kind of token", header, kinds, class_="numbers")
+        parts.append(
+            figure(f"loss-kinds{suffix}", _caption(result, k, gate), scroll("By kind", shown))
+        )
+    return parts
+
+
+def _conditions(result: Row, k: int, gate: float, done: str) -> list[tuple[str, ...]]:
+    base, top = result["baseline"], _top(result, k, gate)
+    change = top["change"]["nll"]
+    rows: list[tuple[str, ...]] = [
+        ("original", fixed(base["nll"], 3), "", between(base["nll_low"], base["nll_high"], 3), ""),
+        (
+            f"{k} selected {done}",
+            fixed(top["nll"], 3),
+            signed(change["value"], 3),
+            f"{signed(change['low'], 3)} to {signed(change['high'], 3)}",
+            "",
+        ),
+    ]
+    for kind, words in DRAWN.items():
+        draws = [one["nll"] for one in result["conditions"] if _is(one, kind, k, gate)]
+        if draws:
+            mean = fmean(draws)
+            span = between(min(draws), max(draws), 3)
+            rows.append(
+                (
+                    f"{k} {words}, {done}",
+                    fixed(mean, 3),
+                    signed(mean - base["nll"], 3),
+                    span,
+                    str(len(draws)),
+                )
+            )
+    return rows
+
+
+def _kinds(result: Row, k: int, gate: float) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for kind, words in DRAWN.items():
+        test = _test(result, k, gate, kind)
+        if test is None:
+            continue
+        named = {"all": "all tokens", **KINDS, "linked_minus_unlinked": "first \u2212 unlinked"}
+        tokens = result["reference_tokens"]
+        numbers = {"all": sum(tokens.values()), **tokens}
+        rows += [
+            (
+                f"{name} (against {words})",
+                str(numbers.get(key, "")),
+                _estimate(test[key]) if test[key]["value"] is not None else "no such tokens",
+                _p(test[key]["p_sentences"]),
+                _p(test[key]["p_draws"]),
+            )
+            for key, name in named.items()
+        ]
+    return rows
+
+
+def _caption(result: Row, k: int, gate: float) -> Html:
+    least = [
+        f"{DRAWN[kind].capitalize()}: {count(sets, 'different set')}, which can give a p over "
+        f"draws of {p_value(1 / (1 + sets))} at best. "
+        for kind in DRAWN
+        if (test := _test(result, k, gate, kind)) and (sets := int(test["sets"]))
+    ]
+    return join(
+        tag("strong", "Where the selected heads cost more than random ones. "),
+        "If the heads serve alignment, their removal costs more on the first token of a word that "
+        "is linked to the source than on tokens without a link; later tokens of a word follow "
+        "from its first. Both p-values are small where the selected heads cost more. ",
+        *least,
+    )
+
+
+def _test(result: Row, k: int, gate: float, kind: str) -> dict[str, Any] | None:
+    """The tests against one kind of draws by kind of token, and how many sets were drawn."""
+    top, matched = _top(result, k, gate), ENDINGS[kind]
+    if f"classes{matched}" not in top:
+        return None
+    ending = matched + ("_loss" if len(result["measures"]) > 1 else "")
+    whole = {name: top[f"{name}{ending}"] for name in ("p_sentences", "p_draws")}
+    return {
+        "all": {**top[f"against_random{ending}"], **whole},
+        "sets": top[f"distinct_draws{ending}"],
+        **top[f"classes{matched}"],
+    }
+
+
+def _top(result: Row, k: int, gate: float) -> Row:
+    top: Row = next(one for one in result["conditions"] if _is(one, "top", k, gate))
+    return top
+
+
+def _is(one: Row, kind: str, k: int, gate: float) -> bool:
+    return (one["kind"], one["k"], one["gate"]) == (kind, k, gate) and "nll" in one
+
+
+def _estimate(one: Row) -> str:
+    text = signed(one["value"], 3)
+    return text if one["low"] is None else f"{text} ({between(one['low'], one['high'], 3)})"
+
+
+def _p(value: float | None) -> str:
+    return "\u2013" if value is None else p_value(value)

@@ -1,0 +1,146 @@
+"""Losses of answers under many gates equal those of one sentence, one gate at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import headscope.lm.sharing.answers as answers
+from headscope.errors import InputError
+from headscope.heads import Gate, HeadSet
+from headscope.lm.ablation import head_means
+from headscope.lm.architectures import build
+from headscope.lm.batching import Batch
+from headscope.lm.losses import token_losses
+from headscope.lm.model import LanguageModel
+from headscope.lm.sharing.answers import AnswerRow, answer_losses
+from lm_helpers import folded, tokenizer, wrapped
+
+#: Grouped keys, learned and linear positions, sliding windows, recurrent layers, latent values.
+MODELS = ("llama", "gpt2", "bloom", "mistral", "gemma3", "qwen3_next", "deepseek_v3")
+
+
+def rows(begin: int, seed: int = 0) -> list[AnswerRow]:
+    """Rows of unlike lengths that begin alike; the wanted places have gaps."""
+    generator = np.random.default_rng(seed)
+    common = generator.integers(3, 96, begin)
+    found = []
+    for length in (14, 6, 9, 14):
+        ids = [*common.tolist(), *generator.integers(3, 96, length).tolist()]
+        places = np.array([at for at in range(begin + 3, begin + length) if at % 4])
+        found.append(AnswerRow(tuple(ids), places))
+    return found
+
+
+def gates(lm: LanguageModel) -> list[Gate]:
+    """Gates that change a last layer, the first, nothing, and several layers."""
+    heads = list(lm.geometry.heads())
+    sets = (heads[-1:], [heads[0], heads[-2]], [], heads[len(heads) // 2 :: 3])
+    return [HeadSet(lm.geometry, tuple(one)).removed() for one in sets]
+
+
+def naive(lm: LanguageModel, row: AnswerRow, gate: Gate) -> NDArray[np.float32]:
+    """One row, alone, by a model whose slices of W_O are multiplied by the gate."""
+    model = folded(lm, torch.from_numpy(np.array(gate.values)))
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([row.ids]), use_cache=False).logits[0].float()
+    found = torch.nn.functional.cross_entropy(
+        logits[row.places - 1], torch.tensor(row.ids)[row.places], reduction="none"
+    )
+    return found.numpy()
+
+
+@pytest.mark.parametrize("begin", [0, 9])
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_are_those_of_a_naive_loop(name: str, begin: int) -> None:
+    lm = LanguageModel.wrap(build(name, layers=4), tokenizer(), name=name, check=False)
+    wanted, put = rows(begin), gates(lm)
+    found = dict(answer_losses(lm, wanted, put, batch_tokens=40))
+    assert sorted(found) == [0, 1, 2, 3]
+    for number, gate in enumerate(put):
+        for row, losses in zip(wanted, found[number], strict=True):
+            assert losses == pytest.approx(naive(lm, row, gate), rel=3e-6, abs=1e-5), number
+    assert max(abs(a - b).max() for a, b in zip(found[1], found[2], strict=True)) > 1e-3
+
+
+@pytest.mark.parametrize("begin", [0, 9])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2"])
+def test_means_take_the_place_of_heads_by_class_of_position(name: str, begin: int) -> None:
+    """As one row at a time under the same means; zero and mean may stand side by side."""
+    lm = LanguageModel.wrap(build(name, layers=4), tokenizer(), name=name, check=False)
+    wanted, put = rows(begin), gates(lm)
+    starts = [int(row.places[0]) for row in wanted]
+    means = head_means(lm, [row.ids[::-1] for row in wanted], starts)
+    assert means.shape[0] == 3
+    ways = [means, None, means, means]
+    found = dict(answer_losses(lm, wanted, put, ways, batch_tokens=40))
+    for number, (gate, way) in enumerate(zip(put, ways, strict=True)):
+        for row, start, losses in zip(wanted, starts, found[number], strict=True):
+            with lm.gated(gate, "zero" if way is None else "mean", way):
+                (alone,) = token_losses(lm, [row.ids], [start])
+            expected = alone[row.places - start]
+            assert losses == pytest.approx(expected, rel=3e-6, abs=1e-5), number
+    zero = dict(answer_losses(lm, wanted, put))
+    assert max(abs(a - b).max() for a, b in zip(found[3], zero[3], strict=True)) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mistral", "gpt2"])
+def test_what_passes_have_in_common_is_computed_once(name: str) -> None:
+    """The beginning is read once a gate, and what no gate changes once in all."""
+    lm = LanguageModel.wrap(build(name, layers=4), tokenizer(), name=name, check=False)
+    with torch.no_grad():
+        passes = answers._Passes(lm, rows(9), 8192)
+    seen: list[tuple[int, ...]] = []
+    handle = lm.sites[1].projection.register_forward_pre_hook(
+        lambda _, args: seen.append(tuple(args[0].shape[:2]))
+    )
+    with torch.no_grad():
+        for head in list(lm.geometry.heads())[-4:]:
+            passes.losses(HeadSet(lm.geometry, (head,)).removed(), None)
+    handle.remove()
+    assert sorted(seen) == [(1, 9)] * 4 + [(4, 14)]
+
+
+def test_a_cache_that_does_not_continue_a_text_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = wrapped("llama")
+    monkeypatch.setattr(answers, "_SAME", {torch.float32: -1.0})
+    with torch.no_grad():
+        assert answers._Passes(lm, rows(9), 8192).begin == 0
+    gate = Gate.identity(lm.geometry)
+    ((_, found),) = answer_losses(lm, rows(9), [gate])
+    for row, losses in zip(rows(9), found, strict=True):
+        assert losses == pytest.approx(naive(lm, row, gate), abs=1e-5)
+
+
+def test_memory_that_does_not_suffice_halves_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = wrapped("llama")
+    sizes = []
+    plain = answers.losses_at
+
+    def small(lm: LanguageModel, batch: Batch, wanted: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(batch.input_ids))
+        if sizes[-1] > 3:
+            raise torch.OutOfMemoryError
+        return plain(lm, batch, wanted)
+
+    expected = dict(answer_losses(lm, rows(0), gates(lm)))
+    monkeypatch.setattr(answers, "losses_at", small)
+    found = dict(answer_losses(lm, rows(0), gates(lm), batch_tokens=64))
+    assert max(sizes) == 4 and sizes[-1] < 4
+    for number, losses in expected.items():
+        for one, other in zip(losses, found[number], strict=True):
+            assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_rows_without_an_answer_or_beyond_the_context_are_refused() -> None:
+    lm = wrapped("gpt2")
+    gate = Gate.identity(lm.geometry)
+    for row, said in (
+        (AnswerRow((5, 6), np.array([0])), "no answer"),
+        (AnswerRow((5, 6), np.array([], dtype=int)), "no answer"),
+        (AnswerRow((5,) * (lm.context_length + 1), np.array([1])), "context"),
+    ):
+        with pytest.raises(InputError, match=said):
+            next(answer_losses(lm, [row], [gate]))

@@ -1,0 +1,284 @@
+"""Removal by loss: equal to a naive loop, recomputable from what is stored, resumable."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import re
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import find_helpers
+from headscope.cli.verify.removal import removal_table
+from headscope.data.pairs import SentencePair, write_pairs
+from headscope.data.prompts import Prompt, Template, translation_prompts
+from headscope.errors import InputError
+from headscope.lm import LanguageModel, load
+from headscope.lm.prompting import chat_writer, tokenise
+from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.recipes.verify.removal import VerifyRemoval, measure_again, verify_removal
+from headscope.report import write_report
+from headscope.verify.removal import Removal
+from headscope.verify.removal.loss_evidence import loss_evidence
+from headscope.verify.removal.losses import ReferenceLosses
+from headscope.verify.removal.outputs import BASELINE, Label
+from lm_helpers import folded
+from verify_helpers import rows_of
+
+CHATML = (
+    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}</s>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+TEMPLATE = Template("Translate from {source_language} to {target_language}: {source} =>")
+KINDS = ("linked", "linked_later", "unlinked")
+
+
+def data(folder: Path, direction: str, size: int = 7) -> Path:
+    """Sentences of which some words are linked, some twice and some not at all."""
+    from dataclasses import replace
+
+    pairs = [
+        replace(one, links=frozenset((i, j) for i, j in one.links or () if (i + j) % 3))
+        for one in find_helpers.pairs(direction, size).pairs
+    ]
+    write_pairs(folder / f"{direction}.tsv", pairs)
+    return folder / f"{direction}.tsv"
+
+
+def choose(folder: Path, name: str, chat: bool, **more: Any) -> VerifyRemoval:
+    """A saved tiny model with grouped keys, and two directions with or without shots."""
+    lm = find_helpers.wrapped(name)
+    tokenizer = copy.deepcopy(lm.tokenizer)
+    tokenizer.chat_template = CHATML if chat else None
+    lm.model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    files = tuple(f"{pair}={data(folder, pair)}" for pair in ("en-de", "de-en"))
+    pairs = PairsChoice(("en-de", "de-en"), files, shots=more.pop("shots", 0))
+    settings = Removal(template=TEMPLATE, measure=("loss",), **more)
+    return VerifyRemoval("1.0,0.3,1.2", (), ModelChoice(str(folder / "model")), pairs, settings)
+
+
+def of_sentence(lm: LanguageModel, model: Any, prompt: Prompt, pair: SentencePair) -> list[Any]:
+    """The losses of one reference's tokens by kind, words found character by character."""
+    text, start = f"{prompt.text}{prompt.joint}{pair.target}", len(prompt.text + prompt.joint)
+    tokens = tokenise(lm.tokenizer, text, prompt.special)
+    with torch.no_grad():
+        log_p = model(input_ids=torch.tensor([tokens.ids])).logits[0].log_softmax(-1)
+    linked = {j for _, j in pair.links or ()}
+    words = [(m.start() + start, m.end() + start) for m in re.finditer(r"\S+", pair.target)]
+    losses: list[list[float]] = [[], [], []]
+    begun: set[int] = set()
+    for at, (low, high) in enumerate(tokens.spans):
+        if not low < high or high <= start:
+            continue
+        inside = {
+            j for j in linked if any(words[j][0] <= c < words[j][1] for c in range(low, high))
+        }
+        kind = 2 if not inside else 0 if inside - begun else 1
+        begun |= inside
+        losses[kind].append(-float(log_p[at - 1, tokens.ids[at]]))
+    return losses
+
+
+def naive(config: VerifyRemoval, result: dict[str, Any]) -> dict[str, Any]:
+    """Losses by direction, condition, sentence and kind: one sentence and condition at a time."""
+    lm = load(config.model.model)
+    directions = read_directions(config.pairs, config.model.model, "test")
+    found: dict[str, Any] = {name: [] for name in directions}
+    for condition in [{"heads": [], "gate": 1.0}, *result["conditions"]]:
+        gate = torch.ones(lm.geometry.shape)
+        for head in condition["heads"]:
+            layer, _, number = head.partition(".")
+            gate[int(layer), int(number)] = condition["gate"]
+        model = folded(lm, gate)
+        for name, pairs in directions.items():
+            prompts = translation_prompts(pairs, TEMPLATE, chat_writer(lm), "<s>")
+            rows = zip(prompts, pairs.pairs, strict=True)
+            found[name].append([of_sentence(lm, model, *row) for row in rows])
+    return found
+
+
+def figures(sentences: list[list[list[float]]]) -> dict[str, float]:
+    """The mean over sentences of the mean over tokens, and the mean over tokens."""
+    found = {}
+    for number, kind in enumerate((None, *KINDS)):
+        whole = [[*one[0], *one[1], *one[2]] for one in sentences]
+        rows = whole if kind is None else [one[number - 1] for one in sentences]
+        name = "nll" if kind is None else f"nll_{kind}"
+        found[name] = fmean(fmean(row) for row in rows if row)
+        found[f"{name}_micro"] = fmean(loss for row in rows for loss in row)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "chat", "shots"),
+    [("pocket-like", False, 0), ("gemma2", False, 2), ("qwen3", True, 1)],
+)
+def test_losses_are_those_of_a_naive_loop(
+    name: str, chat: bool, shots: int, tmp_path: Path
+) -> None:
+    config = choose(tmp_path, name, chat, shots=shots, loss_draws=2, gates=(0.0, 2.0))
+    result = verify_removal(config, tmp_path / "run")
+    assert result["measures"] == ["loss"] and not (tmp_path / "run" / "outputs.jsonl").exists()
+    expected = naive(config, result)
+    stored = load_file(tmp_path / "run" / "statistics.safetensors")
+    for number, one in enumerate([result["baseline"], *result["conditions"]]):
+        of_directions = []
+        for direction, losses in expected.items():
+            part = result["directions"][direction]
+            shown = part["conditions"][number - 1] if number else part["baseline"]
+            values = figures(losses[number])
+            of_directions.append(values)
+            for key, value in values.items():
+                assert shown[key] == pytest.approx(value, abs=1e-5), (number, direction, key)
+            sums = [[sum(kind) for kind in sentence] for sentence in losses[number]]
+            assert stored[f"{direction}.nll"][number] == pytest.approx(np.array(sums), abs=1e-4)
+            counts = [[len(kind) for kind in sentence] for sentence in losses[number]]
+            assert stored[f"{direction}.nll_tokens"].tolist() == counts
+        for key in of_directions[0]:
+            assert one[key] == pytest.approx(fmean(v[key] for v in of_directions), abs=1e-5)
+    top = next(one for one in result["conditions"] if one["kind"] == "top" and not one["gate"])
+    assert abs(top["change"]["nll"]["value"]) > 1e-3
+    assert top["change"]["nll"]["value"] == pytest.approx(top["nll"] - result["baseline"]["nll"])
+
+
+def test_differences_and_tests_follow_from_the_conditions(tmp_path: Path) -> None:
+    config = choose(tmp_path, "pocket-like", False, loss_draws=5)
+    result = verify_removal(config, tmp_path / "run")
+    for shown in (result, *result["directions"].values()):
+        top = shown["conditions"][0]
+        for kind, matched in (("random", ""), ("random-layer-matched", "_layer_matched")):
+            draws = [one for one in shown["conditions"] if one["kind"] == kind]
+            assert len(draws) == 5
+            rows = {"": top[f"against_random{matched}"]}
+            rows |= {f"_{name}": top[f"classes{matched}"][name] for name in KINDS}
+            for name, one in rows.items():
+                value = top[f"nll{name}"] - fmean(draw[f"nll{name}"] for draw in draws)
+                assert one["value"] == pytest.approx(value, abs=1e-9)
+                assert one["low"] <= one["value"] <= one["high"]
+            gap = top[f"classes{matched}"]["linked_minus_unlinked"]
+            assert gap["value"] == pytest.approx(
+                rows["_linked"]["value"] - rows["_unlinked"]["value"], abs=1e-9
+            )
+    heads = {}
+    for one in result["conditions"]:
+        if one["kind"] == "random":
+            heads[frozenset(one["heads"])] = one["nll"]
+    top = result["conditions"][0]
+    harmful = sum(value >= top["nll"] for value in heads.values())
+    assert top["p_draws"] == (1 + harmful) / (1 + len(heads))
+    assert result["p_value"] == top["p_sentences"] and result["draws"] == 5
+
+
+def crafted(harm: float, on_linked: float) -> ReferenceLosses:
+    """Two tokens of each kind; the chosen heads cost `harm`, on linked ones `on_linked` more."""
+    generator = np.random.default_rng(0)
+    base = 2 + generator.random((40, 3))
+    conditions = [base, base + harm + np.array([on_linked, 0, 0])]
+    conditions += [base + 0.1 * generator.random((40, 3)) for _ in range(9)]
+    return ReferenceLosses(2 * np.array(conditions), np.full((40, 3), 2))
+
+
+@pytest.mark.parametrize(("harm", "on_linked"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 0.0)])
+def test_harm_is_a_higher_loss_and_the_claim_is_that_of_linked_tokens(
+    harm: float, on_linked: float
+) -> None:
+    labels = [BASELINE, Label("top", 1, 0.0), *(Label("random", 1, 0.0, n) for n in range(9))]
+    sets = [(), ("0.0",), *((f"1.{n}",) for n in range(9))]
+    found = loss_evidence(labels, sets, {"en-de": crafted(harm, on_linked)}, ending="_loss")
+    top = found["conditions"][0]
+    hurts = harm + on_linked > 0
+    assert (top["p_draws_loss"] == 0.1) == hurts and (top["p_sentences_loss"] < 0.001) == hurts
+    assert top["against_random_loss"]["value"] == pytest.approx(
+        harm + on_linked / 3 - 0.05, abs=0.01
+    )
+    gap = top["classes"]["linked_minus_unlinked"]
+    assert gap["value"] == pytest.approx(on_linked, abs=0.01)
+    assert (gap["p_sentences"] < 0.001 and gap["p_draws"] == 0.1) == bool(on_linked)
+    assert "p_draws" not in top and found["p_value_loss"] == top["p_sentences_loss"]
+
+
+def test_a_kind_of_token_that_there_is_none_of_has_no_figure() -> None:
+    losses = crafted(1.0, 0.0)
+    tokens = losses.tokens.copy()
+    tokens[:, 2] = 0
+    tokens[5:, 1] = 0
+    sums = losses.sums * (tokens > 0)
+    labels = [BASELINE, Label("top", 1, 0.0), *(Label("random", 1, 0.0, n) for n in range(9))]
+    sets = [(), ("0.0",), *((f"1.{n}",) for n in range(9))]
+    found = loss_evidence(labels, sets, {"en-de": ReferenceLosses(sums, tokens)})
+    top = found["conditions"][0]
+    assert top["nll_unlinked"] is None and top["nll_unlinked_micro"] is None
+    nothing = {"value": None, "low": None, "high": None, "p_sentences": None, "p_draws": None}
+    assert top["classes"]["unlinked"] == top["classes"]["linked_minus_unlinked"] == nothing
+    assert top["nll_linked_later"] == pytest.approx(np.mean(losses.sums[1, :5, 1] / 2))
+    json.dumps(found, allow_nan=False)
+
+
+def test_texts_are_those_of_the_first_draws_and_both_can_be_measured_again(
+    tmp_path: Path,
+) -> None:
+    config = choose(tmp_path, "pocket-like", False, loss_draws=4, draws=2, max_new_tokens=4)
+    removal = dataclasses.replace(config.removal, measure=("loss", "text"))
+    both = verify_removal(dataclasses.replace(config, removal=removal), tmp_path / "both")
+    only = dataclasses.replace(removal, measure=None)
+    texts = verify_removal(dataclasses.replace(config, removal=only), tmp_path / "texts")
+    losses = verify_removal(config, tmp_path / "losses")
+    assert both["measures"] == ["text", "loss"] and (both["draws"], both["draws_loss"]) == (2, 4)
+
+    def named(result: dict[str, Any], key: str) -> dict[Any, Any]:
+        rows = [one for one in result["conditions"] if key in one]
+        return {(one["kind"], one["draw"]): (one["heads"], one[key]) for one in rows}
+
+    assert named(both, "chrf") == named(texts, "chrf")
+    assert named(both, "nll") == named(losses, "nll")
+    assert set(named(both, "chrf")) < set(named(both, "nll")) and len(named(both, "nll")) == 9
+    top, text, loss = (one["conditions"][0] for one in (both, texts, losses))
+    for name in ("p_sentences", "p_draws_layer_matched", "against_random"):
+        assert (top[name], top[f"{name}_loss"]) == (text[name], loss[name])
+    assert (both["p_value"], both["p_value_loss"]) == (texts["p_value"], losses["p_value"])
+    for run, result in (("both", both), ("losses", losses)):
+        again = measure_again(tmp_path / run)
+        assert {**again, "run": ""} == {**result, "run": ""}
+        html = write_report(tmp_path / run, tmp_path / "report.html").read_text("utf-8")
+        for shown in (removal_table(result), html):
+            draws = [one["nll"] for one in result["conditions"] if one["kind"] == "random"]
+            for value in (result["baseline"]["nll"], top["nll"], fmean(draws)):
+                assert f"{value:.3f}" in shown
+            for name in (*KINDS, "linked_minus_unlinked"):
+                low = loss["classes"][name]["low"]
+                assert f"{abs(low):.3f}" in shown
+
+
+def test_a_stopped_run_goes_on_and_links_are_part_of_the_signature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = choose(tmp_path, "pocket-like", False, loss_draws=3)
+    whole = verify_removal(config, tmp_path / "whole")
+    stopped = tmp_path / "stopped"
+
+    def stop(_: str, done: int, __: int) -> None:
+        if done == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify_removal(config, stopped, stop)
+    kept = (stopped / "parts" / "losses.jsonl").read_bytes()
+    result = verify_removal(config, stopped)
+    assert (stopped / "parts" / "losses.jsonl").read_bytes().startswith(kept)
+    assert len(rows_of(stopped / "parts" / "losses.jsonl")) == 2 * (1 + 1 + 3 + 3)
+    assert {**result, "run": "", "seconds": 0} == {**whole, "run": "", "seconds": 0}
+    assert result["signature"].rpartition("|")[2].startswith("links:")
+    assert result["reference_links"]["en-de"]["aligner"] == "links"
+
+
+def test_an_unknown_measure_is_refused() -> None:
+    with pytest.raises(InputError, match="measure 'lost' is not known"):
+        Removal(measure=("lost",))
