@@ -94,6 +94,8 @@ def rate(
     id_column: IdColumn = "id",
     split: CorpusSplit = None,
     limit: CorpusLimit = None,
+    ablate: options.Ablate = "zero",
+    reference: options.ReferenceTexts = None,
     max_tokens: MaxTokens = None,
     windows: Windows = False,
     batch_tokens: options.BatchTokens = 8192,
@@ -137,6 +139,8 @@ def rate(
         Written(format, compression, chunk),
         Execution(executor, workers, cluster),
         threads,
+        ablate,
+        reference,
     )
     with progress() as update:
         result = use_rate(config, out, update)

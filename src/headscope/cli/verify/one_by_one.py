@@ -56,6 +56,8 @@ def one_by_one(
     gate: Annotated[
         float, Option("--gate", metavar="G", help="The gate of a removed head; 0 removes it.")
     ] = 0.0,
+    ablate: options.Ablate = "zero",
+    reference: options.ReferenceTexts = None,
     prompt: Annotated[
         str | None, Option("--prompt", help="A prompt of your own, instead of sentence pairs.")
     ] = None,
@@ -126,6 +128,8 @@ def one_by_one(
         example,
         (3 if is_mask else 0) if random_orders is None else random_orders,
         seed,
+        ablate,
+        reference,
     )
     hide_loading_bars()
     with progress() as update:

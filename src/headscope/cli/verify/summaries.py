@@ -61,6 +61,7 @@ def summaries(
     limit: options.Limit = None,
     template: Template = None,
     gate: Gate = 0.0,
+    ablate: options.Ablate = "zero",
     draws: options.Draws = 10,
     chat: options.ChatTemplate = None,
     max_new_tokens: options.MaxNewTokens = None,
@@ -98,6 +99,7 @@ def summaries(
         seed,
         batch_tokens,
         allow_overlap,
+        ablate,
     )
     with progress() as update:
         result = verify_summaries(config, out, update)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.data.files import check_limit
 from headscope.errors import InputError
@@ -20,6 +20,7 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
 )
+from headscope.recipes.verify.reference import about_reference, documents
 from headscope.runs import Run, open_run
 from headscope.use.corpus.executors import Execution, Launched
 from headscope.use.corpus.files import CorpusFile, find_files
@@ -58,6 +59,9 @@ class UseRate:
         written: how rated documents are written.
         execution: where it runs, and with how many workers; the same files come out.
         threads: of each worker; None shares the cores.
+        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
+        reference: a file of documents for mean ablation; None: pocket's own. Its texts count in
+            the signature, not its place.
     """
 
     data: tuple[str, ...] = field(metadata={"signature": False})
@@ -71,6 +75,8 @@ class UseRate:
     written: Written = field(default_factory=Written)
     execution: Execution = field(default_factory=Execution, metadata={"signature": False})
     threads: int | None = field(default=None, metadata={"signature": False})
+    ablate: Literal["zero", "mean"] = "zero"
+    reference: str | None = field(default=None, metadata={"signature": False})
 
 
 def use_rate(
@@ -84,6 +90,9 @@ def use_rate(
     began = time.monotonic()
     config.execution.check()
     _check(config)
+    reference = None
+    if config.ablate == "mean":
+        reference = documents(config.reference, config.model.model, config.heads)
     files = survey(
         find_files(config.data, config.split),
         config.columns,
@@ -101,6 +110,7 @@ def use_rate(
         "heads": sorted(map(str, heads)),
         "languages": {file.name: file.language for file in files},
         "computed_in": str(lm.dtype).removeprefix("torch."),
+        **({} if reference is None else {"reference text": reference.digest}),
     }
     digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
     inputs = {**model_inputs(lm, {}), **digests}
@@ -118,6 +128,7 @@ def use_rate(
             config.rating,
             config.written,
             config.threads,
+            None if reference is None else reference.means(lm, config.rating.batch_tokens),
         )
         here = config.execution.executor == "local" and config.execution.workers == 1
         own = lm if here else None
@@ -127,6 +138,8 @@ def use_rate(
             "signature": run.signature,
             "run": str(run.path),
             "heads": [str(head) for head in heads],
+            "ablate": config.ablate,
+            **about_reference(reference),
             "model": about,
             "workers": config.execution.workers,
             "executor": config.execution.executor,

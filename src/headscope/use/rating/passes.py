@@ -20,11 +20,15 @@ if TYPE_CHECKING:
     from headscope.heads import Gate
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Losses", "batch_losses", "row_losses_with_and_without", "shared_layers"]
+__all__ = ["Losses", "Means", "batch_losses", "row_losses_with_and_without", "shared_layers"]
 
 #: What a batch costs beside its tokens, in tokens: little where a processor does all the work
 #: itself, much where a device waits for its next kernel.
 ON_CPU, ON_DEVICE = 64, 1024
+
+
+#: Mean outputs of heads by class of position.
+Means = NDArray[np.float32]
 
 
 class Losses(NamedTuple):
@@ -58,6 +62,7 @@ def batch_losses(
     firsts: Sequence[int],
     gate: Gate,
     shared: int,
+    means: Means | None = None,
 ) -> list[Losses]:
     """The losses of the rows of one batch; see `row_losses_with_and_without`."""
     batch = collate(rows, lm.pad_token_id)
@@ -65,7 +70,7 @@ def batch_losses(
     learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     for at, count in enumerate(counts):
         learned[at, -count:] = True
-    pair = losses_with_and_without(lm, batch, learned, gate, shared)
+    pair = losses_with_and_without(lm, batch, learned, gate, shared, means)
     cuts = np.cumsum(counts)[:-1]
     parts = [np.split(losses.cpu().numpy(), cuts) for losses in pair]
     return [Losses(*row) for row in zip(*parts, strict=True)]
@@ -78,6 +83,7 @@ def row_losses_with_and_without(
     gate: Gate,
     batch_tokens: int,
     shared: int,
+    means: Means | None = None,
 ) -> Iterator[tuple[list[int], list[Losses]]]:
     """The losses of rows as they are and under a gate, batch by batch, in the order of the work.
 
@@ -92,6 +98,7 @@ def row_losses_with_and_without(
         gate: the gate.
         batch_tokens: upper bound of a padded batch's size.
         shared: what `shared_layers` gives.
+        means: of documents, for mean ablation (see `headscope.lm.head_means`); None: zero.
 
     Returns:
         Indices of rows with their losses; each row occurs once.
@@ -102,7 +109,7 @@ def row_losses_with_and_without(
 
     def work(places: list[int]) -> list[Losses]:
         some = [rows[place] for place in places], [firsts[place] for place in places]
-        return batch_losses(lm, *some, gate, shared)
+        return batch_losses(lm, *some, gate, shared, means)
 
     lengths = [len(row) for row in rows]
     overhead = ON_CPU if lm.device.type == "cpu" else ON_DEVICE
