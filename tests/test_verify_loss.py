@@ -279,6 +279,24 @@ def test_a_stopped_run_goes_on_and_links_are_part_of_the_signature(
     assert result["reference_links"]["en-de"]["aligner"] == "links"
 
 
+def test_zero_and_mean_are_conditions_of_the_same_heads(tmp_path: Path) -> None:
+    config = choose(tmp_path, "pocket-like", False, loss_draws=2)
+    files = tuple(f"{pair}={data(tmp_path, pair, 70)}" for pair in ("en-de", "de-en"))
+    pairs = dataclasses.replace(config.pairs, data=files, limit=4)
+    both = dataclasses.replace(config.removal, ablate=("zero", "mean"))
+    result = verify_removal(dataclasses.replace(config, pairs=pairs, removal=both), tmp_path / "a")
+    zero, mean = (
+        [one for one in result["conditions"] if one["ablate"] == kind] for kind in both.ablate
+    )
+    assert [one["heads"] for one in zero] == [one["heads"] for one in mean] and len(zero) == 5
+    assert all(abs(a["nll"] - b["nll"]) > 1e-6 for a, b in zip(zero, mean, strict=True))
+    draws = [one["nll"] for one in mean if one["kind"] == "random"]
+    assert mean[0]["against_random"]["value"] == pytest.approx(mean[0]["nll"] - fmean(draws))
+    html = write_report(tmp_path / "a", tmp_path / "report.html").read_text("utf-8")
+    for shown in (removal_table(result), html):
+        assert f"{zero[0]['nll']:.3f}" in shown and f"{mean[0]['nll']:.3f}" in shown
+
+
 def test_an_unknown_measure_is_refused() -> None:
     with pytest.raises(InputError, match="measure 'lost' is not known"):
         Removal(measure=("lost",))

@@ -150,8 +150,8 @@ def _losses(result: Mapping[str, Any], ending: str) -> list[str]:
     for top in (one for one in result["conditions"] if one["kind"] == "top"):
         at = str(top["k"]), f"{top['gate']:g}"
         change = top["change"]["nll"]
-        how = "selected, mean" if top["ablate"] == "mean" else "selected"
-        lines.append(_loss_line(how, *at, f"{top['nll']:.3f}", *_spread(change)))
+        words = "selected, mean" if top["ablate"] == "mean" else "selected"
+        lines.append(_loss_line(words, *at, f"{top['nll']:.3f}", *_spread(change)))
         tests = []
         for kind, words, matched in (
             ("random", "random", ""),
@@ -183,8 +183,7 @@ def _loss_tests(top: Mapping[str, Any], words: str, matched: str, ending: str) -
     sets, least = (top[f"{name}{matched}{ending}"] for name in ("distinct_draws", "least_p"))
     least = f"{sets} different sets, p over draws at least {least:.4g}"
     rows = {"all tokens": whole, **{n: top[f"classes{matched}"][k] for k, n in CLASSES.items()}}
-    mean = ", mean ablation" if top["ablate"] == "mean" else ""
-    lines = [f"selected - {words}, {top['k']} heads at gate {top['gate']:g}{mean} ({least}):"]
+    lines = [f"selected - {words}, {top['k']} heads at gate {top['gate']:g} ({least}):"]
     for name, one in rows.items():
         if one["value"] is None:
             lines.append(f"  {name:<28}-  (no such tokens)")

@@ -52,7 +52,7 @@ def answer_losses(
     lm: LanguageModel,
     rows: Sequence[AnswerRow],
     gates: Sequence[Gate],
-    means: Sequence[NDArray[np.float32] | None] = (),
+    means: Sequence[NDArray[np.float32] | None] | None = None,
     batch_tokens: int = 8192,
 ) -> Iterator[tuple[int, list[NDArray[np.float32]]]]:
     """The losses of the wanted tokens of every row under each gate, one gate after the other.
@@ -61,8 +61,9 @@ def answer_losses(
         lm: the model.
         rows: at least one; each with at least one wanted token.
         gates: in any order; they come back by the first layer that they change.
-        means: for each gate the mean outputs that take the place of what it removes (see
-            `headscope.lm.ablation.head_means`), None for zero; left out: zero for all.
+        means: for each gate the mean outputs that take the place of what it removes, as for
+            `LanguageModel.gated`, or None for zero; None: zero for all. The first wanted token of a
+            row is where its answer begins.
         batch_tokens: upper bound of a padded batch's size; halved where memory does not suffice.
 
     Yields:
@@ -85,8 +86,8 @@ def answer_losses(
         try:
             with evaluating(lm.model), torch.no_grad():
                 passes = passes or _Passes(lm, rows, batch_tokens)
-                at = waiting[0]
-                found = passes.losses(gates[at], means[at] if means else None)
+                own = None if means is None else means[waiting[0]]
+                found = passes.losses(gates[waiting[0]], own)
         except torch.OutOfMemoryError:
             if batch_tokens <= max(len(row.ids) for row in rows):
                 raise
@@ -120,7 +121,9 @@ class _Passes:
         self.layer = 0
         self.below: list[Prefix] = []
 
-    def losses(self, gate: Gate, means: NDArray[np.float32] | None) -> list[NDArray[np.float32]]:
+    def losses(
+        self, gate: Gate, means: NDArray[np.float32] | None = None
+    ) -> list[NDArray[np.float32]]:
         """The losses of each row under a gate; its first layer is not below that of the last."""
         if self.shares:
             self._advance(min(first_changed_layer(gate), self.lm.geometry.layers - 1))
@@ -179,7 +182,7 @@ class _Passes:
         for at, row in enumerate(bucket):
             places = self.rows[row].places - (0 if cache is None else self.begin)
             wanted[at, torch.from_numpy(places)] = True
-        with answers_at([int(self.rows[row].places[0]) for row in bucket]):
+        with answers_at([int(self.rows[at].places[0]) for at in bucket]):
             flat = losses_at(self.lm, batch, wanted).cpu().numpy()
         return np.split(flat, np.cumsum([len(self.rows[at].places) for at in bucket])[:-1])
 

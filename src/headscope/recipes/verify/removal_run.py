@@ -24,7 +24,6 @@ from headscope.verify.removal.losses import (
 from headscope.verify.removal.measures import kept_from, measure
 from headscope.verify.removal.outputs import (
     BASELINE,
-    NAMES,
     Label,
     Translations,
     output_rows,
@@ -156,16 +155,14 @@ def _merged(
     shown: Sequence[Mapping[str, Any]], heads: Mapping[Label, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What several measures say of the same conditions; `heads` stand with each."""
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {
-        tuple(getattr(label, name) for name in NAMES): {} for label in heads
-    }
+    rows: dict[Label, dict[str, Any]] = {label: {} for label in heads}
     for part in shown:
         for row in part["conditions"]:
-            one = rows.setdefault(tuple(row[name] for name in NAMES), {})
+            one = rows.setdefault(Label.of_row(row), {})
             change = {**one.get("change", {}), **row["change"]}
             one |= {**row, "change": change}
     for label, about in heads.items():
-        rows[tuple(getattr(label, name) for name in NAMES)] |= about
+        rows[label] |= about
     found: dict[str, Any] = {}
     for part in shown:
         found |= {**part, "baseline": {**found.get("baseline", {}), **part["baseline"]}}

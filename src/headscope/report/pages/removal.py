@@ -68,8 +68,8 @@ def page(path: Path) -> Page:
             ("summary", "", _summary(record) if texts else _loss_summary(record)),
             ("effect", "Effect", effect_section(record) if texts else None),
             ("tests", "Tests", tests_section(record) if texts else None),
-            ("kinds", "Zero and mean", kinds_section(record) if texts else None),
             ("loss", "Loss", _loss(record)),
+            ("kinds", "Zero and mean", kinds_section(record) if texts else None),
             ("curves", "Doses", curves_section(record) if texts else None),
             ("directions", "Directions", _directions(record) if texts else None),
             ("examples", "Sentences", _sentences(record, shown) if texts else None),
@@ -89,14 +89,15 @@ def _ablate(record: RemovalRecord) -> str:
 def _loss(record: RemovalRecord) -> Html | None:
     if "loss" not in record.measures:
         return None
-    k, gate = record.main
-    return loss_section(record.result, k, gate, {one: doing(gate, one) for one in record.kinds})
+    return loss_section(record.result, *record.main, _done(record))
+
+
+def _done(record: RemovalRecord) -> dict[str, str]:
+    return {ablate: doing(record.main[1], ablate) for ablate in record.kinds}
 
 
 def _loss_summary(record: RemovalRecord) -> Html:
-    k, gate = record.main
-    ablate = _ablate(record)
-    said = loss_verdict(record.result, k, gate, ablate, doing(gate, ablate))
+    said = loss_verdict(record.result, *record.main, _done(record))
     return tag(
         "section",
         tag("h2", "In short", id="summary-title", class_="unseen"),

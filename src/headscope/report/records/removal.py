@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,7 +179,7 @@ def read_removal(path: Path) -> RemovalRecord:
         if mean.case(largest, gate) is None:
             raise KeyError("top")
         places = {BASELINE: 0}
-        for place, entry in enumerate(_with_texts(result), 1):
+        for place, entry in enumerate(_texts(result), 1):
             one = _condition(entry)
             if (one.k, one.gate, _ablate(entry, first)) == (largest, gate, first):
                 places.setdefault(one.kind, place)
@@ -192,9 +192,9 @@ def _ablate(entry: Mapping[str, Any], first: str) -> str:
     return str(entry.get("ablate") or first)
 
 
-def _with_texts(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The conditions whose texts were measured (some draws have losses alone), or else all."""
-    return [one for one in entry["conditions"] if "chrf" in one] or list(entry["conditions"])
+def _texts(entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The conditions with texts, which later draws lack where losses are measured too; else all."""
+    return [one for one in entry["conditions"] if "chrf" in one] or entry["conditions"]
 
 
 def _part(entry: Mapping[str, Any], ablate: str, first: str) -> Part:
@@ -206,9 +206,7 @@ def _part(entry: Mapping[str, Any], ablate: str, first: str) -> Part:
         sentences=None if sentences is None else int(sentences),
         baseline=_measures(baseline),
         interval=None if low is None or high is None else (low, high),
-        conditions=tuple(
-            _condition(one) for one in _with_texts(entry) if _ablate(one, first) == ablate
-        ),
+        conditions=tuple(_condition(one) for one in _texts(entry) if _ablate(one, first) == ablate),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -22,14 +22,16 @@ KINDS = {
     "unlinked": "unlinked tokens",
 }
 Row = Mapping[str, Any]
+#: What is done to heads, by kind of ablation, such as `removed`; the first kind leads.
+Done = Mapping[str, str]
 
 
-def loss_verdict(result: Row, k: int, gate: float, ablate: str, done: str) -> str:
+def loss_verdict(result: Row, k: int, gate: float, done: Done) -> str:
     """In one sentence, what the selected heads cost beside random ones."""
-    result = _under(result, ablate)
-    top, test = _top(result, k, gate), _test(result, k, gate, RANDOM)
+    ablate, words = next(iter(done.items()))
+    top, test = _top(result, k, gate, ablate), _test(result, k, gate, ablate, RANDOM)
     text = (
-        f"With the {k} selected heads {done} the NLL of the reference translation goes from "
+        f"With the {k} selected heads {words} the NLL of the reference translation goes from "
         f"{fixed(result['baseline']['nll'], 3)} to {fixed(top['nll'], 3)} nats a token"
     )
     if test is None:
@@ -41,24 +43,8 @@ def loss_verdict(result: Row, k: int, gate: float, ablate: str, done: str) -> st
     return f"{text}."
 
 
-def loss_section(result: Row, k: int, gate: float, done: Mapping[str, str]) -> Html:
-    """The NLL under every condition, and selected − random by kind of token.
-
-    `done` says of each kind of ablation what it does to heads.
-    """
-    parts: list[Html] = []
-    for ablate, words in done.items():
-        parts += _figures(_under(result, ablate), k, gate, words, f"-{ablate}" if parts else "")
-    return section("loss", "Loss of the reference", *parts)
-
-
-def _under(result: Row, ablate: str) -> Row:
-    """The result with the conditions of one kind of ablation; older ones name none."""
-    kept = [one for one in result["conditions"] if one.get("ablate", ablate) == ablate]
-    return {**result, "conditions": kept}
-
-
-def _figures(result: Row, k: int, gate: float, done: str, suffix: str) -> list[Html]:
+def loss_section(result: Row, k: int, gate: float, done: Done) -> Html:
+    """The NLL under every condition, and selected − random by kind of token."""
     tokens = result["reference_tokens"]
     caption = join(
         tag("strong", "Loss of the reference translation. "),
@@ -70,58 +56,46 @@ def _figures(result: Row, k: int, gate: float, done: str, suffix: str) -> list[H
     )
     header = ("Condition", "NLL", "Change", "95\u00a0% interval or range of draws", "Draws")
     shown = table("NLL by condition", header, _conditions(result, k, gate, done), class_="numbers")
-    parts = [figure(f"loss-figure{suffix}", caption, scroll("NLL by condition", shown))]
-    if kinds := _kinds(result, k, gate):
+    parts = [figure("loss-figure", caption, scroll("NLL by condition", shown))]
+    if kinds := _kinds(result, k, gate, done):
         header = ("Tokens", "Number", "Selected \u2212 random", "p over sentences", "p over draws")
         shown = table("Selected \u2212 random by kind of token", header, kinds, class_="numbers")
         parts.append(
-            figure(f"loss-kinds{suffix}", _caption(result, k, gate), scroll("By kind", shown))
+            figure("loss-kinds", _caption(result, k, gate, done), scroll("By kind", shown))
         )
-    return parts
+    return section("loss", "Loss of the reference", *parts)
 
 
-def _conditions(result: Row, k: int, gate: float, done: str) -> list[tuple[str, ...]]:
-    base, top = result["baseline"], _top(result, k, gate)
-    change = top["change"]["nll"]
+def _conditions(result: Row, k: int, gate: float, done: Done) -> list[tuple[str, ...]]:
+    base = result["baseline"]
     rows: list[tuple[str, ...]] = [
-        ("original", fixed(base["nll"], 3), "", between(base["nll_low"], base["nll_high"], 3), ""),
-        (
-            f"{k} selected {done}",
-            fixed(top["nll"], 3),
-            signed(change["value"], 3),
-            f"{signed(change['low'], 3)} to {signed(change['high'], 3)}",
-            "",
-        ),
+        ("original", fixed(base["nll"], 3), "", between(base["nll_low"], base["nll_high"], 3), "")
     ]
-    for kind, words in DRAWN.items():
-        draws = [one["nll"] for one in result["conditions"] if _is(one, kind, k, gate)]
-        if draws:
-            mean = fmean(draws)
-            span = between(min(draws), max(draws), 3)
-            rows.append(
-                (
-                    f"{k} {words}, {done}",
-                    fixed(mean, 3),
-                    signed(mean - base["nll"], 3),
-                    span,
-                    str(len(draws)),
-                )
-            )
+    for ablate, words in done.items():
+        top = _top(result, k, gate, ablate)
+        change = top["change"]["nll"]
+        bounds = f"{signed(change['low'], 3)} to {signed(change['high'], 3)}"
+        value = signed(change["value"], 3)
+        rows.append((f"{k} selected {words}", fixed(top["nll"], 3), value, bounds, ""))
+        for kind, name in DRAWN.items():
+            draws = [one["nll"] for one in result["conditions"] if _is(one, kind, k, gate, ablate)]
+            if draws:
+                mean, span = fmean(draws), between(min(draws), max(draws), 3)
+                change = signed(mean - base["nll"], 3)
+                rows.append((f"{k} {name}, {words}", fixed(mean, 3), change, span, str(len(draws))))
     return rows
 
 
-def _kinds(result: Row, k: int, gate: float) -> list[tuple[str, ...]]:
+def _kinds(result: Row, k: int, gate: float, done: Done) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for kind, words in DRAWN.items():
-        test = _test(result, k, gate, kind)
-        if test is None:
-            continue
-        named = {"all": "all tokens", **KINDS, "linked_minus_unlinked": "first \u2212 unlinked"}
-        tokens = result["reference_tokens"]
-        numbers = {"all": sum(tokens.values()), **tokens}
+    tokens = result["reference_tokens"]
+    numbers = {"all": sum(tokens.values()), **tokens}
+    named = {"all": "all tokens", **KINDS, "linked_minus_unlinked": "first \u2212 unlinked"}
+    for ablate, kind, test in _tests(result, k, gate, done):
+        against = f"{DRAWN[kind]}, {done[ablate]}" if len(done) > 1 else DRAWN[kind]
         rows += [
             (
-                f"{name} (against {words})",
+                f"{name} (against {against})",
                 str(numbers.get(key, "")),
                 _estimate(test[key]) if test[key]["value"] is not None else "no such tokens",
                 _p(test[key]["p_sentences"]),
@@ -132,25 +106,34 @@ def _kinds(result: Row, k: int, gate: float) -> list[tuple[str, ...]]:
     return rows
 
 
-def _caption(result: Row, k: int, gate: float) -> Html:
-    least = [
-        f"{DRAWN[kind].capitalize()}: {count(sets, 'different set')}, which can give a p over "
-        f"draws of {p_value(1 / (1 + sets))} at best. "
-        for kind in DRAWN
-        if (test := _test(result, k, gate, kind)) and (sets := int(test["sets"]))
-    ]
+def _caption(result: Row, k: int, gate: float, done: Done) -> Html:
+    least = {
+        kind: f"{DRAWN[kind].capitalize()}: {count(test['sets'], 'different set')}, which can give "
+        f"a p over draws of {p_value(1 / (1 + test['sets']))} at best. "
+        for _, kind, test in _tests(result, k, gate, done)
+    }
     return join(
         tag("strong", "Where the selected heads cost more than random ones. "),
         "If the heads serve alignment, their removal costs more on the first token of a word that "
         "is linked to the source than on tokens without a link; later tokens of a word follow "
         "from its first. Both p-values are small where the selected heads cost more. ",
-        *least,
+        *least.values(),
     )
 
 
-def _test(result: Row, k: int, gate: float, kind: str) -> dict[str, Any] | None:
+def _tests(
+    result: Row, k: int, gate: float, done: Done
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The tests by kind of ablation and of random draws."""
+    for ablate in done:
+        for kind in DRAWN:
+            if test := _test(result, k, gate, ablate, kind):
+                yield ablate, kind, test
+
+
+def _test(result: Row, k: int, gate: float, ablate: str, kind: str) -> dict[str, Any] | None:
     """The tests against one kind of draws by kind of token, and how many sets were drawn."""
-    top, matched = _top(result, k, gate), ENDINGS[kind]
+    top, matched = _top(result, k, gate, ablate), ENDINGS[kind]
     if f"classes{matched}" not in top:
         return None
     ending = matched + ("_loss" if len(result["measures"]) > 1 else "")
@@ -162,13 +145,13 @@ def _test(result: Row, k: int, gate: float, kind: str) -> dict[str, Any] | None:
     }
 
 
-def _top(result: Row, k: int, gate: float) -> Row:
-    top: Row = next(one for one in result["conditions"] if _is(one, "top", k, gate))
+def _top(result: Row, k: int, gate: float, ablate: str) -> Row:
+    top: Row = next(one for one in result["conditions"] if _is(one, "top", k, gate, ablate))
     return top
 
 
-def _is(one: Row, kind: str, k: int, gate: float) -> bool:
-    return (one["kind"], one["k"], one["gate"]) == (kind, k, gate) and "nll" in one
+def _is(one: Row, kind: str, k: int, gate: float, ablate: str) -> bool:
+    return (one["kind"], one["k"], one["gate"], one["ablate"]) == (kind, k, gate, ablate)
 
 
 def _estimate(one: Row) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from headscope.measure.intervals import FromStatistics, bootstrap_difference
 from headscope.measure.statistics import least_p, p_draws, p_sentences
 from headscope.verify.removal.evidence import CONTROLS
 from headscope.verify.removal.losses import CLASSES, ReferenceLosses
-from headscope.verify.removal.outputs import NAMES, Label
+from headscope.verify.removal.outputs import Kind, Label
 
 __all__ = ["LINKED_MINUS_UNLINKED", "loss_evidence"]
 
@@ -121,14 +121,10 @@ class _Parts:
             )
         return {**found, "p_sentences": ps[0], "p_draws": ps[1]}
 
-    def of(self, kind: str, label: Label) -> list[int]:
+    def of(self, kind: Kind, label: Label) -> list[int]:
         """The places of the draws of one kind beside a condition."""
-        wanted = (kind, label.k, label.gate, label.ablate)
-        return [
-            n
-            for n, one in enumerate(self.labels)
-            if (one.kind, one.k, one.gate, one.ablate) == wanted
-        ]
+        like = replace(label, kind=kind)
+        return [n for n, one in enumerate(self.labels) if replace(one, draw=None) == like]
 
     def different(self, draws: Sequence[int]) -> list[int]:
         """Of draws the first of each set of heads."""
@@ -152,8 +148,7 @@ def _described(parts: _Parts, ending: str) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for number, label in enumerate(parts.labels[1:], 1):
         change = parts.difference(number, [0], _nll(ALL))
-        named = {name: getattr(label, name) for name in NAMES}
-        rows.append({**named, **parts.nll(number), "change": {"nll": change}})
+        rows.append({**asdict(label), **parts.nll(number), "change": {"nll": change}})
         if label.kind == "top":
             rows[-1] |= _tests(parts, number, ending)
     largest = max((one.k for one in parts.labels), default=0)

@@ -112,17 +112,19 @@ def reference_losses(
     from headscope.lm.sharing.answers import answer_losses
 
     kept: dict[str, Any] = run.read_part("losses")
-    gates = {one.key: one for one in planned}
+    gates = {
+        one.key: (one.heads.scaled(one.label.gate), means if one.label.ablate == "mean" else None)
+        for one in planned
+    }
     found = {}
     for number, (name, pairs) in enumerate(directions.items()):
         rows, kinds = answer_rows(lm, pairs, alignments[name], config)
         left = [key for key in gates if f"{name} {key}" not in kept]
-        wanted = [gates[key] for key in left]
         made = answer_losses(
             lm,
             rows,
-            [one.heads.scaled(one.label.gate) for one in wanted],
-            [means if one.label.ablate == "mean" else None for one in wanted],
+            [gates[key][0] for key in left],
+            [gates[key][1] for key in left],
             config.batch_tokens,
         )
         done = len(gates) * (number + 1) - len(left)

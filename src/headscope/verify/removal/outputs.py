@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -46,8 +46,6 @@ class Label:
 
 
 BASELINE = Label("baseline", 0, 1.0)
-#: What names a condition in a result.
-NAMES = tuple(field.name for field in fields(Label))
 
 
 @dataclass(frozen=True)
