@@ -125,7 +125,12 @@ FLAGS = {
     "find causal-gating": COMMON
     | MODEL
     | {"--model", "--task", "--pair", "--data", "--steps", "--seeds", "--seed", "--out"},
-    "verify removal": COMMON | MODEL | PAIRS | REMOVAL | {"--max-new-tokens", "--template"},
+    "verify removal": COMMON
+    | MODEL
+    | PAIRS
+    | REMOVAL
+    | {"--max-new-tokens", "--template", "--measure"},
+    "verify heads": COMMON | MODEL | PAIRS | {"--beside", "--template", "--chat", "--seed"},
     "verify tasks": COMMON
     | MODEL
     | REMOVAL

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import re
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,11 +16,10 @@ from safetensors.numpy import load_file
 
 import find_helpers
 from headscope.cli.verify.removal import removal_table
-from headscope.data.pairs import SentencePair, write_pairs
-from headscope.data.prompts import Prompt, Template, translation_prompts
+from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
-from headscope.lm import LanguageModel, load
-from headscope.lm.prompting import chat_writer, tokenise
+from headscope.lm import load
+from headscope.lm.prompting import chat_writer
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.recipes.verify.removal import VerifyRemoval, measure_again, verify_removal
 from headscope.report import write_report
@@ -30,26 +28,10 @@ from headscope.verify.removal.loss_evidence import loss_evidence
 from headscope.verify.removal.losses import ReferenceLosses
 from headscope.verify.removal.outputs import BASELINE, Label
 from lm_helpers import folded
+from loss_helpers import CHATML, TEMPLATE, data, of_sentence
 from verify_helpers import rows_of
 
-CHATML = (
-    "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}</s>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
-)
-TEMPLATE = Template("Translate from {source_language} to {target_language}: {source} =>")
 KINDS = ("linked", "linked_later", "unlinked")
-
-
-def data(folder: Path, direction: str, size: int = 7) -> Path:
-    """Sentences of which some words are linked, some twice and some not at all."""
-    from dataclasses import replace
-
-    pairs = [
-        replace(one, links=frozenset((i, j) for i, j in one.links or () if (i + j) % 3))
-        for one in find_helpers.pairs(direction, size).pairs
-    ]
-    write_pairs(folder / f"{direction}.tsv", pairs)
-    return folder / f"{direction}.tsv"
 
 
 def choose(folder: Path, name: str, chat: bool, **more: Any) -> VerifyRemoval:
@@ -63,28 +45,6 @@ def choose(folder: Path, name: str, chat: bool, **more: Any) -> VerifyRemoval:
     pairs = PairsChoice(("en-de", "de-en"), files, shots=more.pop("shots", 0))
     settings = Removal(template=TEMPLATE, measure=("loss",), **more)
     return VerifyRemoval("1.0,0.3,1.2", (), ModelChoice(str(folder / "model")), pairs, settings)
-
-
-def of_sentence(lm: LanguageModel, model: Any, prompt: Prompt, pair: SentencePair) -> list[Any]:
-    """The losses of one reference's tokens by kind, words found character by character."""
-    text, start = f"{prompt.text}{prompt.joint}{pair.target}", len(prompt.text + prompt.joint)
-    tokens = tokenise(lm.tokenizer, text, prompt.special)
-    with torch.no_grad():
-        log_p = model(input_ids=torch.tensor([tokens.ids])).logits[0].log_softmax(-1)
-    linked = {j for _, j in pair.links or ()}
-    words = [(m.start() + start, m.end() + start) for m in re.finditer(r"\S+", pair.target)]
-    losses: list[list[float]] = [[], [], []]
-    begun: set[int] = set()
-    for at, (low, high) in enumerate(tokens.spans):
-        if not low < high or high <= start:
-            continue
-        inside = {
-            j for j in linked if any(words[j][0] <= c < words[j][1] for c in range(low, high))
-        }
-        kind = 2 if not inside else 0 if inside - begun else 1
-        begun |= inside
-        losses[kind].append(-float(log_p[at - 1, tokens.ids[at]]))
-    return losses
 
 
 def naive(config: VerifyRemoval, result: dict[str, Any]) -> dict[str, Any]:

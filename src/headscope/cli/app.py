@@ -51,6 +51,7 @@ from headscope.cli.use import rate as use_rate
 from headscope.cli.verify import attention as verify_attention
 from headscope.cli.verify import failures as verify_failures
 from headscope.cli.verify import families as verify_families
+from headscope.cli.verify import heads as verify_heads
 from headscope.cli.verify import layers as verify_layers
 from headscope.cli.verify import mask as verify_mask
 from headscope.cli.verify import measure as verify_measure
@@ -105,6 +106,7 @@ compare.command("masks")(compare_masks.masks)
 compare.command("states")(compare_states.states)
 app.add_typer(verify, name="verify")
 verify.command("removal")(verify_removal.removal)
+verify.command("heads")(verify_heads.heads)
 verify.command("tasks")(verify_tasks.tasks)
 verify.command("attention")(verify_attention.attention)
 verify.command("one-by-one")(verify_one_by_one.one_by_one)

@@ -14,11 +14,11 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headscope.data.languages import parse_direction, same_language
 from headscope.errors import InputError
 from headscope.heads import HeadScores, HeadSet, check_geometry
+from headscope.measure.correlation import mid_ranks
 from headscope.measure.statistics import overlap
 
 __all__ = ["Conditional", "PairOverlap", "group_overlaps", "overlaps", "rank_correlation"]
@@ -123,7 +123,7 @@ def rank_correlation(a: HeadScores, b: HeadScores) -> float | None:
     """
     check_geometry(b, a.geometry, "the other scores")
     mask = a.geometry.mask()
-    one, other = _ranks(a.values[mask]), _ranks(b.values[mask])
+    one, other = mid_ranks(a.values[mask]), mid_ranks(b.values[mask])
     one, other = one - one.mean(), other - other.mean()
     spread = float(np.sqrt((one @ one) * (other @ other)))
     if spread == 0:
@@ -214,10 +214,3 @@ def _languages(codes: Sequence[str]) -> list[str]:
         if not any(same_language(code, one) for one in found):
             found.append(code)
     return found
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[group], dtype=np.float64)

@@ -52,6 +52,22 @@ _WORDS = {
             "previous_token_text": "On the token before, in text",
         },
     ),
+    "verify heads": MethodWords(
+        "Single removal",
+        "What every attention head by itself costs the reference translation.",
+        "A score is how much the NLL of the reference translation rises, in nats a token, when "
+        "this head alone writes zeros: the mean over sentences of the mean over tokens. Other "
+        "heads may stand in for a removed one (backup heads), so it is a lower bound of what the "
+        "head does.",
+        "",
+        ("sentence", "sentences"),
+        {
+            "mean_ablation": "Mean ablation",
+            "linked": "First token of linked words",
+            "linked_later": "Later tokens",
+            "unlinked": "Unlinked tokens",
+        },
+    ),
     "find retrieval": MethodWords(
         "Retrieval heads",
         "Which attention heads look at a hidden fact while the model copies it out.",

@@ -82,6 +82,7 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "find soft-gate": soft_gate.page,
     "find lahis": lahis.page,
     "find mask": mask.page,
+    "verify heads": head_scores.page,
     "verify layers": layers.page,
     "verify perplexity": perplexity.page,
     "find induction": head_scores.page,

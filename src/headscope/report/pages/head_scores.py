@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.method_words import MethodWords, method_words
@@ -15,7 +17,7 @@ from headscope.report.sections.head_scores import (
     profile_section,
     ranking_section,
 )
-from headscope.report.words import count, enumeration, fixed, number, percent
+from headscope.report.words import between, count, enumeration, fixed, number, p_value, percent
 
 __all__ = ["page"]
 
@@ -38,6 +40,7 @@ def page(path: Path) -> Page:
             ("summary", "", _summary(record, words)),
             ("heads", "Heads", map_section(record.parts or record.scores, words)),
             ("scores", "Scores", ranking_section(record.main, record.parts, words)),
+            ("correlations", "Correlations", _correlations(record)),
             ("layers", "Layers", profile_section(record.main, words)),
             ("places", "Places", _places(record)),
             ("provenance", "Provenance", about_run(path)),
@@ -64,6 +67,40 @@ def _summary(record: HeadScoresRecord, words: MethodWords) -> Html:
             tag("p", f"Left out: {count(record.left_out, *words.examples)} that cannot be counted.")
         )
     return section("summary", "In short", *lines)
+
+
+def _correlations(record: HeadScoresRecord) -> Html | None:
+    """How the scores agree with those of other runs, over all heads and within layers."""
+    found = record.result.get("correlations")
+    if not found:
+        return None
+
+    def words(part: Mapping[str, Any]) -> str:
+        return f"{fixed(part['value'], 2)} ({between(part['low'], part['high'], 2)})"
+
+    rows = [
+        (
+            f"{one['with'].replace('_', ' ')}, {one['ablate']} ablation",
+            words(one["all"]),
+            words(one["within_layers"]),
+            "\u2013" if one["p_within_layers"] is None else p_value(one["p_within_layers"]),
+        )
+        for one in found
+    ]
+    caption = join(
+        tag("strong", "Spearman\u2019s rank correlation with other scores of the same heads. "),
+        "Heads of one depth may be alike in many ways, so the second column centres the ranks in "
+        "each layer. Intervals are 95\u00a0% bootstrap intervals over the sentences of this run; "
+        "the test permutes heads inside layers. A head that others can stand in for costs little "
+        "when it alone is removed, so a low correlation does not say that a score is wrong.",
+    )
+    header = ("Score", "All heads", "Within layers", "p within layers")
+    shown = table("Rank correlations", header, rows, class_="numbers")
+    return section(
+        "correlations",
+        "Beside other scores",
+        figure("correlations-figure", caption, scroll("Rank correlations", shown)),
+    )
 
 
 def _places(record: HeadScoresRecord) -> Html | None:

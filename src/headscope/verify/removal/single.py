@@ -1,0 +1,117 @@
+"""Single removal: what every head by itself costs the reference translation.
+
+A lower bound of what a head does: others may stand in for it once it is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.align import Alignment
+from headscope.data.pairs import PairFile
+from headscope.heads import HeadScores, HeadSet
+from headscope.measure.intervals import bootstrap_interval
+from headscope.runs.plain import plain
+from headscope.verify.removal.conditions import Condition, Progress, Removal
+from headscope.verify.removal.losses import CLASSES, reference_losses
+from headscope.verify.removal.outputs import BASELINE, Ablate, Label
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["METHOD", "single_removal"]
+
+METHOD = "single-removal"
+Floats = NDArray[np.float64]
+
+
+def single_removal(
+    lm: LanguageModel,
+    directions: Mapping[str, PairFile],
+    alignments: Mapping[str, Alignment],
+    config: Removal,
+    run: Run,
+    means: NDArray[np.float32],
+    progress: Progress | None = None,
+) -> dict[str, HeadScores]:
+    """The change of NLL without each head, by direction.
+
+    Args:
+        lm: the model.
+        directions: the references.
+        alignments: their word links.
+        config: how translations are prompted, and the seed.
+        run: where the losses are kept; a run that was stopped goes on there.
+        means: the heads' mean outputs (see `headscope.lm.ablation.head_means`).
+        progress: told what is done.
+
+    Returns:
+        Scores in nats a token, the mean over sentences of the change of each one's mean over its
+        tokens under zero ablation, with bootstrap bounds over sentences. `extra`: `mean_ablation`,
+        and `linked`, `linked_later` and `unlinked`, zero ablation on tokens of that kind (NaN where
+        there is none). `statistics`, by sentence: `change` and `change_mean` (S, L, W), `tokens`
+        (S, 3).
+    """
+    kinds: tuple[Ablate, ...] = ("zero", "mean")
+    heads = list(lm.geometry.heads())
+    planned = [Condition(BASELINE, HeadSet(lm.geometry, ()))] + [
+        Condition(Label("top", 1, 0.0, None, ablate), HeadSet(lm.geometry, (head,)))
+        for ablate in kinds
+        for head in heads
+    ]
+    losses = reference_losses(lm, directions, alignments, planned, config, run, means, progress)
+    mask = lm.geometry.mask()
+    found = {}
+    for name, one in losses.items():
+
+        def over_heads(changes: Floats) -> Floats:
+            """(…, N) as (…, L, W)."""
+            placed = np.full((*changes.shape[:-1], *lm.geometry.shape), np.nan)
+            placed[..., mask] = changes
+            return placed
+
+        def changes(sums: Floats, tokens: NDArray[np.int64]) -> tuple[Floats, Floats]:
+            """(S, N) under zero and under mean ablation, of sentences with such tokens."""
+            some = tokens > 0
+            nll = sums[:, some] / tokens[some]
+            zero, mean = np.split((nll[1:] - nll[0]).T, 2, axis=1)
+            return zero, mean
+
+        zero, mean = changes(one.sums.sum(axis=2), one.tokens.sum(axis=1))
+        low, high = bootstrap_interval(zero, np.ones(len(zero)), seed=config.seed)
+        extra = {"mean_ablation": over_heads(mean.mean(axis=0))}
+        for number, kind in enumerate(CLASSES):
+            own, _ = changes(one.sums[..., number], one.tokens[:, number])
+            value = own.mean(axis=0) if len(own) else np.full(len(heads), np.nan)
+            extra[kind] = over_heads(value)
+        digest = hashlib.sha256(alignments[name].digest.encode()).hexdigest()[:12]
+        found[name] = HeadScores(
+            lm.geometry,
+            over_heads(zero.mean(axis=0)),
+            METHOD,
+            over_heads(low),
+            over_heads(high),
+            extra=extra,
+            statistics={
+                "change": over_heads(zero),
+                "change_mean": over_heads(mean),
+                "tokens": one.tokens.astype(np.int32),
+            },
+            config={
+                **plain(config),
+                "pair": name,
+                "examples": len(zero),
+                "tokens": int(one.tokens.sum()),
+                "aligner": alignments[name].aligner,
+                "links_digest": alignments[name].digest,
+            },
+            provenance=dict(run.provenance),
+            signature=f"{run.signature}|links:{digest}",
+        )
+    return found
