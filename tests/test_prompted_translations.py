@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import find_helpers
 from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import Template, translation_prompts
-from headscope.data.split import draw_shots, sentence_digest
+from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.find.decoding import prompts_of
@@ -44,7 +44,7 @@ def chat_model(name: str = "qwen3", template: str | None = CHATML) -> LanguageMo
     return LanguageModel.wrap(find_helpers.model(name), tokenizer, name=name, check=False)
 
 
-def with_shots(number: int, direction: str = "en-de", size: int = 8) -> PairFile:
+def few_shot(number: int, direction: str = "en-de", size: int = 8) -> PairFile:
     pairs = find_helpers.pairs(direction, size)
     return dataclasses.replace(pairs, pairs=pairs.pairs[number:], shots=pairs.pairs[:number])
 
@@ -87,7 +87,7 @@ def test_the_source_stands_where_the_prompt_says(
 
 
 def test_shots_of_a_chat_are_earlier_turns() -> None:
-    lm, pairs = chat_model(), with_shots(2)
+    lm, pairs = chat_model(), few_shot(2)
     config = TranslationScore(template=TEMPLATE)
     for pair, prompt in zip(pairs.pairs, prompts_of(lm, pairs, config), strict=True):
         turns: list[dict[str, str]] = []
@@ -105,7 +105,7 @@ def test_shots_of_a_chat_are_earlier_turns() -> None:
 
 
 def test_other_names_of_languages() -> None:
-    pairs = dataclasses.replace(with_shots(1), names=("Simple English", "Hochdeutsch"))
+    pairs = dataclasses.replace(few_shot(1), names=("Simple English", "Hochdeutsch"))
     (first, *_) = translation_prompts(pairs, TEMPLATE)
     assert first.text.count("from Simple English to Hochdeutsch") == 2
 
@@ -132,7 +132,7 @@ def test_without_a_chat_template_there_is_no_chat() -> None:
     lm = chat_model(template=None)
     assert not uses_chat(lm)
     with pytest.raises(InputError, match="no chat template"):
-        prompts_of(lm, with_shots(0), TranslationScore(chat=True))
+        prompts_of(lm, few_shot(0), TranslationScore(chat=True))
 
 
 def test_a_chat_ends_by_the_mark_that_its_template_writes() -> None:
@@ -167,7 +167,7 @@ def test_no_special_token_is_doubled(kind: str) -> None:
 
 
 def test_a_pasted_beginning_of_text_changes_no_peak() -> None:
-    lm, pairs = chat_model(template=None), with_shots(2)
+    lm, pairs = chat_model(template=None), few_shot(2)
     plain, pasted = (
         translation_score(lm, pairs, TranslationScore(template=Template(f"{bos}{TEMPLATE.text}")))
         for bos in ("", "<s>")
@@ -182,7 +182,7 @@ def test_a_pasted_beginning_of_text_changes_no_peak() -> None:
 @pytest.mark.parametrize("chat", [True, False])
 def test_scores_equal_a_loop_over_returned_attention(chat: bool) -> None:
     """Each sentence alone, whole attention matrices, tokens from the template's own characters."""
-    lm, pairs = chat_model(), with_shots(2, size=6)
+    lm, pairs = chat_model(), few_shot(2, size=6)
     eager = find_helpers.model("qwen3", "eager")
     config = TranslationScore(template=TEMPLATE, chat=chat)
     scores = translation_score(lm, pairs, config)
@@ -296,6 +296,13 @@ def test_choices_that_cannot_be(tmp_path: Path, changes: dict[str, Any], says: s
     choice = dataclasses.replace(files(tmp_path), **changes)
     with pytest.raises(InputError, match=says):
         read_directions(choice, "model", "dev")
+
+
+def test_shots_in_python_are_those_of_the_command(tmp_path: Path) -> None:
+    choice = PairsChoice(("en-de",), files(tmp_path).data[:1], shots=3)
+    commanded = read_directions(choice, "model", "dev", seed=4)["en-de"]
+    plain = read_directions(dataclasses.replace(choice, shots=0), "model", "dev")["en-de"]
+    assert with_shots(plain, 3, seed=4) == commanded
 
 
 def test_the_pocket_model_takes_shots_of_its_training_sentences() -> None:

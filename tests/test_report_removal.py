@@ -97,6 +97,21 @@ def test_caveats_follow_from_the_run(tmp_path: Path, more: dict[str, object], sa
     assert said in words(write_removal(tmp_path / "run", entries=more))
 
 
+def test_zero_and_mean_stand_beside_one_another(tmp_path: Path) -> None:
+    run = write_removal(tmp_path / "run", kinds=("mean", "zero"))
+    text = words(run)
+    # The page speaks of the first kind, whose draws are its own; the other stands in a table.
+    assert "With the 14 highest heads replaced by their mean output" in text
+    assert "goes from 90.0 to 55.0" in text and "mean of 4 draws" in text
+    assert "zero 20.0 80.5 (79.0\u2009\u2013\u200982.0)" in text
+    assert "mean 55.0 85.2 (84.5\u2009\u2013\u200986.0)" in text
+    record = read_removal(run)
+    assert all(one.outputs["top"].endswith(" mean") for one in record.sentences)
+    plain = write_removal(tmp_path / "plain")
+    assert read_removal(plain).mean == record.kinds["zero"]
+    assert "Zero and mean" not in words(plain)
+
+
 def test_filled_up_draws_are_told(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run")
     result = json.loads((run / "result.json").read_bytes())

@@ -271,7 +271,8 @@ ReferenceTexts = Annotated[
         "--reference",
         metavar="FILE",
         help="For --ablate mean: documents that neither find nor test (.txt, or a column text); "
-        "the first 200 of a language give the means. May be left out for pocket.",
+        "the first 200 of a language give the means. May be left out for pocket, and where some of "
+        "the data can be set aside.",
     ),
 ]
 Gates = Annotated[

@@ -8,7 +8,7 @@ from headscope.data.languages import Direction, language_name, parse_direction
 from headscope.data.links import Links
 from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.prompts import DEFAULT_TEMPLATE, FullPrompt, Prompt, Template
-from headscope.data.split import halves, leakage, sentence_digest, source_digests
+from headscope.data.split import halves, leakage, sentence_digest, source_digests, with_shots
 from headscope.data.words import Word, split_words, units_name
 
 __all__ = [
@@ -31,5 +31,6 @@ __all__ = [
     "source_digests",
     "split_words",
     "units_name",
+    "with_shots",
     "write_pairs",
 ]

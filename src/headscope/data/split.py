@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from headscope.data.pairs import SentencePair
+from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 
 T = TypeVar("T")
@@ -83,6 +84,17 @@ def draw_shots(
             "fewer shots or more sentences"
         )
     return draw_apart(by_source, number, f"shot {seed}")
+
+
+def with_shots(pairs: PairFile, shots: int, seed: int = 0) -> PairFile:
+    """The pairs with so many of them as shots, and without any sentence of a shot.
+
+    Raises ``InputError`` if there are too few sentences.
+    """
+    drawn = draw_shots(pairs.pairs, shots, seed, pairs.path)
+    taken = known_digests({"shots": text_digests(drawn)})
+    kept = tuple(pair for pair in pairs.pairs if not leakage(taken, [pair]))
+    return replace(pairs, pairs=kept, shots=drawn)
 
 
 def draw_reference(

@@ -8,5 +8,6 @@ from headscope.lm.ablation import head_means
 from headscope.lm.generation import GenerateConfig, Generation
 from headscope.lm.loading import load
 from headscope.lm.model import LanguageModel
+from headscope.lm.positions import answers_at
 
-__all__ = ["GenerateConfig", "Generation", "LanguageModel", "head_means", "load"]
+__all__ = ["GenerateConfig", "Generation", "LanguageModel", "answers_at", "head_means", "load"]

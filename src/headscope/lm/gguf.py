@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -343,6 +342,8 @@ def lean_reader() -> Iterator[Any]:
     head anew for configuration and weights: a minute for the 262,144 tokens of Gemma. Its bar,
     which nothing else switches off, is left out too.
     """
+    from unittest import mock
+
     import gguf
 
     lean, loader = _reader_class(), _loader()

@@ -95,6 +95,8 @@ def rate(
     id_column: IdColumn = "id",
     split: CorpusSplit = None,
     limit: CorpusLimit = None,
+    ablate: options.Ablate = "zero",
+    reference: options.ReferenceTexts = None,
     max_tokens: MaxTokens = None,
     windows: Windows = False,
     batch_tokens: options.BatchTokens = 8192,
@@ -139,6 +141,8 @@ def rate(
         Execution(executor, workers, cluster),
         threads,
         rank,
+        ablate,
+        reference,
     )
     with progress() as update:
         result = use_rate(config, out, update)

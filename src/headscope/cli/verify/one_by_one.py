@@ -66,6 +66,8 @@ def one_by_one(
     gate: Annotated[
         float, Option("--gate", metavar="G", help="The gate of a removed head; 0 removes it.")
     ] = 0.0,
+    ablate: options.Ablate = "zero",
+    reference: options.ReferenceTexts = None,
     prompt: Annotated[
         str | None, Option("--prompt", help="A prompt of your own, instead of sentence pairs.")
     ] = None,
@@ -138,6 +140,8 @@ def one_by_one(
         seed,
         rank,
         baseline,
+        ablate,
+        reference,
     )
     hide_loading_bars()
     with progress() as update:

@@ -62,6 +62,7 @@ def summaries(
     limit: options.Limit = None,
     template: Template = None,
     gate: Gate = 0.0,
+    ablate: options.Ablate = "zero",
     draws: options.Draws = 10,
     chat: options.ChatTemplate = None,
     max_new_tokens: options.MaxNewTokens = None,
@@ -100,6 +101,7 @@ def summaries(
         batch_tokens,
         allow_overlap,
         rank,
+        ablate,
     )
     with progress() as update:
         result = verify_summaries(config, out, update)

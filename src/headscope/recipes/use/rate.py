@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.data.files import check_limit
 from headscope.errors import InputError
@@ -20,6 +20,7 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
 )
+from headscope.recipes.verify.reference import about_reference, documents
 from headscope.runs import Run, open_run
 from headscope.use.corpus.executors import Execution, Launched
 from headscope.use.corpus.files import CorpusFile, find_files
@@ -59,6 +60,9 @@ class UseRate:
         execution: where it runs, and with how many workers; the same files come out.
         threads: of each worker; None shares the cores.
         rank: what scores are ranked by.
+        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
+        reference: a file of documents for mean ablation; None: pocket's own. Its texts count in
+            the signature, not its place.
     """
 
     data: tuple[str, ...] = field(metadata={"signature": False})
@@ -73,6 +77,8 @@ class UseRate:
     execution: Execution = field(default_factory=Execution, metadata={"signature": False})
     threads: int | None = field(default=None, metadata={"signature": False})
     rank: Rank = field(default="above-chance", metadata={"signature": False})
+    ablate: Literal["zero", "mean"] = "zero"
+    reference: str | None = field(default=None, metadata={"signature": False})
 
 
 def use_rate(
@@ -86,6 +92,9 @@ def use_rate(
     began = time.monotonic()
     config.execution.check()
     _check(config)
+    reference = None
+    if config.ablate == "mean":
+        reference = documents(config.reference, config.model.model, config.heads)
     files = survey(
         find_files(config.data, config.split),
         config.columns,
@@ -104,6 +113,7 @@ def use_rate(
         "rank": about_rank(heads)["rank"],
         "languages": {file.name: file.language for file in files},
         "computed_in": str(lm.dtype).removeprefix("torch."),
+        **({} if reference is None else {"reference text": reference.digest}),
     }
     digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
     inputs = {**model_inputs(lm, {}), **digests}
@@ -121,6 +131,7 @@ def use_rate(
             config.rating,
             config.written,
             config.threads,
+            None if reference is None else reference.means(lm, config.rating.batch_tokens),
         )
         here = config.execution.executor == "local" and config.execution.workers == 1
         own = lm if here else None
@@ -131,6 +142,8 @@ def use_rate(
             "run": str(run.path),
             "heads": [str(head) for head in heads],
             **about_rank(heads),
+            "ablate": config.ablate,
+            **about_reference(reference),
             "model": about,
             "workers": config.execution.workers,
             "executor": config.execution.executor,

@@ -39,6 +39,13 @@ from headscope.recipes.verify.mask_walks import (
     read_walked_task,
     task_subjects,
 )
+from headscope.recipes.verify.reference import (
+    Reference,
+    about_reference,
+    documents,
+    reference_number,
+    translations,
+)
 from headscope.recipes.verify.walk_run import common_reference, first_example, step_rows, walk_all
 from headscope.runs import Run, open_run
 from headscope.verify.one_by_one.orders import (
@@ -56,8 +63,12 @@ from headscope.verify.one_by_one.walk import (
     prepare,
 )
 from headscope.verify.removal.conditions import check_gate
+from headscope.verify.removal.outputs import Ablate
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headscope.lm import LanguageModel
 
 COMMAND = "verify one-by-one"
@@ -78,6 +89,9 @@ class OneByOne:
             the ascending order where there are scores, else of the given one; the others follow.
         steps: remove only the first so many heads of the order.
         gate: the gate of a removed head.
+        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
+        reference_texts: a file of documents for mean ablation; None: of sentence pairs some are
+            set aside, else pocket's own. The texts count in the signature, not their place.
         prompt, target: a prompt and the text to follow, instead of sentence pairs.
         reference: prompt (or, with sentence pairs, template) of the pass that hidden states are
             compared with; None: the untouched model under the same prompt.
@@ -117,6 +131,8 @@ class OneByOne:
     seed: int = field(default=0, metadata={"signature": False})
     rank: Rank = field(default="above-chance", metadata={"signature": False})
     baseline: Rules = field(default_factory=Rules)
+    ablate: Ablate = "zero"
+    reference_texts: str | None = field(default=None, metadata={"signature": False})
 
 
 def verify_one_by_one(
@@ -137,6 +153,7 @@ def verify_one_by_one(
         subjects = task_subjects(lm, chosen, config.max_new_tokens)
     else:
         subjects = _subjects(config, directions, lm)
+    reference = _reference(config, directions, lm)
     inputs = model_inputs(lm, directions) | {
         "heads": hashlib.sha256(",".join(map(str, base)).encode()).hexdigest()
     }
@@ -153,6 +170,8 @@ def verify_one_by_one(
             "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
             "examples": [example.id for example in task.examples],
         }
+    if reference is not None:
+        settings["reference text"] = reference.digest
     if config.random_orders:
         settings |= {"random_orders": config.random_orders, "seed": config.seed}
     with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
@@ -161,7 +180,8 @@ def verify_one_by_one(
         works = {}
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
-        result = _make(lm, config, base, subjects, run, progress)
+        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        result = _make(lm, config, base, subjects, run, means, progress)
         result = {
             "signature": run.signature,
             "run": str(run.path),
@@ -175,6 +195,8 @@ def verify_one_by_one(
             },
             "leakage": leakage,
             **works,
+            "ablate": config.ablate,
+            **about_reference(reference),
             **result,
         }
         run.finish(result)
@@ -235,19 +257,35 @@ def _task(config: OneByOne) -> MaskedTask | None:
 def _directions(config: OneByOne) -> dict[str, PairFile]:
     """The sentence pairs to look at; none if a prompt is given instead."""
     asked = config.pairs
+    apart = 0 if config.reference_texts else reference_number(config.ablate)
     if config.prompt is None:
         if config.target is not None:
             raise InputError("--target needs --prompt; sentence pairs bring their own targets")
         if asked.data or config.model.model != POCKET:
-            return read_directions(asked, config.model.model, "test", seed=config.seed)
+            return read_directions(
+                asked, config.model.model, "test", seed=config.seed, reference=apart
+            )
         number = len(read_directions(replace(asked, limit=1), POCKET, "test", seed=config.seed))
         limit = max(1, POCKET_SENTENCES // number)
-        return read_directions(asked, POCKET, "test", limit, config.seed)
+        return read_directions(asked, POCKET, "test", limit, config.seed, apart)
     if config.target is None:
         raise InputError("--prompt needs --target, the text whose first token is ranked")
     if asked.pair or asked.data:
         raise InputError("give either --prompt and --target, or --pair and --data, not both")
     return {}
+
+
+def _reference(
+    config: OneByOne, directions: Mapping[str, PairFile], lm: LanguageModel
+) -> Reference | None:
+    """The examples for mean ablation; None where heads are silenced."""
+    if config.ablate == "zero":
+        return None
+    if directions and config.reference_texts is None:
+        return translations(lm, directions, config)
+    return documents(
+        config.reference_texts, config.model.model, config.heads, config.allow_overlap, config.seed
+    )
 
 
 def _subjects(
@@ -294,6 +332,7 @@ def _make(
     base: HeadSet,
     subjects: Mapping[str, Sequence[Subject]],
     run: Run,
+    means: NDArray[np.float32] | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
     from headscope.lm.sharing.prefix import can_share
@@ -306,14 +345,14 @@ def _make(
         seen = base.heads[: config.reorder]
         make = cumulative_gates if config.order == "pass" else alone_gates
         title = "looking at each head" if config.order == "alone" else "first pass"
-        how = Walk(text=False, batch_tokens=config.batch_tokens, share=share)
+        how = Walk(False, config.batch_tokens, share, means)
         walks = walk_all(lm, everyone, seen, make, config.gate, how, run, "order", title, progress)
         ranks = [[step.target_rank for step in steps] for steps in walks]
         caused = (changes_in_pass if config.order == "pass" else changes_alone)(ranks)
         changes = dict(zip(seen, caused, strict=True))
         order = tuple(reordered(base.heads, caused))
     order = order[: config.steps]
-    how = Walk(text=config.text, batch_tokens=config.batch_tokens, share=share)
+    how = Walk(config.text, config.batch_tokens, share, means)
     walks = walk_all(
         lm,
         everyone,
@@ -329,7 +368,7 @@ def _make(
     kept = mask_cut(config.heads, lm.geometry)
     random = []
     for number, drawn in enumerate(random_orders(lm.geometry, config.random_orders, config.seed)):
-        how = Walk(text=False, batch_tokens=config.batch_tokens, share=share)
+        how = Walk(False, config.batch_tokens, share, means)
         title, part = f"random order {number + 1}", f"random {number}"
         some, make = drawn[: len(order)], cumulative_gates
         again = walk_all(lm, everyone, some, make, config.gate, how, run, part, title, progress)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.data.documents import Document, digest_of
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
+from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.data.summaries import Summarised, SummaryFile, read_summaries
 from headscope.errors import InputError
 from headscope.heads import (
@@ -23,8 +24,9 @@ from headscope.heads import (
 from headscope.heads.resolve import check_finished, place_of
 from headscope.heads.store import kind_of
 from headscope.recipes.documents import DocumentsChoice, document_sources
-from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
+from headscope.recipes.inputs import POCKET, ModelChoice, Progress
 from headscope.recipes.leakage import check_document_leakage
+from headscope.recipes.verify.reference import REFERENCES, Reference, about_reference
 from headscope.recipes.verify.writing_heads import SHARE
 from headscope.recipes.verify.writing_run import (
     arms_settings,
@@ -35,6 +37,7 @@ from headscope.recipes.verify.writing_run import (
     write_prompts,
 )
 from headscope.verify.removal.conditions import check_gate
+from headscope.verify.removal.outputs import Ablate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.summaries import (
     CONTROLS,
@@ -45,6 +48,9 @@ from headscope.verify.writing.summaries import (
 from headscope.verify.writing.texts import Group, Prompt, output_rows, write
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -75,6 +81,8 @@ class VerifySummaries:
         summary_column: column of the summaries.
         template: the prompt; `{source}` is the text.
         gate: number by which the heads' outputs are multiplied; 0 removes them.
+        ablate: "zero", or "mean", which puts a head's mean output over texts with summaries that
+            are set aside in the place of what is removed.
         draws: random sets of each kind.
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
         max_new_tokens: of an output; None: twice the tokens of the reference and 32.
@@ -98,6 +106,7 @@ class VerifySummaries:
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     allow_overlap: bool = field(default=False, metadata={"signature": False})
     rank: Rank = field(default="above-chance", metadata={"signature": False})
+    ablate: Ablate = "zero"
 
 
 def verify_summaries(
@@ -118,20 +127,24 @@ def verify_summaries(
         for one in file.items
     ]
     leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
+    files, apart = _set_apart(config, files)
     lm = config.model.load_for(out)
     heads = general_heads(config.heads, config.k, lm, config.rank)
     arms = general_arms(heads, config.gate, config.draws, config.seed)
     chat = uses_chat(lm, False if not config.texts.data else config.chat)
     groups, cut = _groups(config, files, lm, chat, arms)
+    reference = _reference(config, apart, lm, chat) if apart else None
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
         "rank": about_rank(heads)["rank"],
         "chat": chat,
         "leakage": leakage,
+        **({} if reference is None else {"reference text": reference.digest}),
     }
 
     def make(run: Run) -> dict[str, Any]:
+        means = None if reference is None else reference.means(lm, config.batch_tokens)
         return {
             "task": "summarise" if config.texts.data else "repeat",
             "template": _template(config).text,
@@ -139,6 +152,8 @@ def verify_summaries(
             "k": len(heads),
             **about_rank(heads),
             "gate": config.gate,
+            "ablate": config.ablate,
+            **about_reference(reference),
             "draws": config.draws,
             "seed": config.seed,
             "heads": [str(head) for head in heads],
@@ -148,7 +163,7 @@ def verify_summaries(
             },
             "cut": cut,
             "leakage": leakage,
-            **_made(lm, config, files, groups, chat, run, progress),
+            **_made(lm, config, files, groups, chat, run, means, progress),
         }
 
     data = {code: one.digest for code, one in files.items()}
@@ -189,7 +204,7 @@ def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
     """The texts of each language by its code."""
     choice = config.texts
     if not choice.data:
-        return _of_pocket(config)
+        return _of_pocket(config, "test", choice.limit or POCKET_TEXTS)
     found: dict[str, SummaryFile] = {}
     for source in document_sources(choice, choice.limit or TEXTS):
         for file in read_summaries(source, config.summary_column):
@@ -203,8 +218,30 @@ def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
     return found
 
 
-def _of_pocket(config: VerifySummaries) -> dict[str, SummaryFile]:
-    """Sentences of the pocket model's test split, each its own "summary": it can repeat them."""
+def _set_apart(
+    config: VerifySummaries, files: dict[str, SummaryFile]
+) -> tuple[dict[str, SummaryFile], dict[str, SummaryFile]]:
+    """The texts to test on, and for mean ablation those that it takes its means over."""
+    if config.ablate == "zero":
+        return files, {}
+    if not config.texts.data:
+        return files, _of_pocket(config, "train", REFERENCES)
+    tested, apart = {}, {}
+    for code, file in files.items():
+        by_text = {sentence_digest(one.text): one for one in reversed(file.items)}
+        number = reference_size(len(by_text), REFERENCES, file.path)
+        drawn = draw_apart(by_text, number, f"reference {config.seed}")
+        known = {one.text for one in drawn}
+        rest = tuple(one for one in file.items if one.text not in known)
+        tested[code], apart[code] = replace(file, items=rest), replace(file, items=drawn)
+    return tested, apart
+
+
+def _of_pocket(
+    config: VerifySummaries, split: Literal["train", "test"], limit: int
+) -> dict[str, SummaryFile]:
+    """Sentences of one of the pocket model's splits, each its own "summary": it can repeat them."""
+    from headscope.pocket.sample import sample_pairs
     from headscope.pocket.world.languages import CODES
 
     choice = config.texts
@@ -221,14 +258,30 @@ def _of_pocket(config: VerifySummaries) -> dict[str, SummaryFile]:
                 f"{', '.join(CODES)}"
             )
         pair = f"{code}-{next(one for one in CODES if one != code)}"
-        limited = PairsChoice((pair,), limit=choice.limit or POCKET_TEXTS)
-        pairs = read_directions(limited, POCKET, "test", seed=config.seed)[pair]
+        pairs = sample_pairs(pair, split, limit, config.seed)
         items = tuple(
             Summarised(one.id, one.source, one.source, at) for at, one in enumerate(pairs.pairs, 2)
         )
         digest = digest_of([one.text for one in items])
         found[code] = SummaryFile(items, code, pairs.path, digest)
     return found
+
+
+def _reference(
+    config: VerifySummaries, apart: dict[str, SummaryFile], lm: LanguageModel, chat: bool
+) -> Reference:
+    """Prompts and summaries of the texts set aside, cut as those that are tested."""
+    from headscope.lm.prompting import chat_writer
+
+    writer = chat_writer(lm, chat)
+    joint = " " if writer is None else writer.joint
+    texts, answers = [], []
+    for one, file in zip(_groups(config, apart, lm, chat, ())[0], apart.values(), strict=True):
+        for prompt, item in zip(one.prompts, file.items, strict=True):
+            texts.append(f"{prompt.text}{joint}{item.summary}")
+            answers.append(len(prompt.text) + len(joint))
+    source = "set aside from the data" if config.texts.data else "of the pocket model's train split"
+    return Reference(f"prompts and summaries {source}", tuple(texts), tuple(answers), not chat)
 
 
 def _groups(
@@ -266,13 +319,14 @@ def _made(
     groups: list[Group],
     chat: bool,
     run: Run,
+    means: NDArray[np.float32] | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
     from headscope.lm.generation import GenerateConfig
 
     # A chat model ends its turn itself; a plain one goes on with the next text.
     how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=not chat)
-    texts = write(lm, groups, how, run, "writing", progress, special=not chat)
+    texts = write(lm, groups, how, run, "writing", progress, special=not chat, means=means)
     sources = {code: [item.text for item in file.items] for code, file in files.items()}
     write_prompts(
         run,

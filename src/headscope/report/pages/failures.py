@@ -9,7 +9,7 @@ from typing import Any
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, legend, scroll, section, table
 from headscope.report.records.reading import naming, read_result, read_rows
 from headscope.report.sections.marked import marked
@@ -49,6 +49,7 @@ def page(path: Path) -> Page:
         ]
         facts = [
             ("", count(total, "case")),
+            ablated(result["condition"] or {}),
             ("words linked by", _linked(result["links"])),
             ("languages identified by", str(result["identifier"] or "nothing")),
         ]

@@ -18,8 +18,9 @@ from headscope.report.sections.provenance import (
     run_facts,
     software_facts,
 )
+from headscope.report.words import count
 
-__all__ = ["about_run", "masthead", "simple_page"]
+__all__ = ["ablated", "about_run", "masthead", "simple_page"]
 
 
 def masthead(
@@ -40,6 +41,16 @@ def masthead(
         tag("p", between[1:], class_="facts") if line else None,
         class_="masthead",
     )
+
+
+def ablated(result: Mapping[str, Any]) -> tuple[str, str]:
+    """A fact for the head of a page: what removed heads give, where that is not zero."""
+    if result.get("ablate") != "mean":
+        return "", ""
+    reference = dict(result.get("reference_text") or {})
+    over = f" over {count(int(reference['texts']), 'text')}" if reference.get("texts") else ""
+    source = f", {reference['source']}" if reference.get("source") else ""
+    return "removed heads give", f"their mean output by class of position{over}{source}"
 
 
 def about_run(path: Path) -> Html:

@@ -11,7 +11,7 @@ from headscope.report.charts import Series, line_chart
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import ramp_bar
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming, read_result
 from headscope.report.sections.key_text import STYLE, shade
@@ -42,6 +42,7 @@ def page(path: Path) -> Page:
                     ("layers", str(max(len(one["layers"]) for one in languages.values()))),
                     ("documents", number(sum(one["documents"] for one in languages.values()))),
                     ("random draws", str(result["draws"])),
+                    ablated(result),
                 ],
                 "headscope verify layers",
             ),

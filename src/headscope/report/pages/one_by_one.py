@@ -9,9 +9,10 @@ from headscope.report.charts import Series, line_chart
 from headscope.report.html import Child, Html, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, ramp_class, scroll, section, table
 from headscope.report.records.one_by_one import OneByOneRecord, Step, read_one_by_one
+from headscope.report.records.reading import read_result
 from headscope.report.sections.mask_walk import (
     cut_line,
     example_section,
@@ -45,7 +46,11 @@ def page(path: Path) -> Page:
         f"{count(len(record.rows) - 1, 'head')} of {record.model} {did} one after another, "
         f"{ORDERS.get(record.order, record.order)}."
     )
-    facts = [("prompts", str(record.sentences)), ("layers", str(len(record.rows[0].similarity)))]
+    facts = [
+        ("prompts", str(record.sentences)),
+        ("layers", str(len(record.rows[0].similarity))),
+        ablated(read_result(path)),
+    ]
     return simple_page(
         f"{record.model} \u00b7 one by one",
         masthead("Heads one by one", lead, facts, kicker="headscope verify one-by-one"),

@@ -10,7 +10,7 @@ from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import ramp_bar
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming, read_result
 from headscope.report.sections.key_text import STYLE, shade
@@ -41,6 +41,7 @@ def page(path: Path) -> Page:
                     ("heads removed", heads),
                     ("documents", number(sum(one["documents"] for one in languages.values()))),
                     ("random draws", str(result["draws"])),
+                    ablated(result),
                 ],
                 "headscope verify perplexity",
             ),

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.rating import RatedLanguage, RatingRecord, read_rating
+from headscope.report.records.reading import read_result
 from headscope.report.sections.histograms import STYLE, Panel, histograms, widest
 from headscope.report.words import count, fixed, number, percent
 
@@ -41,6 +42,7 @@ def page(path: Path) -> Page:
                 ("", heads),
                 ("", count(record.documents, "document")),
                 ("", count(len(named), "language") if named else ""),
+                ablated(read_result(path)),
             ],
             kicker="headscope use rate",
         ),

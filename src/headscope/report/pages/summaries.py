@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import section
 from headscope.report.records.reading import naming
 from headscope.report.records.writing import WritingRecord, read_writing
@@ -55,7 +55,11 @@ def page(path: Path) -> Page:
         record.model,
         f"How well it writes {what} with {count(len(heads), 'head')} that all languages share "
         f"{done}, beside as many random ones.",
-        [("heads", ", ".join(heads)), ("languages", ", ".join(_names(record)))],
+        [
+            ("heads", ", ".join(heads)),
+            ("languages", ", ".join(_names(record))),
+            ablated(record.result),
+        ],
         kicker="headscope verify summaries",
     )
     bars = [

@@ -10,7 +10,7 @@ from headscope.heads import rank_words
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming, read_result
 from headscope.report.words import between, count, few_draws, fixed, number, p_value
@@ -51,6 +51,7 @@ def page(path: Path) -> Page:
                     ("", count(len(tasks), "task")),
                     ("examples", number(sum(one["examples"] for one in tasks.values()))),
                     ("random draws", str(result["draws"])),
+                    ablated(result),
                     ("lm-evaluation-harness", str(result["harness"])),
                 ],
                 "headscope verify tasks",

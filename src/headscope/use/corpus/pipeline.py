@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from headscope.use.rating import Rating
 
 if TYPE_CHECKING:
     from headscope.runs import Run
+    from headscope.use.rating.passes import Means
 
 __all__ = ["Plan", "add_up", "rate_left"]
 
@@ -42,6 +43,7 @@ class Plan:
         rating: how texts are rated.
         written: how documents are written.
         threads: of each worker; None leaves them as they are.
+        means: what takes the place of removed heads' outputs; None: zero.
     """
 
     folder: Path
@@ -52,6 +54,7 @@ class Plan:
     rating: Rating
     written: Written
     threads: int | None = None
+    means: Means | None = field(default=None, compare=False)
 
     @property
     def shelf(self) -> Shelf:

@@ -80,7 +80,7 @@ class RateChunks(PipelineStep):  # type: ignore[misc]  # PipelineStep is Any to 
             with _threads(plan.threads), worker.told() as progress:
                 began = time.monotonic()
                 texts = [one.text for one in fit]
-                found = iter(rate_texts(lm, texts, plan.gate, plan.rating, progress))
+                found = iter(rate_texts(lm, texts, plan.gate, plan.rating, progress, plan.means))
                 seconds = time.monotonic() - began
             for one, why in zip(documents, unfit, strict=True):
                 one.metadata[RATED] = next(found) if why is None else Unrated(why)

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from headscope.heads import Gate
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Losses", "batch_losses", "row_losses_with_and_without", "shared_layers"]
+__all__ = ["Losses", "Means", "batch_losses", "row_losses_with_and_without", "shared_layers"]
+
+
+#: Mean outputs of heads by class of position.
+Means = NDArray[np.float32]
 
 
 class Losses(NamedTuple):
@@ -54,6 +58,7 @@ def batch_losses(
     firsts: Sequence[int],
     gate: Gate,
     shared: int,
+    means: Means | None = None,
 ) -> list[Losses]:
     """The losses of the rows of one batch; see `row_losses_with_and_without`."""
     batch = collate(rows, lm.pad_token_id)
@@ -61,7 +66,7 @@ def batch_losses(
     learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     for at, count in enumerate(counts):
         learned[at, -count:] = True
-    pair = losses_with_and_without(lm, batch, learned, gate, shared)
+    pair = losses_with_and_without(lm, batch, learned, gate, shared, means)
     cuts = np.cumsum(counts)[:-1]
     parts = [np.split(losses.cpu().numpy(), cuts) for losses in pair]
     return [Losses(*row) for row in zip(*parts, strict=True)]
@@ -74,6 +79,7 @@ def row_losses_with_and_without(
     gate: Gate,
     batch_tokens: int,
     shared: int,
+    means: Means | None = None,
 ) -> Iterator[tuple[list[int], list[Losses]]]:
     """The losses of rows as they are and under a gate, batch by batch, in the order of the work.
 
@@ -88,6 +94,7 @@ def row_losses_with_and_without(
         gate: the gate.
         batch_tokens: upper bound of a padded batch's size.
         shared: what `shared_layers` gives.
+        means: of documents, for mean ablation (see `headscope.lm.head_means`); None: zero.
 
     Returns:
         Indices of rows with their losses; each row occurs once.
@@ -98,7 +105,7 @@ def row_losses_with_and_without(
 
     def work(places: list[int]) -> list[Losses]:
         some = [rows[place] for place in places], [firsts[place] for place in places]
-        return batch_losses(lm, *some, gate, shared)
+        return batch_losses(lm, *some, gate, shared, means)
 
     lengths = [len(row) for row in rows]
     waiting = length_buckets(lengths, batch_tokens, lm.pass_overhead)[::-1]

@@ -19,7 +19,7 @@ import torch
 from headscope.errors import InputError
 from headscope.heads import check_geometry
 from headscope.lm.inputs import evaluating
-from headscope.use.rating.passes import Losses, row_losses_with_and_without, shared_layers
+from headscope.use.rating.passes import Losses, Means, row_losses_with_and_without, shared_layers
 from headscope.use.rating.windows import rows_of
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def rate_texts(
     gate: Gate,
     config: Rating | None = None,
     progress: Callable[[int, int], None] | None = None,
+    means: Means | None = None,
 ) -> list[Rated | Unrated]:
     """Rate texts by what a gate costs on them.
 
@@ -99,6 +100,8 @@ def rate_texts(
         gate: the gate, 0 at removed heads.
         config: the configuration.
         progress: told how many texts of how many are done.
+        means: of documents, which take the place of what the gate removes (see
+            `headscope.lm.head_means`); None: zero.
 
     Returns:
         For each text, in order, its losses; or why there are none: no token is predicted, or the
@@ -120,7 +123,9 @@ def rate_texts(
         missing = Counter(piece.text for piece in pieces)
         losses: dict[int, list[Losses]] = {number: [] for number in missing}
         shared = shared_layers(lm, gate, config.share)
-        batches = row_losses_with_and_without(lm, rows, firsts, gate, config.batch_tokens, shared)
+        batches = row_losses_with_and_without(
+            lm, rows, firsts, gate, config.batch_tokens, shared, means
+        )
         with evaluating(lm.model), torch.no_grad():
             for places, values in batches:
                 for place, row in zip(places, values, strict=True):

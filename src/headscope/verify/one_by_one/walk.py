@@ -22,7 +22,9 @@ from headscope.errors import InputError
 from headscope.verify.one_by_one.orders import cumulative_gates
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from headscope.lm import LanguageModel
 
@@ -108,7 +110,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Walk:
-    """How steps are computed, nothing of which changes what they are.
+    """How steps are computed.
 
     Attributes:
         text: whether texts are generated.
@@ -116,11 +118,14 @@ class Walk:
             memory is tried again in halves.
         share: whether the layers below the first difference are computed once (see
             `headscope.lm.sharing.prefix.can_share`).
+        means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
+            zero.
     """
 
     text: bool = True
     batch_tokens: int = 16384
     share: bool = True
+    means: NDArray[np.float32] | None = None
 
 
 def joined(prompt: str, target: str) -> str:
@@ -230,7 +235,7 @@ def _observe(
 
     from headscope.lm.sharing.many_gates import last_token
 
-    seen = last_token(lm, prepared.ids, gates, how.share)
+    seen = last_token(lm, prepared.ids, gates, how.share, how.means)
     if not bool(torch.isfinite(seen.logits).all()):
         bad = (~torch.isfinite(seen.logits)).any(dim=1).nonzero()[0]
         raise InputError(
@@ -240,19 +245,21 @@ def _observe(
     ranks = _ranks(seen.logits, [prepared.target_token, *prepared.top])
     reference = prepared.reference.to(seen.states.device).double()
     cosines = torch.cosine_similarity(seen.states.double(), reference[None], dim=-1).tolist()
-    texts = _texts(lm, prepared, gates) if how.text else [None] * len(part)
+    texts = _texts(lm, prepared, gates, how) if how.text else [None] * len(part)
     return {
         step: Step(row[0], tuple(row[1:]), tuple(cosine), text)
         for step, row, cosine, text in zip(part, ranks, cosines, texts, strict=True)
     }
 
 
-def _texts(lm: LanguageModel, prepared: Prepared, gates: torch.Tensor) -> list[str | None]:
+def _texts(
+    lm: LanguageModel, prepared: Prepared, gates: torch.Tensor, how: Walk
+) -> list[str | None]:
     from headscope.lm.generation.continuing import continue_rows
 
     # An answer of a chat ends as its template ends it.
     newline = prepared.subject.special
-    made = continue_rows(lm, prepared.ids, gates, _new_tokens(prepared), newline)
+    made = continue_rows(lm, prepared.ids, gates, _new_tokens(prepared), newline, how.means)
     return [one.text for one in made]
 
 

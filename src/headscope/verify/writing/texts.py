@@ -10,6 +10,9 @@ from headscope.verify.removal.conditions import Pass, kept_texts
 from headscope.verify.writing.arms import Arm
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
@@ -42,8 +45,11 @@ class Group:
     arms: tuple[Arm, ...]
 
 
-def passes(groups: Sequence[Group]) -> dict[str, Pass]:
-    """The different gates of all groups by key, each with its prompts, counted over all groups."""
+def passes(groups: Sequence[Group], means: NDArray[np.float32] | None = None) -> dict[str, Pass]:
+    """The different gates of all groups by key, each with its prompts, counted over all groups.
+
+    `means` take the place of what gates remove; None: zero.
+    """
     rows: dict[str, tuple[Arm, dict[int, None]]] = {}
     start = 0
     for group in groups:
@@ -52,7 +58,8 @@ def passes(groups: Sequence[Group]) -> dict[str, Pass]:
             rows.setdefault(arm.key, (arm, {}))[1].update(dict.fromkeys(places))
         start += len(group.prompts)
     return {
-        key: Pass(arm.heads.scaled(arm.gate), sorted(places)) for key, (arm, places) in rows.items()
+        key: Pass(arm.heads.scaled(arm.gate), sorted(places), means)
+        for key, (arm, places) in rows.items()
     }
 
 
@@ -64,18 +71,19 @@ def write(
     title: str,
     progress: Progress | None = None,
     special: bool = True,
+    means: NDArray[np.float32] | None = None,
 ) -> list[list[list[str]]]:
     """Greedy outputs by group, arm and prompt; a run that was stopped goes on where it was.
 
     Arms with the same gate write once, together for all groups. `special`: whether the tokenizer
-    adds its special tokens to prompts.
+    adds its special tokens to prompts. `means` are those of mean ablation.
     """
     prompts = [prompt for group in groups for prompt in group.prompts]
     made = kept_texts(
         lm,
         [prompt.text for prompt in prompts],
         [prompt.limit for prompt in prompts],
-        passes(groups),
+        passes(groups, means),
         settings,
         run,
         title,
