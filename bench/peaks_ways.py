@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headscope.data.prompts import Prompt
 from headscope.find.capture import capture_greedy, capture_reference
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
@@ -107,7 +108,8 @@ class Greedy:
         from transformers import GenerationConfig
 
         self.lm, self.new_tokens = lm, new_tokens
-        self.prompts = [" ".join(f"w{i}" for i in row) for row in ids]
+        texts = [" ".join(f"w{i}" for i in row) for row in ids]
+        self.prompts = [Prompt(text, 0, len(text)) for text in texts]
         self.source = [np.ones(len(row), dtype=np.bool_) for row in ids]
         self.batch = collate(ids, 0)
         config: Any = GenerationConfig
@@ -127,7 +129,9 @@ class Greedy:
     def generate_own(self) -> np.ndarray[Any, Any]:
         """headscope's generation from texts to texts, without capture."""
         config = GenerateConfig(max_new_tokens=self.new_tokens, batch_tokens=1 << 40)
-        return np.array([one.output_ids for one in self.lm.generate(self.prompts, config)])
+        return np.array(
+            [one.output_ids for one in self.lm.generate([one.text for one in self.prompts], config)]
+        )
 
     def capture(self) -> np.ndarray[Any, Any]:
         """headscope's generation with the peaks of every step."""
