@@ -128,8 +128,10 @@ def removal_run(path: Path) -> Path:
         made[direction] = translations(pairs, texts)
     with open_run(path, "verify removal", {}, {}) as run:
         run.write_jsonl("outputs.jsonl", output_rows(labels, made))
-        heads = [{"heads": [], "filled_up": 0}] * 3
-        run.finish(describe_conditions(run, labels, made, heads, 0) | {"links": {"method": None}})
+        heads = {label: {"heads": [], "filled_up": 0} for label in labels[1:]}
+        languages = {name: (one.source_language, one.target_language) for name, one in made.items()}
+        shown = describe_conditions(run, heads, languages, 1, made, None, 0)
+        run.finish({**shown, "links": {"method": None}})
     return path
 
 
