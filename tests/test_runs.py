@@ -106,6 +106,23 @@ def test_command_inputs_and_version_change_the_hash(monkeypatch: pytest.MonkeyPa
     assert len(newer.hash) == 12
 
 
+@pytest.mark.parametrize(("finished", "state"), [(True, "a finished"), (False, "an unfinished")])
+def test_a_run_of_another_version_is_left_untouched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool, state: str
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr("headscope.runs.signature.installed_version", lambda: "0.1.0")
+        with open_run(tmp_path / "run", "find x", Config(), INPUTS) as run:
+            run.append_part("outputs", "a", [1])
+            if finished:
+                run.finish({"value": 1})
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=rf"{state} run of headscope 0\.1\.0") as raised:
+        open_run(tmp_path / "run", "find x", Config(), INPUTS)
+    assert "\n" not in str(raised.value)
+    assert before == {path: path.read_bytes() for path in before}
+
+
 def test_the_order_of_names_does_not_matter() -> None:
     one = Signature.of("f", {"a": 1, "b": 2}, {"x": "0", "y": "1"})
     other = Signature.of("f", {"b": 2, "a": 1}, {"y": "1", "x": "0"})

@@ -254,6 +254,13 @@ def _check_folder(folder: Path, key: Signature) -> None:
         stored = _read_object(folder / RUN)
         if stored.get("hash") == key.hash:
             return
+        if stored.get("version") != key.version:
+            state = "a finished" if (folder / DONE).exists() else "an unfinished"
+            raise InputError(
+                f"{folder}: holds {state} run of headscope {stored.get('version')}, which "
+                f"{key.version} reads when it is finished but does not continue; it is left "
+                "untouched: name another folder"
+            )
         fields = {name: stored.get(name) for name in key.as_dict()}
         why = ", ".join(key.differences(fields)) or "it was written in another format"
         raise InputError(
