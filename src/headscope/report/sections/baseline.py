@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headscope.report.html import Html, tag
-from headscope.report.parts import section, table
+from headscope.report.parts import scroll, section, table
 
 __all__ = ["baseline_section"]
 
@@ -28,7 +28,8 @@ def baseline_section(result: Mapping[str, Any]) -> Html | None:
         ]
         if rows:
             header = ("Input", "Output of the original model", "Reference")
-            parts.append(table(f"Outputs, {name}", header, rows))
+            title = f"Outputs, {name}"
+            parts.append(scroll(title, table(title, header, rows)))
     return section(
         "warning",
         "Warning: the model does not do this task",
