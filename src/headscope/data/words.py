@@ -14,11 +14,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Segmenter = Callable[[str], Sequence[str]]
 
@@ -148,6 +150,8 @@ def membership(
     `spans` (T, 2) are the characters of the tokens, leading white space aside; a token belongs to a
     word if they intersect the word's.
     """
+    import numpy as np
+
     if not words:
         return np.zeros((len(spans), 0), dtype=bool)
     starts = np.array([word.start + offset for word in words])
