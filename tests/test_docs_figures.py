@@ -151,14 +151,14 @@ def expected() -> dict[str, tuple[str, list[str]]]:
                 f"{one:.10g}" if one == int(one) else f"{one:.1f}"
                 for one in atlas["counts_above_chance"].values()
             ],
-        ),  # fmt: skip
+        ),
         "classes of the demo": (
             "24.1 token",
             [
                 f"{one:.10g}" if one == int(one) else f"{one:.1f}"
                 for one in atlas["counts"].values()
             ],
-        ),  # fmt: skip
+        ),
         "best heads of the demo": ("best: ", [", ".join(atlas["best"])]),
         "the demo's removal": (
             "chrF++ of its",
