@@ -15,7 +15,7 @@ from headscope.cli.groups import (
     taking,
     translation_score_choice,
 )
-from headscope.cli.output import emit, progress
+from headscope.cli.output import cell, emit, progress
 
 if TYPE_CHECKING:
     from headscope.find.translation import TranslationScore
@@ -68,6 +68,7 @@ def atlas(
 def _summary(result: dict[str, Any]) -> str:
     """What was found, in a few lines; the last one is where to read on."""
     removal = result["removal"]
+    selected = next(one for one in removal["conditions"] if one["kind"] == "top")
     first = sorted(result["heads"], key=lambda one: int(one["rank"]))[:10]
     top = ", ".join(f"{one['layer']}.{one['head']}" for one in first)
     scores = {
@@ -83,6 +84,9 @@ def _summary(result: dict[str, Any]) -> str:
             *class_lines(result),
             f"best: {top}",
             f"chrF++ of its translations: {chrf}",
+            "selected against random: p "
+            f"{cell(selected['p_sentences'], '.2g')} over {removal['sentences']} sentences, "
+            f"{cell(selected['p_draws'], '.2g')} over {removal['draws']} draws",
             f"signature: {result['signature']}",
             f"report: {result['report']}",
         ]
