@@ -190,7 +190,15 @@ def test_the_json_has_the_agreed_names(
         "--learning-rate", 2, "--batch", 2, "--start", "negative", "--out", out, "--json",
     )  # fmt: skip
     code, said, err = command(*arguments)
-    assert code == 0 and "8 steps × " in err
+    # The check of the original model, then what the training will take.
+    starts = (
+        "warning: the model does not do this task ",
+        "8 steps × ",
+        "warning: the learning rates",
+    )
+    lines = err.splitlines()
+    assert code == 0 and len(lines) == len(starts)
+    assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
     told = json.loads(said)
     agreed = {"signature", "run", "seconds", "heads", "examples", "tokens", "selected"}
     agreed |= {"kept_share", "loss", "task", "start", "steps"}

@@ -171,6 +171,7 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
         with lean_reader():
             config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name)
     except (*_UNREADABLE, NotImplementedError, StrictDataclassError) as error:
+        # transformers raises NotImplementedError for architectures it has no mapping of.
         raise InputError(
             f"{name}: this version of transformers cannot read a GGUF file of the architecture "
             f"{file.architecture!r} ({first_line(error)}); {_ADVICE}."

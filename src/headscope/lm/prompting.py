@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ __all__ = [
     "encode_answer",
     "encode_answers",
     "end_of_turn",
+    "render_conversation",
     "tokenise",
     "uses_chat",
     "wrap_prompts",
@@ -177,27 +178,43 @@ class ChatWriter:
         return text, start
 
     def _rendered(self, turns: Sequence[str]) -> str:
-        from jinja2 import TemplateError
-
         messages = [
             {"role": "assistant", "content": turn}
             if number % 2
             else {"role": "user", "content": turn.strip()}
             for number, turn in enumerate(turns)
         ]
-        try:
-            text: str = self.tokenizer.apply_chat_template(
-                messages,
-                tokenize=False,
-                add_generation_prompt=bool(len(turns) % 2),
-                enable_thinking=False,
-            )
-        except (TemplateError, TypeError, ValueError) as error:
-            raise InputError(
-                f"the tokenizer's chat template cannot put a user's turn into words ({error}); "
-                "correct it, or use plain prompts (--no-chat)"
-            ) from error
-        return text
+        return render_conversation(
+            self.tokenizer,
+            messages,
+            "a user's turn",
+            "correct it, or use plain prompts (--no-chat)",
+            add_generation_prompt=bool(len(turns) % 2),
+        )
+
+
+def render_conversation(
+    tokenizer: Any, messages: Sequence[Mapping[str, str]], what: str, fix: str, **options: bool
+) -> str:
+    """A conversation as the chat template writes it; one that can think aloud is told not to.
+
+    `options` are those of `apply_chat_template`. Raises `InputError` where the template fails;
+    `what` says what was to be written, `fix` what to do.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        text: str = tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            tokenize=False,
+            enable_thinking=False,
+            **options,
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the tokenizer's chat template cannot put {what} into words ({error}); {fix}"
+        ) from error
+    return text
 
 
 def chat_writer(

@@ -271,6 +271,8 @@ def _check_cache(lm: LanguageModel, batch: Batch, tolerance: float, kind: str) -
                 attention_mask=there.attention_mask,
                 generation_config=settings,
             )
+    except torch.OutOfMemoryError:  # a RuntimeError too, but it says nothing about the cache
+        raise
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
         return
     new = made.sequences[:, batch.input_ids.shape[1] :]

@@ -150,23 +150,17 @@ def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -
 
 
 def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
-    from jinja2 import TemplateError
+    from headscope.lm.prompting import render_conversation
 
     begun = messages[-1]["role"] == ASSISTANT
-    try:
-        text: str = tokenizer.apply_chat_template(
-            [dict(one) for one in messages],
-            tokenize=False,
-            add_generation_prompt=not begun,
-            continue_final_message=begun,
-            enable_thinking=False,
-        )
-    except (TemplateError, TypeError, ValueError) as error:
-        raise InputError(
-            f"the tokenizer's chat template cannot put this conversation into words ({error}); "
-            "correct the messages or the template"
-        ) from error
-    return text
+    return render_conversation(
+        tokenizer,
+        messages,
+        "this conversation",
+        "correct the messages or the template",
+        add_generation_prompt=not begun,
+        continue_final_message=begun,
+    )
 
 
 def _conversation(value: list[Any], place: str, column: str) -> tuple[Message, ...]:
