@@ -45,6 +45,8 @@ ALIGNED = {"en-de": "deu", "en-fr": "fra"}
 LANGUAGES = {"en": "eng-US", "de": "deu", "ru": "rus", "tr": "tur", "zh": "zho-CN"}
 TASKS = ("present-past", "singular-plural")
 SHOTS = 3
+#: Sentences of a document that are read.
+SENTENCES = 8
 
 
 @dataclass(frozen=True)
@@ -58,52 +60,54 @@ class Step:
 
 def steps(quick: bool) -> list[Step]:
     """All steps in the order in which they need each other."""
-    find, text, loss, draws, few = (20, 8, 8, 5, 2) if quick else (300, 40, 100, 99, 10)
+    find, text, loss, draws, few = (20, 8, 8, 5, 2) if quick else (200, 40, 100, 99, 10)
     shots = f"--shots {SHOTS}"
-    made = []
+    atlas = "atlas {model} --data {data}/en-es.200.tsv --pair en-es"
+    made = [
+        # What a user types first, with the default type of numbers.
+        Step("atlas", "gemma3", f"{atlas} {shots} --dtype float32"),
+        Step("atlas-k3", "gemma3", f"{atlas} {shots} --dtype float32 --k 3"),
+    ]
     for pair in (*GOLD, *ALIGNED):
         data = f"--pair {pair} --data {{data}}/{pair}.find.tsv"
         made.append(
             Step(f"ts-{pair}", "gemma3", f"find translation-score {data} {shots} --limit {find}")
         )
+    for model in ("gemma3", "smollm2"):
+        needles = f"--data {{data}}/needles.jsonl --limit {4 if quick else 20} --length 200"
+        made.append(Step(f"induction-{model}", model, "find induction"))
+        made.append(Step(f"retrieval-{model}", model, f"find retrieval {needles}"))
     runs = " ".join(f"{{runs}}/ts-{pair}" for pair in (*GOLD, *ALIGNED))
     made.append(Step("ts-overlap", "", f"compare overlap {runs} --k 9"))
     test = f"--pair en-es --data {{data}}/en-es.test.tsv {shots}"
     heads = "--heads {runs}/ts-en-es"
-    for ablate in ("zero", "mean"):
-        for k in (3, 9):
-            made.append(
-                Step(
-                    f"loss-{ablate}-{k}",
-                    "gemma3",
-                    f"verify removal {heads} {test} --k {k} --measure loss --draws {draws} "
-                    f"--ablate {ablate} --limit {loss}",
-                )
-            )
-        made.append(
-            Step(
-                f"text-{ablate}",
-                "gemma3",
-                f"verify removal {heads} {test} --k 3 --draws {few} --ablate {ablate} "
-                f"--limit {text}",
-            )
-        )
-    made.append(Step("heads", "gemma3", f"verify heads {test} --limit {loss}"))
+    beside = "--beside {runs}/ts-en-es --beside {runs}/induction-gemma3"
+    made.append(Step("heads", "gemma3", f"verify heads {test} --limit {loss} {beside}"))
+    both = "--ablate zero --ablate mean"
+    removal = f"verify removal {heads} {test} {both}"
+    by_loss = f"{removal} --measure loss --limit {loss}"
+    made.append(Step("loss-k3", "gemma3", f"{by_loss} --k 3 --draws {draws}"))
+    # The same sentences and the first of the same draws in 32 bits: what 16 bits change.
+    made.append(Step("loss-k3-float32", "gemma3", f"{by_loss} --k 3 --draws 4 --dtype float32"))
+    made.append(Step("loss-k9", "gemma3", f"{by_loss} --k 9 --draws {2 * few - 1}"))
+    made.append(Step("text-k3", "gemma3", f"{removal} --limit {text} --k 3 --draws {few}"))
     documents = " ".join(f"--data {code}={{data}}/{code}.find.txt" for code in LANGUAGES)
     held_out = " ".join(f"--data {code}={{data}}/{code}.test.txt" for code in LANGUAGES)
-    limit = "--limit 6" if quick else "--limit 60"
+    limit, fewer = ("--limit 6", "--limit 4") if quick else ("--limit 60", "--limit 20")
     made.append(Step("lahis", "gemma3", f"find lahis {documents} {limit}"))
     made.append(
         Step(
             "perplexity",
             "gemma3",
-            f"verify perplexity --heads {{runs}}/lahis {held_out} {limit} --draws {few}",
+            f"verify perplexity --heads {{runs}}/lahis {held_out} {fewer} --draws {few}",
         )
     )
-    needles = f"--data {{data}}/needles.jsonl --limit {4 if quick else 20} --length 200"
-    for model in ("gemma3", "smollm2"):
-        made.append(Step(f"induction-{model}", model, "find induction"))
-        made.append(Step(f"retrieval-{model}", model, f"find retrieval {needles}"))
+    corpus = "--data {data}/corpus.jsonl" + (" --limit 40" if quick else "")
+    made.append(Step("rate", "gemma3", f"use rate {corpus} {heads} --k 3"))
+    for draw in range(1 if quick else 3):
+        made.append(
+            Step(f"rate-random-{draw}", "gemma3", f"use rate {corpus} --heads {{random:{draw}}}")
+        )
     made.append(
         Step(
             "methods-overlap",
@@ -120,15 +124,9 @@ def steps(quick: bool) -> list[Step]:
             '--prompt "English: The house is old.\nSpanish:"',
         )
     )
-    corpus = f"--data {{data}}/corpus.jsonl --limit {40 if quick else 100000}"
-    made.append(Step("rate", "gemma3", f"use rate {corpus} {heads} --k 3"))
-    for draw in range(1 if quick else 3):
-        made.append(
-            Step(f"rate-random-{draw}", "gemma3", f"use rate {corpus} --heads {{random:{draw}}}")
-        )
     made.append(Step("export", "gemma3", f"use export {heads} --k 3"))
     for task in TASKS:
-        length = "--steps 4" if quick else "--minutes 90"
+        length = "--steps 4" if quick else "--minutes 12"
         data = f"--task {{tasks}}/{task}.json"
         made.append(Step(f"mask-{task}", "smollm2", f"find mask {data} {length}"))
         made.append(
@@ -144,6 +142,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[], help="names of steps, or beginnings")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--dtype", default="auto", help="of the weights in memory")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     runs = given.folder / ("quick" if given.quick else "runs")
@@ -156,15 +155,17 @@ def main() -> None:
     for step in steps(given.quick):
         if given.only and not step.name.startswith(tuple(given.only)):
             continue
-        told[step.name] = run(step, given.folder, data, runs, given.tasks)
+        told[step.name] = run(step, given.folder, data, runs, given.tasks, given.dtype)
     result = {"command": "bench/real_models.py", "machine": machine("cpu"), "steps": told}
     tell(result, given.out)
 
 
-def run(step: Step, folder: Path, data: Path, runs: Path, tasks: Path) -> dict[str, Any]:
+def run(
+    step: Step, folder: Path, data: Path, runs: Path, tasks: Path, dtype: str
+) -> dict[str, Any]:
     """Run one step unless it is finished; what it cost and its result in brief."""
     out, cost = runs / step.name, runs / f"{step.name}.cost.json"
-    words = _words(step, folder, data, runs, tasks)
+    words = _words(step, folder, data, runs, tasks, dtype)
     if not cost.exists():
         command = [sys.executable, "-m", "headscope", *words, "--out", str(out), "--json"]
         print(f"{step.name}: {' '.join(words)}", file=sys.stderr, flush=True)
@@ -187,13 +188,16 @@ def run(step: Step, folder: Path, data: Path, runs: Path, tasks: Path) -> dict[s
     }
 
 
-def _words(step: Step, folder: Path, data: Path, runs: Path, tasks: Path) -> list[str]:
+def _words(step: Step, folder: Path, data: Path, runs: Path, tasks: Path, dtype: str) -> list[str]:
     import shlex
 
     words = shlex.split(step.arguments)
-    if step.model:
-        words += ["--model", str(folder / f"{step.model}.gguf")]
-    places = {"{data}": data, "{runs}": runs, "{tasks}": tasks}
+    model = folder / f"{step.model}.gguf"
+    if step.model and "{model}" not in words:
+        words += ["--model", str(model)]
+    if step.model and "--dtype" not in words:
+        words += ["--dtype", dtype]
+    places = {"{data}": data, "{runs}": runs, "{tasks}": tasks, "{model}": model}
     filled = []
     for word in words:
         for name, place in places.items():
@@ -257,6 +261,8 @@ def make_data(to: Path, xl_wa: Path, ntrex: Path, xquad: Path) -> None:
                     for source, target, links in rows
                 ]
             _write_pairs(to / f"{pair}.{part}.tsv", rows)
+            if (pair, part) == ("en-es", "test"):
+                _write_pairs(to / f"{pair}.200.tsv", rows[:200])
     lines = {code: _lines(ntrex / f"{file}.txt") for code, file in LANGUAGES.items()}
     ids = [row[-1] for row in _tsv(ntrex / "DOCUMENT_IDS.tsv")]
     for pair, file in ALIGNED.items():
@@ -274,7 +280,7 @@ def make_data(to: Path, xl_wa: Path, ntrex: Path, xquad: Path) -> None:
         texts: dict[str, list[str]] = {}
         for name, sentence in zip(ids, sentences, strict=True):
             texts.setdefault(name, []).append(sentence)
-        joined = [" ".join(texts[name]) for name in documents]
+        joined = [" ".join(texts[name][:SENTENCES]) for name in documents]
         for part, some in (("find", joined[::2]), ("test", joined[1::2])):
             (to / f"{code}.{part}.txt").write_text("\n".join(some) + "\n", "utf-8")
     with (to / "corpus.jsonl").open("w", encoding="utf-8") as file:
@@ -290,7 +296,7 @@ def _corpus(lines: dict[str, list[str]]) -> Iterator[dict[str, str]]:
     """Lines of one language, two in a row, and one of ten with its translation beside it."""
     for code, sentences in lines.items():
         other = "en" if code != "en" else "de"
-        for at in range(0, 1000, 2):
+        for at in range(0, 500, 2):
             bilingual = at % 20 == 0
             second = lines[other][at] if bilingual else sentences[at + 1]
             kind = "bilingual" if bilingual else "monolingual"

@@ -72,6 +72,21 @@ def test_evaluating_gives_every_module_its_mode_back_after_an_exception() -> Non
     assert [module.training for module in model.modules()] == [True, True, False]
 
 
+def test_evaluating_hands_contiguous_states_to_the_output_embedding_and_leaves_no_hook() -> None:
+    model = build("llama").eval()
+    embedding, tokens = model.get_output_embeddings(), torch.ones(2, 4, dtype=torch.long)
+    contiguous: list[bool] = []
+    embedding.register_forward_hook(
+        lambda _, states, __: contiguous.append(states[0].is_contiguous())
+    )
+    with pytest.raises(RuntimeError, match="on purpose"), evaluating(model):
+        model(tokens, logits_to_keep=1)
+        raise RuntimeError("on purpose")
+    model(tokens, logits_to_keep=1)
+    assert contiguous == [True, False]
+    assert not embedding._forward_pre_hooks
+
+
 def test_a_kernel_that_is_no_torch_function_is_seen_through_the_table() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask

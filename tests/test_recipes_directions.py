@@ -13,12 +13,22 @@ import find_helpers
 from headscope.data.align import LlmAligner
 from headscope.data.links import format_links
 from headscope.data.split import known_digests, leakage, text_digests
+from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.lm.model import LanguageModel
 from headscope.recipes.atlas import Atlas, atlas
 from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import ModelChoice, PairsChoice, find_and_check, model_inputs
+from headscope.recipes.inputs import (
+    HALVES,
+    ModelChoice,
+    PairsChoice,
+    find_and_check,
+    model_inputs,
+    read_directions,
+)
+from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.runs import Signature
+from headscope.verify.removal import Removal
 
 SIZES = {"en-de": 16, "de-es": 12}
 
@@ -74,6 +84,37 @@ def test_both_directions_of_a_corpus_are_checked_on_sentences_not_found_on(tmp_p
     assert all(leakage(known, one.pairs) == 0 for one in check.values())
     for name in choice.pair:
         assert len(find[name].pairs) + len(check[name].pairs) == 60
+
+
+def test_the_halves_of_a_file_are_those_of_the_atlas_and_share_shots(
+    inputs: tuple[ModelChoice, PairsChoice],
+) -> None:
+    model, choice = inputs[0].model, replace(inputs[1], shots=2)
+    halves = [read_directions(replace(choice, split=name), model, "dev") for name in HALVES]
+    assert halves == list(find_and_check(choice, model, 100))
+    for pair in SIZES:
+        find, verify = (half[pair] for half in halves)
+        assert find.shots == verify.shots
+        # No direction uses the shots of another for anything else.
+        assert 2 <= SIZES[pair] - len(find.pairs) - len(verify.pairs) <= 4
+        assert not leakage(known_digests({pair: text_digests(find.pairs)}), verify.pairs)
+        few = read_directions(replace(choice, split="verify", limit=1), model, "dev")
+        assert few[pair].pairs == verify.pairs[:1]
+    with pytest.raises(InputError, match="leave --split verify out"):
+        find_and_check(replace(choice, split="verify"), model, 100)
+
+
+def test_one_file_finds_and_verifies(
+    inputs: tuple[ModelChoice, PairsChoice], tmp_path: Path
+) -> None:
+    model, choice = inputs
+    found = tmp_path / "find"
+    find_translation(FindTranslation(model, replace(choice, split="find"), SCORE), found)
+    few = Removal(draws=1, max_new_tokens=2)
+    tested = VerifyRemoval(str(found), ("2",), model, replace(choice, split="verify"), removal=few)
+    assert verify_removal(tested, tmp_path / "verify")["leakage"]["overlap"] == 0
+    with pytest.raises(InputError, match="--split verify"):
+        verify_removal(replace(tested, pairs=choice), tmp_path / "whole")
 
 
 def write(path: Path, rows: list[tuple[str, str]]) -> Path:

@@ -127,7 +127,12 @@ LinksColumn = Annotated[
     Option("--links-column", metavar="COLUMN", help="Likewise; without it links, if there."),
 ]
 Split = Annotated[
-    str | None, Option("--split", help="Split of a FLORES folder (dev) or of a dataset.")
+    str | None,
+    Option(
+        "--split",
+        help="Split of a FLORES folder (dev) or of a dataset; of a file of sentence pairs find or "
+        "verify, one half of it each.",
+    ),
 ]
 
 WorldSplit = Literal["train", "dev", "test"]

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 
 from headscope.lm.batching import Batch, collate
@@ -24,15 +25,30 @@ __all__ = [
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every module in evaluation mode, and give each its own mode back at the end."""
+    """Put every module in evaluation mode, and give each its own mode back at the end.
+
+    Meanwhile the output embedding gets contiguous states. Where only the last tokens' logits are
+    wanted it would get a slice of all states, for which PyTorch's `linear` copies the weights of
+    the embedding once a row: gigabytes with a large vocabulary.
+    """
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
+    embedding = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    hook = None if embedding is None else embedding.register_forward_pre_hook(_contiguous)
     try:
         yield
     finally:
+        if hook is not None:
+            hook.remove()
         for module in training:
             module.training = True
+
+
+def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(
+        value.contiguous() if isinstance(value, torch.Tensor) else value for value in inputs
+    )
 
 
 @contextlib.contextmanager

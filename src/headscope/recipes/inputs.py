@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 POCKET = "pocket"
+#: What `--split` calls the two halves of a single file.
+HALVES = ("find", "verify")
 Progress = Callable[[str, int, int], None]
 #: The model that `kept_model` keeps, under its choice; None outside.
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
@@ -150,7 +152,18 @@ def read_directions(
 
     `reference`: so many pairs a direction, at most a quarter of its data, are set aside for mean
     ablation (see `PairFile.reference`); for the pocket model without data those of its train split.
+
+    Of a single file `choice.split` may be one of `HALVES`; shots and reference pairs are drawn from
+    the whole file, so they are the same for both halves.
     """
+    if choice.split in HALVES and choice.data and _all_files(choice):
+        whole = dataclasses.replace(choice, split=None, limit=None)
+        both = _in_halves(read_directions(whole, model, split, limit, seed, reference))
+        half = both[HALVES.index(choice.split)]
+        return {
+            pair: dataclasses.replace(one, pairs=one.pairs[: choice.limit])
+            for pair, one in half.items()
+        }
     directions = _read_all(choice, model, split, limit, seed, reference)
     if choice.language_names:
         directions = _named(directions, choice.language_names)
@@ -310,10 +323,26 @@ def find_and_check(
     Of the data given, two halves that share no sentence in any direction; for the pocket model
     without data, sentences of its dev and of its test split.
     """
+    if choice.split in HALVES and choice.data and _all_files(choice):
+        raise InputError(
+            "this command takes both halves of the data, one to find and one to verify; leave "
+            f"--split {choice.split} out"
+        )
     directions = read_directions(choice, model, "dev", limit=100, seed=seed)
     if not choice.data:
         limited = dataclasses.replace(choice, limit=check)
         return directions, read_directions(limited, model, "test", seed=seed)
+    first, second = _in_halves(directions)
+    return first, {
+        name: dataclasses.replace(pairs, pairs=pairs.pairs[:check])
+        for name, pairs in second.items()
+    }
+
+
+def _in_halves(
+    directions: dict[str, PairFile],
+) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
+    """Two halves of all directions, by a hash of the source, that share no sentence."""
     every = [pair for pairs in directions.values() for pair in pairs.pairs]
     beside = every if len(directions) > 1 else []
     first, second = {}, {}
@@ -321,8 +350,12 @@ def find_and_check(
         with naming(pairs.path):
             one, other = halves(pairs.pairs, beside)
         first[name] = dataclasses.replace(pairs, pairs=one)
-        second[name] = dataclasses.replace(pairs, pairs=other[:check])
+        second[name] = dataclasses.replace(pairs, pairs=other)
     return first, second
+
+
+def _all_files(choice: PairsChoice) -> bool:
+    return all(Path(name).is_file() for _, name in _files(choice))
 
 
 def _files(choice: PairsChoice) -> list[tuple[str | None, str]]:

@@ -60,7 +60,8 @@ def check_leakage(
     if overlap and not allow_overlap:
         raise InputError(
             f"{overlap} of {len(tested)} test pairs hold a sentence that these heads were found on "
-            f"({file}), so they prove nothing new; test on other sentences, or add --allow-overlap"
+            f"({file}), so they prove nothing new; test on other sentences (of one file: find with "
+            "--split find, test with --split verify), or add --allow-overlap"
         )
     return Leakage(known=True, overlap=overlap, of=len(tested))
 
