@@ -1,13 +1,15 @@
 """What recipes take on the bundled model, beside what the cost model says before, as JSON.
 
     python bench/costs.py --threads 1 --clock process --out bench/results/costs-pocket.json
+    python bench/costs.py --real FOLDER --threads 2 --clock wall --rounds 3
 
-Every recipe runs twice, on a small share of its data: once while the tokens that go through the
-model are counted at each layer's output projection (padding included, since it is computed), and
-once for its seconds. Predicted are the seconds of the counted work on this machine, measured as
-`headscope reproduce` measures it, in a second or two; ratios are measured / predicted, the larger
-the worse the promise. `passes_alone` is what the passes of each kind are predicted to take by
-themselves.
+With --real the models and the data are those that `bench/real_models.py` made in FOLDER. Every
+recipe runs on a small share of its data, first while the tokens that go through the model are
+counted at each layer's output projection and at the output embedding (padding included, since it
+is computed), then --rounds times for its seconds, of which the median counts. Predicted are the
+seconds of the counted work on this machine, measured as `headscope costs --machine here` measures
+it; ratios are measured / predicted, the larger the worse the promise. `passes_alone` is what the
+passes of each kind are predicted to take by themselves.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -27,24 +30,49 @@ from timing import CLOCKS, load, moment, say
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 import headscope
+from headscope.measure.baseline import Rules
 from headscope.pocket.sample import sample_documents
 from headscope.recipes.costs.estimate import estimate_seconds
 from headscope.recipes.costs.machines import Machine
 from headscope.recipes.costs.measuring import measure_machine
 from headscope.recipes.costs.reading import shape_of
-from headscope.recipes.costs.shapes import Shape
+from headscope.recipes.costs.shapes import LOGITS_AT_ONCE, Shape
 from headscope.recipes.costs.work import Work
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.recipes.find.mask import FindMask, find_mask
 from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import PairsChoice
+from headscope.recipes.inputs import ModelChoice, PairsChoice, kept_model
 from headscope.recipes.tasks import TaskChoice
 from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.removal import Removal
 
 AIM = 1.5
+WORDS = (
+    "book",
+    "house",
+    "car",
+    "tree",
+    "river",
+    "garden",
+    "teacher",
+    "letter",
+    "window",
+    "table",
+    "road",
+    "dog",
+    "cat",
+    "bird",
+    "hand",
+    "lamp",
+    "coat",
+    "chair",
+    "door",
+    "hill",
+    "lake",
+    "farm",
+)
 PAIRS = ("en-de", "ru-es", "tr-en", "de-ru")
 
 
@@ -56,7 +84,22 @@ class Counted:
     forward: list[tuple[int, float]] = field(default_factory=list)
     backward: list[tuple[int, float]] = field(default_factory=list)
     generated: list[tuple[int, float]] = field(default_factory=list)
+    logits: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _context: float = 0.0
+
+    def shares(self, works: dict[str, Work], vocabulary: int) -> dict[str, float]:
+        """The share of the tokens of each kind whose logits are made."""
+        found = dict.fromkeys(works, 1.0)
+        if "forward" in works:
+            rest = self.logits[False] - works.get("generated", Work()).generated
+            found["forward"] = max(0.0, rest / works["forward"].tokens)
+        if "backward" in works:
+            work = works["backward"]
+            share = self.logits[True] / work.tokens
+            # Logits that do not fit at once are made again on the way back.
+            again = work.rows * work.length * share * vocabulary > 2 * LOGITS_AT_ONCE
+            found["backward"] = share / 2 if again else share
+        return found
 
     def see(self, rows: int, width: int) -> None:
         """A pass of so many rows and columns; a column alone continues the pass before."""
@@ -90,14 +133,17 @@ class Counted:
 @contextmanager
 def counted(shape: Shape) -> Iterator[Counted]:
     """Count what goes through the output projections of any model of this shape."""
-    found = Counted(shape.layers)
     width, hidden = shape.query_heads * shape.head_dim, shape.hidden
+    # Where both are the same, queries are projected by a map of the same shape.
+    found = Counted(shape.layers * (2 if width == hidden else 1))
 
     def see(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
         if not isinstance(module, torch.nn.Linear):
             return
         if (module.in_features, module.out_features) == (width, hidden) and args[0].dim() == 3:
             found.see(int(args[0].shape[0]), int(args[0].shape[1]))
+        elif (module.in_features, module.out_features) == (hidden, shape.vocabulary):
+            found.logits[torch.is_grad_enabled()] += args[0].numel() // hidden
 
     handle = register_module_forward_pre_hook(see)
     try:
@@ -144,30 +190,74 @@ def recipes(folder: Path, size: int) -> dict[str, Callable[[Path], Any]]:
     }
 
 
+def real_recipes(folder: Path, model: Path, data: Path) -> dict[str, Callable[[Path], Any]]:
+    """Scores, losses, LAHIS and a mask of a real model."""
+    name = ModelChoice(str(model), dtype="float32")
+    pairs = PairsChoice(("en-es",), (str(data / "en-es.test.tsv"),), limit=24, shots=3)
+    documents = tuple(f"{code}={data / code}.find.txt" for code in ("de", "ru"))
+    task = data / "plural.tsv"
+    task.write_text("input\toutput\n" + "".join(f"{one}\t{one}s\n" for one in WORDS), "utf-8")
+    return {
+        "find translation-score": lambda out: find_translation(FindTranslation(name, pairs), out),
+        "verify removal --measure loss": lambda out: verify_removal(
+            VerifyRemoval(
+                "5.1,10.2,11.2",
+                model=name,
+                pairs=replace(pairs, limit=6),
+                removal=Removal(draws=5, loss_draws=5, measure=("loss",)),
+                baseline=Rules(examples=1),
+            ),
+            out,
+        ),
+        "find lahis": lambda out: find_lahis(
+            FindLahis(model=name, documents=DocumentsChoice(data=documents, limit=3)), out
+        ),
+        "find mask": lambda out: find_mask(
+            FindMask(
+                model=name,
+                task=TaskChoice(task=(str(task),), held_out=4),
+                changes={"steps": 12, "learning_rate": 0.8},
+                baseline=Rules(examples=1),
+            ),
+            out,
+        ),
+    }
+
+
 def row(
     recipe: Callable[[Path], Any],
     folder: Path,
     shape: Shape,
     here: Machine,
     clock: Callable[[], float],
+    rounds: int,
 ) -> dict[str, Any]:
     """A recipe's work, its predicted and its measured seconds."""
     with counted(shape) as seen:
         recipe(folder / "counted")
     works = seen.works()
+    shares = seen.shares(works, shape.vocabulary)
     bare = replace(here, start=0.0, text=0.0)
-    parts = {name: estimate_seconds(work, shape, bare) for name, work in works.items()}
-    total = sum(works.values(), Work())
-    predicted = estimate_seconds(total, shape, here)
-    began = clock()
-    recipe(folder / "timed")
-    measured = clock() - began
+    parts = {
+        name: estimate_seconds(work, shape, bare, shares[name]) for name, work in works.items()
+    }
+    beside = replace(here, start=0.0)
+    texts = sum(estimate_seconds(work, shape, beside) for work in works.values())
+    texts -= sum(estimate_seconds(work, shape, bare) for work in works.values())
+    predicted = here.start + texts + sum(parts.values())
+    measured = []
+    for number in range(rounds):
+        began = clock()
+        recipe(folder / f"timed {number}")
+        measured.append(clock() - began)
     return {
         "work": {name: asdict(work) for name, work in works.items()},
+        "logits": shares,
         "passes_alone": parts,
         "predicted": predicted,
-        "measured": measured,
-        "ratio": measured / predicted,
+        "rounds": measured,
+        "measured": median(measured),
+        "ratio": median(measured) / predicted,
     }
 
 
@@ -176,28 +266,38 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="process")
     parser.add_argument("--size", type=int, default=1, help="1: under a minute in all")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--real", type=Path, help="folder of bench/real_models.py")
+    parser.add_argument("--model", choices=("gemma3", "smollm2"), default="gemma3")
     parser.add_argument("--only", action="append", default=[], help="names of recipes")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     before, clock = machine("cpu"), CLOCKS[given.clock]
-    lm = headscope.load("pocket")
+    model = "pocket" if given.real is None else str(given.real / f"{given.model}.gguf")
+    lm = headscope.load(model, dtype="float32")
     shape = shape_of(lm)
     began = clock()
     here = measure_machine(lm, clock=clock)
     took = clock() - began
     rows: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, kept_model():
         folder = Path(name)
-        for title, recipe in recipes(folder, given.size).items():
+        chosen = (
+            recipes(folder, given.size)
+            if given.real is None
+            else real_recipes(folder, Path(model), given.real / "data")
+        )
+        for title, recipe in chosen.items():
             if given.only and title not in given.only:
                 continue
             place = folder / title.replace(" ", "-").replace(",", "")
-            rows[title] = row(recipe, place, shape, here, clock)
+            rows[title] = row(recipe, place, shape, here, clock, given.rounds)
             one = rows[title]
             say(f"{title}: {one['measured']:.2f} of {one['predicted']:.2f}: {one['ratio']:.2f}")
     told = {
         "command": "bench/costs.py",
+        "model": Path(model).name,
         "date": moment(),
         "clock": given.clock,
         "machine": before | {"load_after": load()},

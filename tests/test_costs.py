@@ -349,7 +349,15 @@ def test_seconds_are_passes_operations_and_what_is_read() -> None:
     told = estimate_seconds(work, shape, machine(start=7.0, text=0.5))
     assert told - estimate_seconds(work, shape, machine()) == pytest.approx(7 + 50)
     assert estimate_seconds(Work(), shape, machine(start=7.0)) == 0
+    # Logits have a rate of their own where it was measured.
+    half = estimate_seconds(work, shape, machine(logits=5e7), 0.5)
+    layers, last = shape.forward(10, 0.0), 2.0 * shape.embedding * 0.5
+    assert half == pytest.approx(alone + 1000 * layers / 1e9 + 1000 * last / 5e7)
     gradients = Work(backward=1000, length=10, rows=5, calls=20)
+    again = shape.backward(10) - shape.backward(10, 0.0)
+    assert estimate_seconds(gradients, shape, machine(logits=1e7)) == pytest.approx(
+        20 * 2 * 1.0 + 1000 * shape.backward(10, 0.0) / 5e8 + 1000 * again / 1e7
+    )
     assert estimate_seconds(gradients, shape, machine()) == pytest.approx(
         20 * 2 * 1.0 + 1000 * shape.backward(10) / 5e8
     )

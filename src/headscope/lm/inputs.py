@@ -34,7 +34,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
-    embedding = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    causal: Any = model
+    embedding = causal.get_output_embeddings() if hasattr(causal, "get_output_embeddings") else None
     hook = None if embedding is None else embedding.register_forward_pre_hook(_contiguous)
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headscope.recipes.costs.machines import Machine, Rate
@@ -76,14 +77,24 @@ def estimate_seconds(work: Work, shape: Shape, machine: Machine, logits: float =
     seconds = machine.start
     if length:
         seconds += machine.text * work.forward / length
-    for tokens, each, rate in (
-        (work.forward, shape.forward(length, logits), machine.forward),
-        (work.backward, shape.backward(length, logits, batch), machine.backward),
-        (work.training, shape.training(length), machine.backward),
+    # By token: the operations of its layers, and those of its logits.
+    for tokens, each, last, rate in (
+        (
+            work.forward,
+            *_apart(lambda share: shape.forward(length, share), logits),
+            machine.forward,
+        ),
+        (
+            work.backward,
+            *_apart(lambda share: shape.backward(length, share, batch), logits),
+            machine.backward,
+        ),
+        (work.training, shape.training(length), 0.0, machine.backward),
     ):
         if tokens:
             times = passes * tokens / whole
             done = slower * tokens * each / rate.operations
+            done += tokens * last / (machine.logits or rate.operations)
             seconds += _together(machine, rate, times, shape, done)
     if steps:
         rate = machine.generation
@@ -91,6 +102,12 @@ def estimate_seconds(work: Work, shape: Shape, machine: Machine, logits: float =
         done = slower * work.generated * shape.forward(length) / rate.operations
         seconds += _together(machine, rate, steps, shape, max(done, read / machine.bandwidth))
     return seconds
+
+
+def _apart(operations: Callable[[float], float], logits: float) -> tuple[float, float]:
+    """Of the operations with a share of logits those without any, and the rest."""
+    layers = operations(0.0)
+    return layers, operations(logits) - layers
 
 
 def _together(machine: Machine, rate: Rate, times: float, shape: Shape, work: float) -> float:

@@ -39,6 +39,8 @@ class Machine:
         mixtures: share of the attained operations that mixtures of experts reach.
         start: seconds that a run takes before and after its passes.
         text: seconds that each text takes beside its passes: drawn, encoded, counted.
+        logits: operations a second at which the output embedding and the log-softmax behind it are
+            computed; None: as those of the layers.
         busy: why the rates may be too low, as a sentence; None: nothing else seems to work here.
     """
 
@@ -53,6 +55,7 @@ class Machine:
     mixtures: float = 1.0
     start: float = 0.0
     text: float = 0.0
+    logits: float | None = None
     busy: str | None = None
 
 

@@ -62,17 +62,21 @@ def measure_machine(
     def rows(count: int, length: int) -> list[list[int]]:
         return [[draw.randrange(size // 8, size) for _ in range(length)] for _ in range(count)]
 
-    def passes(count: int, length: int) -> tuple[float, float]:
-        some = rows(count, length)
+    def passes(count: int, length: int, start: int = 1) -> tuple[float, float]:
+        """Operations and seconds of passes with the logits of the tokens from `start` on."""
+        some, starts = rows(count, length), [start] * count
         seconds, _ = _timed(
-            lm, clock, lambda: token_losses(lm, some, batch_tokens=1 << 20), spreads
+            lm, clock, lambda: token_losses(lm, some, starts, batch_tokens=1 << 20), spreads
         )
-        return count * length * shape.forward(length), seconds
+        return count * length * shape.forward(length, (length - start) / length), seconds
 
     def gradients(count: int, length: int) -> tuple[float, float]:
+        """The same of passes with gradients, without what the logits take."""
         some, gate = rows(count, length), ones_gate(lm, count)
         seconds, _ = _timed(lm, clock, lambda: batch_gradients(lm, some, gate, False), spreads)
-        return count * length * shape.backward(length, batch=count * length), seconds
+        layers = count * length * shape.backward(length, 0.0)
+        last = count * length * shape.backward(length, batch=count * length) - layers
+        return layers, max(seconds - last / logits, seconds / 4)
 
     def steps(count: int) -> tuple[float, float]:
         batch = collate(rows(count, _PROMPT), lm.pad_token_id)
@@ -91,8 +95,10 @@ def measure_machine(
     bandwidth = _bandwidth(lm.device)
     reading = (shape.read_by(_ROWS[0]) + _ROWS[0] * _PROMPT * shape.cache) / bandwidth
     whole = [passes(*one) for one in _PASSES]
+    bare = [passes(*one, start=one[1] - 1) for one in _PASSES]
+    logits = _of_logits(whole[-1], bare[-1])
     rates = (
-        _rate(whole, shape),
+        _rate(bare, shape),
         _rate([gradients(*one) for one in _PASSES], shape),
         _rate([steps(one) for one in _ROWS], shape, reading),
     )
@@ -105,8 +111,19 @@ def measure_machine(
         measured=f"{lm.name} on {lm.device}, {torch.get_num_threads()} threads",
         start=_START * whole[0][1],
         text=_TEXT * whole[0][1],
+        logits=logits,
         busy=_busy(share, median(spreads)),
     )
+
+
+def _of_logits(whole: tuple[float, float], bare: tuple[float, float]) -> float:
+    """Operations a second of the logits, from passes with all of them and with hardly any.
+
+    Where these take no time that can be seen, they are taken to be as fast as a whole pass.
+    """
+    (all_operations, longer), (few, shorter) = whole, bare
+    seconds = longer - shorter
+    return (all_operations - few) / seconds if seconds > 0 else all_operations / longer
 
 
 def _timed(
