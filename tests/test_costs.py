@@ -459,11 +459,13 @@ def test_a_machine_is_measured_by_any_clock_and_the_model_left_alone() -> None:
     asked = [one.requires_grad for one in lm.model.parameters()]
     found = measure_machine(lm, clock=lambda: float(next(ticks)))
     shape = shape_of(lm)
-    few = 2 * 24 * shape.forward(24)
-    many = 16 * 40 * shape.forward(40)
+    few = 2 * 24 * shape.forward(24, 1 / 24)
+    many = 16 * 40 * shape.forward(40, 1 / 40)
     assert found.forward.operations == pytest.approx(2 * many)
     # Half of the large pass is the pass itself; the small one took no longer.
     assert found.forward.layer * shape.layers == pytest.approx(1 - 0.5 * few / many)
+    # Logits took no time that could be seen.
+    assert found.logits == pytest.approx(16 * 40 * shape.forward(40, 39 / 40))
     assert found.start == 35 and found.text == 0.2
     assert found.bandwidth > 0 and found.memory > 1e8
     assert found.measured is not None and "llama" in found.measured

@@ -94,7 +94,7 @@ def estimate_seconds(work: Work, shape: Shape, machine: Machine, logits: float =
         if tokens:
             times = passes * tokens / whole
             done = slower * tokens * each / rate.operations
-            done += tokens * last / (machine.logits or rate.operations)
+            done += tokens * last / (machine.logits or rate.operations / slower)
             seconds += _together(machine, rate, times, shape, done)
     if steps:
         rate = machine.generation
