@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from headscope.cli import options
 from headscope.cli.output import emit
+from headscope.errors import InputError
 
 if TYPE_CHECKING:
     from headscope.recipes.costs.experiments import Cost, Costed
@@ -20,15 +21,16 @@ _Models = Annotated[
     Argument(
         metavar="MODEL...",
         help="Known shapes (Llama-3.1-8B, Qwen3-30B-A3B, Llama-3.1-70B; without any all three), "
-        "pocket, folders, or Hub ids; only their configuration is read.",
+        "pocket, folders, GGUF files, or Hub ids; only their configuration is read.",
     ),
 ]
 _Machine = Annotated[
-    Literal["h200", "here"],
+    Literal["h200", "here", "model"],
     Option(
         "--machine",
-        help="h200: assumed rates; here: measured with the bundled "
-        "model and the threads that torch takes (OMP_NUM_THREADS).",
+        help="h200: assumed rates; here: measured with the bundled model and the threads that "
+        "torch takes (OMP_NUM_THREADS); model: likewise with the first MODEL itself, which is "
+        "loaded.",
     ),
 ]
 
@@ -49,7 +51,10 @@ def costs(
     from headscope.runs import Signature
 
     shapes = [read_shape(name) for name in models or PUBLISHED]
-    where = h200() if machine == "h200" else _here()
+    if machine == "model" and not models:
+        raise InputError("--machine model needs a MODEL to load and to measure with; name one")
+    measured_with = models[0] if models and machine == "model" else "pocket"
+    where = h200() if machine == "h200" else _here(measured_with)
     found: list[dict[str, Any]] = []
     texts = [_about(where)]
     for shape in shapes:
@@ -82,13 +87,13 @@ def costs(
     emit(result, as_json, "\n\n".join(texts))
 
 
-def _here() -> Machine:
+def _here(model: str) -> Machine:
     from headscope.cli.models import hide_loading_bars
     from headscope.lm import load
     from headscope.recipes.costs.measuring import measure_machine
 
     hide_loading_bars()
-    return measure_machine(load("pocket"))
+    return measure_machine(load(model))
 
 
 def _about(machine: Machine) -> str:
@@ -98,7 +103,7 @@ def _about(machine: Machine) -> str:
         return (
             f"here, measured with {machine.measured}: passes at "
             f"{machine.forward.operations / 1e9:.0f} GFLOP/s, with gradients at "
-            f"{machine.backward.operations / 1e9:.0f}; for larger models a first guess"
+            f"{machine.backward.operations / 1e9:.0f}; for other models a first guess"
             + (f"\nwarning: {machine.busy}" if machine.busy else "")
         )
     low, middle, high = ATTAINED

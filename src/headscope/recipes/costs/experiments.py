@@ -128,6 +128,15 @@ EXPERIMENTS = (
         (1 / 70, 1.0),
     ),
     RealSize(
+        "removal by loss",
+        "verify removal",
+        "1 direction, 100 sentences, 199 conditions by --measure loss, 80 tokens of question and "
+        "reference, a quarter of the layers shared",
+        (_passes(199 * 100 * 80 * 0.75, 80),),
+        # Of the 80 tokens the 40 of the reference, of three quarters of the layers.
+        (2 / 3,),
+    ),
+    RealSize(
         "a learned mask",
         "find mask",
         "6,190 steps of 16 samples of 80 tokens, half of them answers",
