@@ -190,6 +190,26 @@ def test_rank_correlations_over_all_heads_and_within_layers() -> None:
     assert flat["all"]["value"] is None and flat["p_within_layers"] is None
 
 
+def test_intervals_of_correlations_are_about_what_another_sample_gives() -> None:
+    generator = np.random.default_rng(2)
+    layers, truth = np.repeat(np.arange(6), 8), generator.normal(size=48)
+
+    def sample() -> tuple[Any, Any]:
+        sentences = truth + 3 * generator.normal(size=(20, 48))
+        some = generator.integers(20, size=(200, 20))
+        return sentences.mean(axis=0), sentences[some].mean(axis=1)
+
+    inside = 0
+    for _ in range(60):
+        scores, drawn = sample()
+        same = rank_correlations(scores, scores, layers, drawn, 9)
+        assert same["all"]["low"] < same["all"]["value"] <= same["all"]["high"] + 1e-12
+        found = rank_correlations(scores, truth, layers, drawn, 9)["all"]
+        other = rank_correlations(sample()[0], truth, layers, drawn, 9)["all"]["value"]
+        inside += found["low"] <= other <= found["high"]
+    assert inside >= 42
+
+
 def test_p_of_the_permutation_inside_layers_is_uniform_without_a_relation() -> None:
     generator = np.random.default_rng(1)
     layers = np.repeat(np.arange(4), 4)

@@ -200,6 +200,10 @@ def test_texts_are_those_of_the_first_draws_and_both_can_be_measured_again(
     assert named(both, "chrf") == named(texts, "chrf")
     assert named(both, "nll") == named(losses, "nll")
     assert set(named(both, "chrf")) < set(named(both, "nll")) and len(named(both, "nll")) == 9
+    for part in both["directions"].values():
+        assert list(map(Label.of_row, part["conditions"])) == list(
+            map(Label.of_row, both["conditions"])
+        )
     top, text, loss = (one["conditions"][0] for one in (both, texts, losses))
     for name in ("p_sentences", "p_draws_layer_matched", "against_random"):
         assert (top[name], top[f"{name}_loss"]) == (text[name], loss[name])
@@ -255,6 +259,11 @@ def test_zero_and_mean_are_conditions_of_the_same_heads(tmp_path: Path) -> None:
     html = write_report(tmp_path / "a", tmp_path / "report.html").read_text("utf-8")
     for shown in (removal_table(result), html):
         assert f"{zero[0]['nll']:.3f}" in shown and f"{mean[0]['nll']:.3f}" in shown
+
+
+def test_losses_have_no_fewer_draws_than_texts() -> None:
+    with pytest.raises(InputError, match="loss_draws 4"):
+        Removal(measure=("text", "loss"), draws=12, loss_draws=4)
 
 
 def test_an_unknown_measure_is_refused() -> None:

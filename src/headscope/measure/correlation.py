@@ -41,7 +41,8 @@ def rank_correlations(
         scores: (N,), a score of each head.
         others: (N,), another one.
         layers: (N,), the layer of each head.
-        resampled: (B, N), `scores` of resampled examples, for the intervals.
+        resampled: (B, N), `scores` of resampled examples, for the intervals: their spread, about
+            the value.
         permutations, seed: of the test.
         level: of the intervals.
 
@@ -59,6 +60,9 @@ def rank_correlations(
         estimates = _correlation(centre(drawn), centre(other))
         tail = (1 - level) / 2
         low, high = np.quantile(estimates, [tail, 1 - tail])
+        # Resampling adds the noise of the examples a second time and so pulls every estimate
+        # towards 0; the interval is moved back by their mean distance from the value.
+        low, high = np.clip(np.array([low, high]) + value - estimates.mean(), -1, 1)
         numbers = {"value": float(value), "low": float(low), "high": float(high)}
         found[name] = {key: None if np.isnan(x) else x for key, x in numbers.items()}
     if found["within_layers"]["value"] is None:

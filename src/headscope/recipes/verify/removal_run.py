@@ -126,7 +126,7 @@ def describe_conditions(
         **_merged(shown, heads),
         "directions": {
             name: {
-                **_merged([one["directions"][name] for one in shown], {}),
+                **_merged([one["directions"][name] for one in shown], {key: {} for key in heads}),
                 "source_language": source,
                 "target_language": target,
             }

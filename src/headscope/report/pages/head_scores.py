@@ -76,6 +76,8 @@ def _correlations(record: HeadScoresRecord) -> Html | None:
         return None
 
     def words(part: Mapping[str, Any]) -> str:
+        if part["value"] is None:
+            return "no ranking"
         return f"{fixed(part['value'], 2)} ({between(part['low'], part['high'], 2)})"
 
     rows = [
@@ -92,7 +94,8 @@ def _correlations(record: HeadScoresRecord) -> Html | None:
         "Heads of one depth may be alike in many ways, so the second column centres the ranks in "
         "each layer. Intervals are 95\u00a0% bootstrap intervals over the sentences of this run; "
         "the test permutes heads inside layers. A head that others can stand in for costs little "
-        "when it alone is removed, so a low correlation does not say that a score is wrong.",
+        "when it alone is removed, and the noise of few sentences lowers every correlation, so a "
+        "low one does not say that a score is wrong.",
     )
     header = ("Score", "All heads", "Within layers", "p within layers")
     shown = table("Rank correlations", header, rows, class_="numbers")

@@ -74,7 +74,7 @@ def _controls(record: RemovalRecord) -> Iterable[Note]:
             "Some draws of the same layers are the same.",
             f"The layers leave so little choice that only {case.counted(MATCHED)} of "
             f"{count(len(case.matched), 'draw')} are different sets; the p-value over draws counts "
-            "each once.",
+            f"each once. All share {_shared(case.matched)} heads.",
         )
     if filled := _filled(case.matched):
         yield (
@@ -88,6 +88,11 @@ def _controls(record: RemovalRecord) -> Iterable[Note]:
             "Heads drawn from the same layers would be a sterner control: depth alone could "
             "explain some of the difference.",
         )
+
+
+def _shared(draws: tuple[Condition, ...]) -> int:
+    """Heads that all draws have in common."""
+    return len(set.intersection(*(set(one.heads) for one in draws)))
 
 
 def _filled(draws: tuple[Condition, ...]) -> str:

@@ -40,7 +40,8 @@ def loss_verdict(result: Row, k: int, gate: float, done: Done) -> str:
     text += f". Selected \u2212 random is {_estimate(test['all'])}"
     if gap["value"] is not None:
         text += f"; on first tokens of linked words less on unlinked tokens it is {_estimate(gap)}"
-    return f"{text}."
+    p, sets = test["all"]["p_draws"], count(test["sets"], "random set")
+    return f"{text}; p over draws {_p(p)} ({sets})."
 
 
 def loss_section(result: Row, k: int, gate: float, done: Done) -> Html:
@@ -116,7 +117,10 @@ def _caption(result: Row, k: int, gate: float, done: Done) -> Html:
         tag("strong", "Where the selected heads cost more than random ones. "),
         "If the heads serve alignment, their removal costs more on the first token of a word that "
         "is linked to the source than on tokens without a link; later tokens of a word follow "
-        "from its first. Both p-values are small where the selected heads cost more. ",
+        "from its first. The reverse does not follow: first tokens are harder than others, so any "
+        "greater harm may widen this difference. P over draws asks whether these heads are "
+        "special; p over sentences only whether other sentences would show the difference, and a "
+        "random set that is a little worse than others gets a small one, too. ",
         *least.values(),
     )
 
@@ -156,7 +160,9 @@ def _is(one: Row, kind: str, k: int, gate: float, ablate: str) -> bool:
 
 def _estimate(one: Row) -> str:
     text = signed(one["value"], 3)
-    return text if one["low"] is None else f"{text} ({between(one['low'], one['high'], 3)})"
+    if one["low"] is None:
+        return f"{text} (in too few sentences for an interval)"
+    return f"{text} ({between(one['low'], one['high'], 3)})"
 
 
 def _p(value: float | None) -> str:

@@ -68,7 +68,7 @@ def verdict(effect: Effect, k: int, done: str = "removed") -> str:
         f"{fixed(effect.random_mean, 1)} ({signed(random)}, mean of {draws}), "
     )
     harmful = effect.at_least_as_harmful
-    if harmful == 0:
+    if harmful == 0 and top < 0:
         return text + "and no draw did as much harm."
     if top > random:
         return text + "so here the highest heads matter less than random ones."

@@ -108,12 +108,12 @@ def _found(record: AtlasRecord) -> Html:
     where = ""
     layers = [one.layer for one, value in ranked if value > record.threshold]
     if layers:
+        # Of several directions the number of heads is a mean, and these are counts on the mean.
         most = max(map(layers.count, layers))
         fullest = {layer for layer in layers if layers.count(layer) == most}
+        each = f" ({most}{' each' if len(fullest) > 1 else ''})" if record.counted_over == 1 else ""
         where = f" They lie in {_layers(layers)}" + (
-            f", most of them in {_layers(fullest)} ({most}{' each' if len(fullest) > 1 else ''})."
-            if fullest != set(layers)
-            else "."
+            f", most of them in {_layers(fullest)}{each}." if fullest != set(layers) else "."
         )
     beyond = f" {sentence_of(f'{beside} exceed {fixed(record.threshold, 2)}')}" if beside else ""
     interval = (

@@ -127,6 +127,11 @@ class Removal:
             raise InputError(
                 f"--ablate is {', '.join(self.ablate) or 'empty'}; give zero, mean, or each once"
             )
+        if {"text", "loss"} <= set(self.measure or ()) and self.all_draws["loss"] < self.draws:
+            raise InputError(
+                f"draws is {self.draws} and loss_draws {self.all_draws['loss']}; the random sets "
+                "of text are the first of those of loss, so give at least as many for loss"
+            )
         if min(self.draws, 1 if self.loss_draws is None else self.loss_draws) < 1:
             raise InputError(
                 f"draws is {self.draws}; an effect needs at least one random draw beside it"
