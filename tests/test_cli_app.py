@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import inspect
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typer.main import get_command
 import headscope
 from headscope.cli import app as cli
 from headscope.cli import options
+from headscope.cli.output import BROKEN_PIPE
 
 COMMON = {"--json"}
 MODEL = {"--revision", "--device", "--dtype", "--device-map"}
@@ -478,6 +480,27 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
             ["sh", "-c", line, "sh", *listing], capture_output=True, text=True, check=False
         )
         assert (told.returncode, told.stderr) == (0, "")
+
+
+def test_a_result_that_nobody_reads_ends_as_by_a_closed_pipe() -> None:
+    line = '"$@" | true; exit ${PIPESTATUS[0]}'
+    told = subprocess.run(
+        ["bash", "-c", line, "bash", sys.executable, "-m", "headscope", "costs"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (BROKEN_PIPE, "")
+
+
+def test_a_letter_that_the_terminal_lacks_is_spelt_out() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "headscope", "report", "Straße"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert told.returncode == 2 and rb"Stra\xdfe" in told.stderr
 
 
 def test_memory_that_does_not_suffice_is_told_in_a_sentence(

@@ -14,6 +14,7 @@ from headscope.data.prompts import Template
 from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.heads import Geometry, resolve_heads
+from headscope.recipes.atlas import Atlas
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 
@@ -166,6 +167,25 @@ def test_settings_that_do_not_fit_the_data_begin_no_run(
             lambda out, settings=settings: find(model, tmp_path / "data.tsv", out, **settings),
         )
         assert "links" in message
+
+
+def test_thresholds_that_cannot_be_are_refused_before_any_work() -> None:
+    for config in (FindTranslation, Atlas):
+        with pytest.raises(InputError, match=r"--inactive is 0\.5 and --threshold 0\.1"):
+            config(inactive=0.5)
+
+
+@pytest.mark.parametrize("line", [3, 25])
+@pytest.mark.parametrize("decode", ["reference", "greedy"])
+def test_a_prompt_beyond_the_context_is_named_wherever_it_stands(
+    line: int, decode: str, model: Path, tmp_path: Path
+) -> None:
+    rows = [f"{one.source}\t{one.target}\t0-0" for one in find_helpers.pairs(n=30).pairs]
+    rows[line - 2] = "word " * 20000 + "\tWort\t0-0"
+    data = tmp_path / "long.tsv"
+    data.write_text("\n".join(["source\ttarget\tlinks", *rows]) + "\n", "utf-8")
+    with pytest.raises(InputError, match=rf"long.tsv, line {line}: .*shorten the sentence"):
+        find(model, data, tmp_path / "run", decode=decode, max_new_tokens=2)
 
 
 def test_a_single_pair_has_no_chance(earlier: Path) -> None:

@@ -189,6 +189,8 @@ def test_what_is_not_the_files_model_is_refused(model: Any, file: Path, tmp_path
     assert "blk.0.attn_q.bias" in refused(write(other, model, tensors=bias))
     factors = {"rope_freqs.weight": np.arange(1, 9, dtype=np.float32)}
     assert "rope_freqs.weight" in refused(write(other, model, tensors=factors))
+    few = tiny(vocab_size=100)
+    assert "knows 100 tokens. Its tokenizer has" in refused(write(other, few))
     scaled = {"llama.rope.scaling.type": "longrope", "llama.rope.scaling.factor": 4.0}
     assert "longrope" in refused(write(other, model, fields=scaled))
 

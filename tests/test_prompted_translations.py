@@ -290,6 +290,8 @@ def test_shots_from_a_file_of_their_own(tmp_path: Path) -> None:
         ({"shots_data": ("en-de=x.tsv",)}, "needs --shots N"),
         ({"language_names": ("zh=Chinese",)}, "no direction has the language zh"),
         ({"language_names": ("de",)}, "write CODE=NAME"),
+        ({"language_names": ("de=A", "de=B")}, "names de twice"),
+        ({"data": (), "split": "dev"}, "is for --data"),
     ],
 )
 def test_choices_that_cannot_be(tmp_path: Path, changes: dict[str, Any], says: str) -> None:

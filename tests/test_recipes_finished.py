@@ -119,10 +119,16 @@ def test_what_has_changed_is_not_answered_from_the_old_run(
         work(config, tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", VARIED)
+@pytest.mark.parametrize("name", [*VARIED, "a GGUF file"])
 def test_files_say_what_the_loaded_model_says(name: str, tmp_path: Path) -> None:
     """Or else a finished run would not be found again."""
-    folder = str(saved(tmp_path / "model", name))
+    if name == "a GGUF file":
+        pytest.importorskip("gguf")
+        from gguf_helpers import tiny, write
+
+        folder = str(write(tmp_path / "model.gguf", tiny()))
+    else:
+        folder = str(saved(tmp_path / "model", name))
     real = load(folder)
     waiting = waiting_model(folder, None, None, "auto", lambda: real)
     assert isinstance(waiting, WaitingModel)

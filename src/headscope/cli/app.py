@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import warnings
@@ -68,8 +69,6 @@ from headscope.errors import Caution, InputError
 __all__ = ["main"]
 
 INTERRUPTED = 130
-#: A reader of stdout that is gone, as in a shell.
-BROKEN_PIPE = 141
 #: What a place that is full or may not be written says, also where it cannot tell its name.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
@@ -165,6 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell (`>&-`)
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        # A terminal that cannot show a letter gets its code, and no traceback.
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     # Remarks of the libraries beneath are no part of a command's output, nor are download bars
     # where nobody watches; whoever sets these variables gets what they ask for.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -193,10 +195,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = error.format_message().replace("Value error, ", "").rstrip(".")
         output.fail(f"{message}; `{path} --help` tells what there is")
         return error.exit_code
-    except BrokenPipeError:
-        # Nobody reads on (`| head`): no error, and no second one when Python empties its buffer.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     except OSError as error:
         # A place that cannot be used, where nothing more exact could be said before.
         if error.errno in _FULL:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
 
 from headscope.errors import Caution
 
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "cell", "emit", "fail", "note", "one_line", "progress", "shown"]
 
 T = TypeVar("T")
+
+#: The exit code of a command whose output nobody reads on: 128 and SIGPIPE.
+BROKEN_PIPE = 141
 
 #: Called with (what is done, how much of it, how much in all).
 Progress = Callable[[str, int, int], None]
@@ -44,8 +50,13 @@ def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
         text = "\n".join(filter(None, [text, few_draws(result)]))
         if result.get("baseline_works") is False:
             text = f"{baseline_warning(result['baseline_check'])}\n\n{text}"
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nobody reads on (`| head`): no error, and no second one when Python empties its buffer.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(BROKEN_PIPE) from None
 
 
 def cell(value: float | None, form: str) -> str:

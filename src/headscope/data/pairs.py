@@ -76,6 +76,16 @@ class PairFile:
         texts = [text for shot in self.shots for text in (shot.source, shot.target)]
         return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
+    def too_long(self, number: int, tokens: int, context: int) -> InputError:
+        """The error of a pair (by its number from 0) that does not fit with its prompt."""
+        line = self.pairs[number].line
+        place = f"pair {number + 1}" if line is None else f"line {line}"
+        return InputError(
+            f"{self.path}, {place}: has {tokens} tokens with its prompt and the model's context "
+            f"holds {context}; shorten the sentence or leave it out"
+            + (", or give fewer --shots" if self.shots else "")
+        )
+
     @property
     def has_links(self) -> bool:
         """Whether the file gives word links."""

@@ -98,19 +98,26 @@ def with_shots(pairs: PairFile, shots: int, seed: int = 0) -> PairFile:
 
 
 def draw_reference(
-    directions: Mapping[str, Sequence[SentencePair]], number: int, seed: int
+    directions: Mapping[str, Sequence[SentencePair]],
+    number: int,
+    seed: int,
+    paths: Mapping[str, str] | None = None,
 ) -> dict[str, tuple[SentencePair, ...]]:
     """Draws at most so many pairs of each direction, and at most a quarter of its sentences.
 
     By a hash, as shots are; where directions share sentences they get the same ones, so that few
-    are lost to others. Raises ``InputError`` if a direction has fewer than four sentences.
+    are lost to others. Raises ``InputError`` if a direction has fewer than four sentences, with the
+    file that ``paths`` has of it.
     """
     tied = _first_sources(pair for pairs in directions.values() for pair in pairs)
     found = {}
     for name, pairs in directions.items():
         by_source = {sentence_digest(pair.source): pair for pair in reversed(pairs)}
         found[name] = draw_apart(
-            by_source, reference_size(len(by_source), number, name), f"reference {seed}", tied
+            by_source,
+            reference_size(len(by_source), number, (paths or {}).get(name, name)),
+            f"reference {seed}",
+            tied,
         )
     return found
 
@@ -120,7 +127,7 @@ def reference_size(there: int, number: int, name: str) -> int:
     if there < 4:
         raise InputError(
             f"{name} has {there} different texts, too few to set a quarter aside for mean "
-            "ablation; give at least 4, or use --ablate zero"
+            "ablation; give at least 4"
         )
     return min(number, there // 4)
 

@@ -15,7 +15,6 @@ from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word, membership, within
-from headscope.errors import InputError
 from headscope.find.capture import Captured, Part, Progress, capture_greedy, capture_reference
 from headscope.find.hits import Sentence, identical_links
 from headscope.lm.prompting import chat_writer
@@ -105,13 +104,9 @@ def prompts_of(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> 
 
 
 def _check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None:
-    for number, (text, pair) in enumerate(zip(texts, pairs.pairs, strict=True), 1):
+    for number, text in enumerate(texts):
         if len(text.ids) > most:
-            place = f"pair {number}" if pair.line is None else f"line {pair.line}"
-            raise InputError(
-                f"{pairs.path}, {place}: has {len(text.ids)} tokens with its prompt and the "
-                f"model's context holds {most}; shorten the sentence or leave it out"
-            )
+            raise pairs.too_long(number, len(text.ids), most)
 
 
 def _alignment(

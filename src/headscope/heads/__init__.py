@@ -7,7 +7,7 @@ with a config.json and a model card.
 from headscope.heads.amounts import Amount, count_of, count_words, default_amount
 from headscope.heads.geometry import Geometry, Head, check_geometry
 from headscope.heads.resolve import about_rank, rank_words, read_scores, resolve_heads, save_scores
-from headscope.heads.scores import HeadScores, LayerProfile, Rank
+from headscope.heads.scores import HeadScores, LayerProfile, Rank, check_thresholds
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import Origin
 
@@ -23,6 +23,7 @@ __all__ = [
     "Rank",
     "about_rank",
     "check_geometry",
+    "check_thresholds",
     "count_of",
     "count_words",
     "default_amount",

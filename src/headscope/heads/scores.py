@@ -21,7 +21,7 @@ from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin
 
-__all__ = ["TRANSLATION_SCORE", "HeadScores", "LayerProfile", "Rank"]
+__all__ = ["TRANSLATION_SCORE", "HeadScores", "LayerProfile", "Rank", "check_thresholds"]
 
 Array = NDArray[Any]
 Rank = Literal["above-chance", "score"]
@@ -43,6 +43,15 @@ class LayerProfile:
     mean: float | None
     highest: float | None
     token_alignment: float
+
+
+def check_thresholds(active: float, inactive: float) -> None:
+    """`InputError` unless 0 ≤ inactive ≤ active: else a head could be both."""
+    if not 0 <= inactive <= active:
+        raise InputError(
+            f"--inactive is {inactive:g} and --threshold {active:g}; both must be 0 or more, and "
+            "--inactive not above --threshold"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,11 +240,7 @@ class HeadScores(Artifact):
         self, active: float, inactive: float = 0.0
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """The token alignment heads and the inactive ones of each direction, (directions, L, W)."""
-        if not 0 <= inactive <= active:
-            raise InputError(
-                "the thresholds of token alignment heads and of inactive ones must be 0 or more, "
-                f"the second not above the first; not {active} and {inactive}"
-            )
+        check_thresholds(active, inactive)
         parts = self.statistics.get("parts", self.values[np.newaxis])
         return parts > active, parts <= inactive  # NaN, where there is no head, is neither
 

@@ -17,6 +17,7 @@ import torch
 from headscope.errors import InputError, MissingExtra, first_line
 from headscope.lm.checkpoints import check_weights, read_config, resolve, tokenizer_of
 from headscope.lm.gguf import (
+    GgufFile,
     check_all_read,
     ends_of_text,
     is_gguf,
@@ -113,8 +114,8 @@ def load(
             model.to(target)
         keep_gradients(model)
         model.requires_grad_(False)
-        if tokenizer is not None:
-            _check_fits(reading, str(tokenizer), model, str(name))
+        if reading is not None:
+            _check_fits(reading, tokenizer, model, str(name))
         return LanguageModel.wrap(
             model, reading, str(name), revision=commit, folder=folder, check=check
         )
@@ -232,6 +233,8 @@ def _model(
                 model, report = _from_gguf(folder, config, attention, settings, name)
             else:
                 model, report = _from_pretrained(folder, config, attention, settings)
+        except InputError:
+            raise
         except SafetensorError as error:
             raise InputError(
                 f"{name}: a weight file is damaged ({first_line(error)}); copy or download it "
@@ -245,21 +248,23 @@ def _model(
     missing = sorted(report["missing_keys"])
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        as_what = "" if is_gguf(folder) else ", as the architecture that config.json names"
         raise InputError(
             f"The checkpoint {name} lacks {missing[0]}{more}, so the model would be partly random; "
-            "save or download it again, as the architecture that config.json names."
+            f"save or download it again{as_what}."
         )
     model.eval()
     return model
 
 
-def _check_fits(tokenizer: Any, given: str, model: Any, name: str) -> None:
-    """Refuse a tokenizer with more tokens than the model has rows for."""
+def _check_fits(tokenizer: Any, given: object, model: Any, name: str) -> None:
+    """Refuse a tokenizer, the model's own or one given, with more tokens than the model knows."""
     rows = model.get_input_embeddings().num_embeddings
     if tokenizer.vocab_size > rows:
+        which = f"The tokenizer {given}" if given else "Its tokenizer"
         raise InputError(
-            f"The tokenizer {given} has {tokenizer.vocab_size:,} tokens, but {name} knows "
-            f"{rows:,}; give the tokenizer that the model was trained with."
+            f"{name} knows {rows:,} tokens. {which} has {tokenizer.vocab_size:,}; give the "
+            "tokenizer that the model was trained with by --tokenizer, or convert it again."
         )
 
 
@@ -282,11 +287,16 @@ def _from_gguf(
             },
         )
     check_all_read(file, model, sorted(report["unexpected_keys"]), name)
+    complete_from_gguf(model, file)
+    return model, report
+
+
+def complete_from_gguf(model: Any, file: GgufFile) -> None:
+    """Set what `transformers` leaves out beside the weights: the class, and all ends of a text."""
     model.config.architectures = [type(model).__name__]
     ends = ends_of_text(file)
     if len(ends) > 1:
         model.generation_config.eos_token_id = ends
-    return model, report
 
 
 def _from_pretrained(

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from headscope.errors import InputError
-from headscope.lm.checkpoints import check_weights, read_config, read_tokenizer, resolve
+from headscope.lm.checkpoints import check_weights, read_config, resolve, tokenizer_of
+from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.lm.hollow import hollow_model
-from headscope.lm.loading import dtype_of, place_of
+from headscope.lm.loading import complete_from_gguf, dtype_of, place_of
 from headscope.lm.model import LanguageModel
 
 __all__ = ["WaitingModel", "waiting_model"]
@@ -76,6 +77,7 @@ def waiting_model(
     device: str | None,
     dtype: str,
     load: Callable[[], LanguageModel],
+    tokenizer: str | None = None,
 ) -> LanguageModel | None:
     """The model of these settings (see `headscope.load`) without its weights, until `load` is due.
 
@@ -92,10 +94,13 @@ def waiting_model(
     if not isinstance(wanted, torch.dtype) or getattr(config, "quantization_config", None):
         return None
     try:
-        hollow = hollow_model(name, folder, config, read_tokenizer(folder, name), commit)
+        reading = tokenizer_of(folder, name, tokenizer)
+        hollow = hollow_model(name, folder, config, reading, commit)
     except InputError:
         return None
-    if (folder / "generation_config.json").is_file():
+    if is_gguf(folder):
+        complete_from_gguf(hollow.model, open_gguf(folder, name))
+    elif (folder / "generation_config.json").is_file():
         from transformers import GenerationConfig
 
         hollow.model.generation_config = GenerationConfig.from_pretrained(folder)

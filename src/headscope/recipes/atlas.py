@@ -23,6 +23,7 @@ from headscope.heads import (
     HeadScores,
     HeadSet,
     Rank,
+    check_thresholds,
     count_of,
     default_amount,
     save_scores,
@@ -71,6 +72,9 @@ class Atlas:
     rank: Rank = "above-chance"
     inactive: float = 0.0
     baseline: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.threshold, self.inactive)
 
 
 def atlas(

@@ -86,10 +86,14 @@ class ModelChoice:
         from headscope.lm.waiting import waiting_model
 
         folders = Path("runs").glob("*") if out is None else [Path(out)]
-        named = ModelChoice(self.model, self.revision, self.device, self.dtype)
-        plain = self == named and not Path(self.model).is_file()
-        if plain and not _KEPT.get() and any((one / "DONE.json").exists() for one in folders):
-            lm = waiting_model(self.model, self.revision, self.device, self.dtype, self.load)
+        named = ModelChoice(
+            self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
+        )
+        done = any((folder / "DONE.json").exists() for folder in folders)
+        if self == named and not _KEPT.get() and done:
+            lm = waiting_model(
+                self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer
+            )
             if lm is not None:
                 return lm
         return self.load()
@@ -156,6 +160,11 @@ def read_directions(
     Of a single file `choice.split` may be one of `HALVES`; shots and reference pairs are drawn from
     the whole file, so they are the same for both halves.
     """
+    if choice.split and not choice.data:
+        raise InputError(
+            f"--split {choice.split} is for --data; {model} takes its own sentences, to find on "
+            "dev and to test on test"
+        )
     if choice.split in HALVES and choice.data and _all_files(choice):
         whole = dataclasses.replace(choice, split=None, limit=None)
         both = _in_halves(read_directions(whole, model, split, limit, seed, reference))
@@ -219,6 +228,8 @@ def _named(directions: dict[str, PairFile], names: tuple[str, ...]) -> dict[str,
     given: dict[str, str] = {}
     for written in names:
         code, _, name = written.partition("=")
+        if code.strip() in given:
+            raise InputError(f"--language-name names {code.strip()} twice; give each once")
         if not code.strip() or not name.strip():
             raise InputError(
                 f"--language-name {written} names no language; write CODE=NAME, such as "
@@ -286,7 +297,8 @@ def _with_examples(
             )
     apart: dict[str, tuple[SentencePair, ...]] = dict.fromkeys(directions, ())
     if reference and choice.data:
-        apart = draw_reference(kept, reference, seed)
+        paths = {pair: one.path for pair, one in directions.items()}
+        apart = draw_reference(kept, reference, seed, paths)
     elif reference:
         more = reference + choice.shots
         train = {pair: sample_pairs(pair, "train", more, seed) for pair in directions}

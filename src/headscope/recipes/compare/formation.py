@@ -26,6 +26,7 @@ from headscope.heads import (
     HeadScores,
     HeadSet,
     Rank,
+    check_thresholds,
     count_of,
     default_amount,
     read_scores,
@@ -73,6 +74,9 @@ class Formation:
     rank: Rank = "above-chance"
     inactive: float = 0.0
     baseline: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.threshold, self.inactive)
 
 
 def formation(

@@ -11,7 +11,7 @@ from typing import Any
 from headscope.compare import Artifact, class_shares, group_overlaps, overlaps, read_artifacts
 from headscope.compare.artifacts import check_one_geometry
 from headscope.errors import InputError, naming
-from headscope.heads import Amount, Geometry, Rank, about_rank
+from headscope.heads import Amount, Geometry, Rank, about_rank, check_thresholds
 from headscope.runs import open_run
 
 OVERLAP = "compare overlap"
@@ -46,6 +46,9 @@ class CompareClasses:
     artifacts: tuple[str, ...]
     threshold: float = 0.1
     inactive: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.threshold, self.inactive)
 
 
 def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.capture import check_peaks
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
-from headscope.heads import HeadScores, Rank, read_scores, save_scores
+from headscope.heads import HeadScores, Rank, check_thresholds, read_scores, save_scores
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
 from headscope.recipes.inputs import (
@@ -44,6 +44,9 @@ class FindTranslation:
     rank: Rank = "above-chance"
     inactive: float = 0.0
     baseline: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.threshold, self.inactive)
 
 
 def find_translation(

@@ -364,7 +364,12 @@ def _prompts(
     prompts: list[Prompt] = []
     limits: list[int] = []
     for pairs in directions:
-        prompts += translation_prompts(pairs, template, writer, bos)
+        written = translation_prompts(pairs, template, writer, bos)
+        for number, prompt in enumerate(written):
+            tokens = len(lm.encode(prompt.text, prompt.special))
+            if tokens >= lm.context_length:
+                raise pairs.too_long(number, tokens, lm.context_length)
+        prompts += written
         for pair in pairs.pairs:
             limits.append(max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32)
     return prompts, limits

@@ -78,7 +78,9 @@ def answer_rows(
         full = prompt.with_target(pair.target)
         text = encode(lm.tokenizer, full.text, full.special)
         places = np.flatnonzero(within(text.spans, *full.target_span))
-        if not len(places) or places[0] < 1 or len(text.ids) > lm.context_length:
+        if len(text.ids) > lm.context_length:
+            raise pairs.too_long(number, len(text.ids), lm.context_length)
+        if not len(places) or places[0] < 1:
             where = f"pair {number + 1}" if pair.line is None else f"line {pair.line}"
             raise InputError(
                 f"{pairs.path}, {where}: has {len(text.ids)} tokens with its prompt, "
