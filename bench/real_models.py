@@ -8,7 +8,8 @@ name into FOLDER, makes the data that the commands read from XL-WA, NTREX-128, t
 function vectors and XQuAD, and runs one command a step, each in a process and a run folder of its
 own: a step whose run is finished is not run again, one that was killed goes on. With --out the
 figures of all steps are written as JSON, each with its command, seconds and peak memory, beside
-those of other steps that it holds already. --only names steps, --quick takes a few sentences of everything to try the way.
+those of other steps that it holds already. --only names steps, --quick takes a few sentences of
+everything to try the way.
 """
 
 from __future__ import annotations
@@ -243,15 +244,40 @@ def ranked(documents: Path) -> dict[str, dict[str, float]]:
     }
 
 
-#: What is kept of a result: figures, and no lists of sentences.
-LONG = ("directions", "config", "model", "data", "leakage", "software", "loss", "training")
+#: What a page needs and a table of figures does not.
+LONG = (
+    *("directions", "config", "model", "data", "leakage", "software", "loss", "training"),
+    *("run", "report", "layer_profile", "seconds"),
+)
+#: Of a random set of heads.
+OF_DRAWS = ("kind", "k", "draw", "ablate", "heads", "chrf", "nll", "nll_linked", "nll_unlinked")
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
-    """A result without what a page needs and a table of figures does not."""
-    kept = {name: value for name, value in result.items() if name not in (*LONG, "run")}
+    """The figures of a result, without lists of sentences and other long parts."""
+    kept = {name: value for name, value in result.items() if name not in LONG}
     if isinstance(kept.get("heads"), list):
         kept["heads"] = kept["heads"][:20]
+    if "conditions" in kept:
+        kept["conditions"] = [
+            row
+            if row["kind"] == "top"
+            else {name: row[name] for name in OF_DRAWS if row.get(name) is not None}
+            for row in kept["conditions"]
+        ]
+    if isinstance(kept.get("languages"), dict):
+        kept["languages"] = {
+            code: {name: value for name, value in found.items() if name not in ("heads", "layers")}
+            for code, found in kept["languages"].items()
+        }
+    if isinstance(kept.get("removal"), dict):
+        kept["removal"] = brief(kept["removal"])
+    if isinstance(kept.get("baseline_check"), dict):
+        kept["baseline_check"] = {
+            name: {key: value for key, value in check.items() if key != "shown"}
+            for name, check in kept["baseline_check"].items()
+            if isinstance(check, dict)
+        }
     return kept
 
 

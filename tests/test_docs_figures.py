@@ -412,3 +412,60 @@ def test_the_tables_of_corpora_are_those_of_the_stored_results() -> None:
         ):
             by_seed = ", ".join(short(one[measure], 1) for one in models)
             assert cell == f"{short(kind[measure], 1)} ({by_seed})"
+
+
+REAL_MODELS = (ROOT / "docs" / "real-models.md").read_text("utf-8")
+
+
+def cells(start: str) -> list[str]:
+    """The cells of the one row of the page of real models whose first cell begins so."""
+    (found,) = (row for row in REAL_MODELS.splitlines() if row.startswith(f"| {start}"))
+    return [cell.strip() for cell in found.strip("|").split("|")][1:]
+
+
+@pytest.mark.parametrize("pair", ["en-es", "es-en", "en-ru", "en-nl", "en-de", "en-fr"])
+def test_the_translation_heads_of_a_real_model_are_those_that_were_stored(pair: str) -> None:
+    step = stored("real-models")["steps"][f"ts-{pair}"]
+    tokens, counts, heads, chrf = cells(pair.replace("-", "→"))
+    assert tokens == f"{step['tokens']:,}" and step["examples"] == 200
+    assert counts == "{} ({})".format(
+        step["counts_above_chance"]["token_alignment"], step["counts"]["token_alignment"]
+    )
+    ranked = sorted(step["heads"], key=lambda row: row["rank"])[:8]
+    assert heads == " · ".join(
+        f"{row['layer']}.{row['head']} {row['above_chance']:.2f}" for row in ranked
+    )
+    check = step["baseline_check"][pair]["counts"]
+    warned = "" if step["baseline_works"] else ", warned"
+    assert chrf == f"{check['chrf']:.1f} ({check['chrf_of_copies']:.1f}){warned}"
+
+
+def test_the_removal_of_a_real_model_is_the_stored_one() -> None:
+    step = stored("real-models")["steps"]["loss-k3"]
+
+    def estimate(part: dict[str, float], p: float) -> str:
+        text = f"{part['value']:+.2f} ({part['low']:.2f} to {part['high']:.2f}), {p:.2g}"
+        return text.replace("-", "−")
+
+    for column, ablate in enumerate(("zero", "mean")):
+        rows = [row for row in step["conditions"] if row["ablate"] == ablate]
+        (top,) = (row for row in rows if row["kind"] == "top")
+        assert cells("selected |")[column] == f"{top['nll']:.3f}"
+        for name, kind in (("random, mean", "random"), ("random, same", "random-layer-matched")):
+            nll = [row["nll"] for row in rows if row["kind"] == kind]
+            told = f"{sum(nll) / len(nll):.3f} ({min(nll):.3f} to {max(nll):.3f})"
+            assert cells(name)[column] == told
+        for name, kind in (
+            ("first tokens", "linked"),
+            ("later tokens", "linked_later"),
+            ("unlinked tokens", "unlinked"),
+            ("linked − unlinked", "linked_minus_unlinked"),
+        ):
+            part = top["classes"][kind]
+            assert cells(name)[column] == estimate(part, part["p_draws"])
+        for name, ending in (
+            ("selected − random |", ""),
+            ("selected − random, ", "_layer_matched"),
+        ):
+            part = estimate(top[f"against_random{ending}"], top[f"p_draws{ending}"])
+            assert cells(name)[column].replace("p over draws ", "").startswith(part)
