@@ -190,12 +190,14 @@ def run(
     result = json.loads((out / "result.json").read_text())
     if step.name.startswith("rate"):
         result["ranking"] = ranked(out / "documents")
-    command_line = " ".join(words).replace(str(folder), "FOLDER").replace(str(tasks), "TASKS")
-    return {
-        "command": f"headscope {command_line}",
+    told = {
+        "command": f"headscope {' '.join(words)}",
         **json.loads(cost.read_text()),
         **brief(result),
     }
+    text = json.dumps(told).replace(str(folder), "FOLDER").replace(str(tasks), "TASKS")
+    named: dict[str, Any] = json.loads(text)
+    return named
 
 
 def _words(step: Step, folder: Path, data: Path, runs: Path, tasks: Path, dtype: str) -> list[str]:
