@@ -275,7 +275,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     before, clock = machine("cpu"), CLOCKS[given.clock]
     model = "pocket" if given.real is None else str(given.real / f"{given.model}.gguf")
-    lm = headscope.load(model, dtype="float32")
+    lm = replace(headscope.load(model, dtype="float32"), name=Path(model).name)
     shape = shape_of(lm)
     began = clock()
     here = measure_machine(lm, clock=clock)

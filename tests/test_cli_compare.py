@@ -126,7 +126,7 @@ def test_top_sets_and_classes_over_directions(command: Command, tmp_path: Path) 
         "token_alignment": 1.5, "low_activity": 0.5, "inactive": 2
     }  # fmt: skip
     code, _, err = command("compare", "classes", tmp_path / "run", "--inactive", 0.2)
-    assert code == 2 and "the second not above the first" in err
+    assert code == 2 and "--inactive not above --threshold" in err
 
 
 def test_overlap_refuses_two_geometries_by_name(command: Command, runs: tuple[Path, Path]) -> None:

@@ -138,7 +138,7 @@ def test_classes_of_a_mean_are_means_of_the_classes(
 
 
 def test_thresholds_of_classes_that_cross_are_refused() -> None:
-    with pytest.raises(InputError, match="second not above the first"):
+    with pytest.raises(InputError, match="inactive not above --threshold"):
         scores(0, 0, 0, 0, 1).classes(0.1, 0.2)
 
 

@@ -88,6 +88,8 @@ def _missing(prompt: str, name: str, text: str) -> str:
     if not text:
         return "a key word is empty; name a word of the prompt"
     words = list(dict.fromkeys(word.text for word in split_words(prompt, links_given=False)))
+    if not words:
+        return f"the prompt holds no words, so {name!r} is not among them; give one that has it"
     by_fold = {word.casefold(): word for word in reversed(words)}
     near = difflib.get_close_matches(text.casefold(), by_fold, n=3, cutoff=0.5)
     near += [fold for fold in by_fold if text.casefold() in fold and fold not in near][:3]

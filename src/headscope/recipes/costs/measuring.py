@@ -31,8 +31,9 @@ _ROWS = (2, 16)
 _PROMPT, _STEPS = 16, 10
 #: Rounds of anything, and of what takes so few seconds that more can be had for nothing.
 _ROUNDS, _MORE, _SHORT = 3, 7, 0.1
-#: What a run and a text take beside passes, in small passes: these, too, are mostly Python
+#: What a run and a text take beside passes, in passes of two tokens: these, too, are mostly Python
 #: (measured with the bundled model's recipes, see `bench/costs.py`).
+_LEAST = (1, 2)
 _START, _TEXT = 35.0, 0.2
 #: The machine is taken to be idle where threads get this share of their cores, seen for so many
 #: seconds, and the middle one of some rounds takes no more than so many times the shortest.
@@ -97,6 +98,7 @@ def measure_machine(
     whole = [passes(*one) for one in _PASSES]
     bare = [passes(*one, start=one[1] - 1) for one in _PASSES]
     logits = _of_logits(whole[-1], bare[-1])
+    _, least = passes(*_LEAST)
     rates = (
         _rate(bare, shape),
         _rate([gradients(*one) for one in _PASSES], shape),
@@ -109,8 +111,8 @@ def measure_machine(
         bandwidth,
         _memory(lm.device),
         measured=f"{lm.name} on {lm.device}, {torch.get_num_threads()} threads",
-        start=_START * whole[0][1],
-        text=_TEXT * whole[0][1],
+        start=_START * least,
+        text=_TEXT * least,
         logits=logits,
         busy=_busy(share, median(spreads)),
     )
