@@ -93,6 +93,8 @@ def steps(quick: bool) -> list[Step]:
     # The same sentences and the first of the same draws in 32 bits: what 16 bits change.
     made.append(Step("loss-k3-float32", "gemma3", f"{by_loss} --k 3 --draws 4 --dtype float32"))
     made.append(Step("loss-k9", "gemma3", f"{by_loss} --k 9 --draws {2 * few - 1}"))
+    whole = by_loss.replace(f"--limit {loss}", f"--limit {2 * loss}")
+    made.append(Step("loss-100", "gemma3", f"{whole} --k 3 --draws {draws} --dtype float32"))
     made.append(Step("text-k3", "gemma3", f"{removal} --limit {text} --k 3 --draws {few}"))
     documents = " ".join(f"--data {code}={{data}}/{code}.find.txt" for code in LANGUAGES)
     held_out = " ".join(f"--data {code}={{data}}/{code}.test.txt" for code in LANGUAGES)
@@ -129,7 +131,7 @@ def steps(quick: bool) -> list[Step]:
     )
     made.append(Step("export", "gemma3", f"use export {heads} --k 3"))
     for task in TASKS:
-        length = "--steps 4" if quick else "--minutes 7"
+        length = "--steps 4" if quick else "--preset small"
         data = f"--task {{tasks}}/{task}.json"
         made.append(Step(f"mask-{task}", "smollm2", f"find mask {data} {length}"))
         made.append(

@@ -29,6 +29,7 @@ from machine import machine, tell
 import headscope
 from headscope.cli.output import progress
 from headscope.heads import HeadSet, resolve_heads
+from headscope.heads.draws import draw_heads
 from headscope.heads.store import write_bytes
 from headscope.lm import LanguageModel
 from headscope.measure.identify import identifier_name, identify, same_language
@@ -39,7 +40,6 @@ from headscope.pocket.world.languages import CODES
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice
 from headscope.use.rating import Rated, rate_texts
-from headscope.verify.removal.controls import draw_heads
 
 SHARE = "15%"
 SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")

@@ -154,6 +154,7 @@ def test_scaling_a_mask_chooses_and_measures(
     first, second = ([json.loads(line)["input"] for line in (out / part / "en-de.jsonl").open()]
                      for part in ("grid", "samples"))  # fmt: skip
     assert not set(first) & set(second)
+    assert found["baseline_check"]["en-de"]["examples"] == 4 and found["baseline_works"] is True
     assert one["conditions"][2]["against_masked_and_instructed"]["bleu"]["low"] is not None
     assert mask_scaling.page(out)
     assert "BLEU as published" in write_report(out).read_text("utf-8")
@@ -193,6 +194,7 @@ def test_families_of_masks_are_removed_beside_random_heads(
     rows = found["tasks"]["past-en"]["conditions"]
     assert len(rows) == 1 + 3 * (1 + 4)
     assert {row["of"] for row in rows if row["kind"] == "random"} == {"all", "two", "unused"}
+    assert found["baseline_works"] is True
     assert mask_families.page(out)
     assert "in no mask" in write_report(out).read_text("utf-8")
 

@@ -143,6 +143,11 @@ def text_lines(
                 ) from None
             if number == 1:
                 line = line.removeprefix("\ufeff")
+                if not line.endswith("\n") and "\r" in line.rstrip("\r"):
+                    raise InputError(
+                        f"{path}: its lines end with a carriage return alone; save the file with "
+                        "line feeds"
+                    )
             line = line.removesuffix("\n").removesuffix("\r")
             if not line.strip(" \r"):
                 blank = blank or number

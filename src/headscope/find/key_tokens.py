@@ -8,8 +8,6 @@ attention spread evenly over all visible keys would give, and what random other 
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +21,7 @@ from headscope.data.words import Word, membership
 from headscope.errors import InputError
 from headscope.find.key_words import KeyWord, locate_words
 from headscope.heads import Head, HeadSet, check_geometry
+from headscope.heads.draws import Draw, draw_heads
 from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
@@ -54,7 +53,8 @@ class KeyTokens:
         stop_at_newline: whether the continuation ends at the first newline that follows text.
         chat: whether the prompt goes through the chat template; `None`: where the tokenizer has
             one and the prompt holds no special token of its own.
-        draws: how many sets of random other heads, of the same number, are measured beside.
+        draws: how many different sets of as many random other heads are measured beside, or all
+            there are if those are fewer; none where more than half of all heads are chosen.
         seed: of these draws.
     """
 
@@ -113,7 +113,7 @@ class KeyTokenAttention:
         attention: (T, N, W), summed over the tokens of each word.
         even: (T, N, W), the same for attention spread evenly over all the keys a step sees.
         mass, even_mass: (T, N), summed over the tokens of all words, each token once.
-        controls: random other heads; empty where there are none.
+        controls: as many random other heads; empty where there are not so many.
         generated: whether the answer is the model's own.
     """
 
@@ -160,9 +160,12 @@ def key_tokens(
     text = _read(lm, wording, config)
     member, word_tokens = _tokens_of(words, text.prompt_spans)
     keys = np.flatnonzero(member.any(axis=1))
-    drawn = [_Drawn.of(heads, kind, config) for kind in _KINDS] if config.draws else []
-    drawn = [one for one in drawn if one.heads]
-    others = (head for one in drawn for draw in one.heads for head in draw)
+    drawn: dict[ControlKind, list[Draw]] = {}
+    if config.draws and 2 * len(heads) <= lm.geometry.total:
+        for kind in _KINDS:
+            matched = kind == "random-layer-matched"
+            drawn[kind] = draw_heads(heads, config.draws, config.seed, layer_matched=matched)
+    others = (head for draws in drawn.values() for draw in draws for head in draw.heads)
     everyone = tuple(dict.fromkeys([*heads, *others]))
     weights, even = _attention(lm, text, keys, everyone)
     chosen = len(heads)
@@ -181,7 +184,7 @@ def key_tokens(
         even=even[:, :chosen] @ by_word,
         mass=mass[:, :chosen],
         even_mass=even[:, :chosen].sum(axis=2),
-        controls=tuple(one.measured(means) for one in drawn),
+        controls=tuple(_control(kind, draws, means) for kind, draws in drawn.items()),
         generated=config.answer is None and config.steps == "answer",
     )
 
@@ -268,39 +271,14 @@ def _tokens_of(
     return member, tuple(tuple(np.flatnonzero(column).tolist()) for column in member.T)
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """Random other heads before their attention is known; no draws where there are none."""
-
-    kind: ControlKind
-    heads: tuple[tuple[Head, ...], ...]
-    filled_up: tuple[int, ...]
-
-    @classmethod
-    def of(cls, heads: HeadSet, kind: ControlKind, config: KeyTokens) -> _Drawn:
-        """Draws of as many other heads as there are in `heads`, or of all, if those are fewer."""
-        free = list(heads.complement())
-        if not free:
-            return cls(kind, (), ())
-        count = min(len(heads), len(free))
-        draws, filled = [], []
-        for number in range(config.draws):
-            rng = random.Random(f"key tokens {kind} {config.seed} {number}")
-            drawn: list[Head] = []
-            if kind == "random-layer-matched":
-                for layer, wanted in Counter(head.layer for head in heads).items():
-                    own = [head for head in free if head.layer == layer]
-                    drawn += rng.sample(own, min(wanted, len(own)))
-            missing = count - len(drawn)
-            rest = [head for head in free if head not in drawn]
-            draws.append((*drawn, *rng.sample(rest, missing)))
-            filled.append(missing if kind == "random-layer-matched" else 0)
-        return cls(kind, tuple(draws), tuple(filled))
-
-    def measured(self, means: Mapping[Head, float]) -> Control:
-        """The control, from the mean attention of every head."""
-        mass = tuple(sum(means[head] for head in draw) / len(draw) for draw in self.heads)
-        return Control(self.kind, self.heads, mass, self.filled_up)
+def _control(kind: ControlKind, draws: Sequence[Draw], means: Mapping[Head, float]) -> Control:
+    """Random other heads, from the mean attention of every head."""
+    return Control(
+        kind,
+        tuple(draw.heads.heads for draw in draws),
+        tuple(sum(means[head] for head in draw.heads) / len(draw.heads) for draw in draws),
+        tuple(draw.filled_up for draw in draws),
+    )
 
 
 def _attention(

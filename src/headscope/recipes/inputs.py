@@ -190,6 +190,7 @@ def _read_all(
     limit: int | None,
     seed: int,
     reference: int = 0,
+    option: str = "--data",
 ) -> dict[str, PairFile]:
     if not choice.data:
         if model != POCKET:
@@ -203,7 +204,7 @@ def _read_all(
     # Drawn from the whole of a file, so that examples do not depend on the limit.
     apart = reference + (0 if choice.shots_data else choice.shots)
     found = {}
-    for pair, name in _files(choice):
+    for pair, name in _files(choice, option):
         most = choice.limit
         if apart and most is not None:
             most = None if Path(name).exists() else most + apart
@@ -269,7 +270,7 @@ def _with_examples(
     pools = directions
     if choice.shots and choice.shots_data:
         examples = dataclasses.replace(choice, data=choice.shots_data, limit=None)
-        pools = _read_all(examples, model, "dev", None, seed)
+        pools = _read_all(examples, model, "dev", None, seed, option="--shots-data")
         for pair in directions:
             if pair not in pools:
                 raise InputError(
@@ -370,7 +371,7 @@ def _all_files(choice: PairsChoice) -> bool:
     return all(Path(name).is_file() for _, name in _files(choice))
 
 
-def _files(choice: PairsChoice) -> list[tuple[str | None, str]]:
+def _files(choice: PairsChoice, option: str = "--data") -> list[tuple[str | None, str]]:
     """Each direction asked for with its data."""
     named: dict[str, str] = {}
     plain: list[str] = []
@@ -382,21 +383,21 @@ def _files(choice: PairsChoice) -> list[tuple[str | None, str]]:
                 if same_language(direction.source, other.source) and same_language(
                     direction.target, other.target
                 ):
-                    raise InputError(f"--data names {pair} twice; give one file a direction")
+                    raise InputError(f"{option} names {pair} twice; give one file a direction")
             named[pair] = name
         else:
             plain.append(one)
     if named and plain:
         raise InputError(
-            f"--data {plain[0]} says no direction while another does; write all as PAIR=FILE"
+            f"{option} {plain[0]} says no direction while another does; write all as PAIR=FILE"
         )
     if named:
         missing = [pair for pair in choice.pair if pair not in named]
         if missing:
-            raise InputError(f"--pair {missing[0]} has no data; add --data {missing[0]}=FILE")
+            raise InputError(f"--pair {missing[0]} has no data; add {option} {missing[0]}=FILE")
         return [(pair, named[pair]) for pair in choice.pair or named]
     if len(plain) > 1:
-        raise InputError("several --data need a direction each; write --data en-de=FILE")
+        raise InputError(f"several {option} need a direction each; write {option} en-de=FILE")
     if "all" in choice.pair:
         raise InputError("--pair all is for the pocket model's own sentences; name the directions")
     asked = list(dict.fromkeys(choice.pair))
@@ -404,7 +405,7 @@ def _files(choice: PairsChoice) -> list[tuple[str | None, str]]:
     if several and Path(plain[0]).is_file():
         raise InputError(
             f"{plain[0]} is one file for {len(asked)} directions; give each its own by "
-            "--data PAIR=FILE"
+            f"{option} PAIR=FILE"
         )
     return [(pair, plain[0]) for pair in asked or (None,)]
 

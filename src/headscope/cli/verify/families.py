@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, taking, task_choice
+from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
@@ -30,11 +31,12 @@ Write = Annotated[
 ]
 
 
-@taking(model=model_choice, tasks=task_choice)
+@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
 def families(
     heads: options.Masks,
     model: ModelChoice,
     tasks: TaskChoice,
+    baseline: Rules,
     family: OwnFamily = None,
     write: Write = False,
     draws: options.Draws = 5,
@@ -65,6 +67,7 @@ def families(
         seed,
         Asking(max_new_tokens, batch_tokens=batch_tokens),
         allow_overlap,
+        baseline,
     )
     with progress() as update:
         result = verify_families(config, out, update)

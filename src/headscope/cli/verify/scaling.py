@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, taking, task_choice
+from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
@@ -40,11 +41,12 @@ CheckLimit = Annotated[
 Draws = Annotated[int, Option("--draws", min=0, help="Draws of random heads.")]
 
 
-@taking(model=model_choice, tasks=task_choice)
+@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
 def scaling(
     heads: options.Masks,
     model: ModelChoice,
     tasks: TaskChoice,
+    baseline: Rules,
     alpha: Alpha = None,
     check_data: CheckData = None,
     check_limit: CheckLimit = None,
@@ -78,6 +80,7 @@ def scaling(
         seed,
         Asking(max_new_tokens, paragraphs=True, batch_tokens=batch_tokens),
         allow_overlap,
+        baseline,
     )
     with progress() as update:
         result = verify_scaling(config, out, update)

@@ -21,6 +21,7 @@ from headscope.find.causal_gating import (
 )
 from headscope.find.gate_fitting import Sample, mean_losses
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet
+from headscope.heads.draws import draw_heads
 from headscope.heads.store import Origin
 from headscope.measure.intervals import bootstrap_difference, bootstrap_score
 from headscope.recipes.find.head_scores import Scored, scores_run
@@ -30,7 +31,6 @@ from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.leakage import FOUND_ON
 from headscope.recipes.tasks import TaskChoice, answers, found_on, read_tasks, training_task
 from headscope.runs import Run
-from headscope.verify.removal.controls import draw_heads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

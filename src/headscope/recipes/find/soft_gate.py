@@ -19,6 +19,7 @@ from headscope.errors import InputError
 from headscope.find.question_rows import Asked, ask
 from headscope.find.soft_gate import Answers, SoftGate, Trained, answer, scored, train_soft_gate
 from headscope.heads import Amount, Gate, Geometry, HeadSet, Rank, about_rank, resolve_heads
+from headscope.heads.draws import Draw, draw_heads
 from headscope.pocket.questions import TEMPLATE
 from headscope.recipes.find.soft_gate_result import describe, write_gates
 from headscope.recipes.inputs import (
@@ -32,7 +33,6 @@ from headscope.recipes.inputs import (
 from headscope.recipes.leakage import FOUND_ON, Leakage, known_examples
 from headscope.recipes.questions import QuestionsChoice, QuestionSides, read_sides
 from headscope.runs import Run, open_run
-from headscope.verify.removal.controls import Draw, draw_heads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from headscope.find.question_rows import Asked
 from headscope.find.soft_gate import Answers, Trained
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
+from headscope.heads.draws import Draw
 from headscope.heads.store import Origin
 from headscope.measure.intervals import bootstrap_difference, bootstrap_score
 from headscope.runs import Run, configuration
-from headscope.verify.removal.controls import Draw
 
 if TYPE_CHECKING:
     from headscope.recipes.find.soft_gate import FindSoftGate

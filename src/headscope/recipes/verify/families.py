@@ -9,6 +9,8 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -51,6 +53,7 @@ class VerifyFamilies:
     seed: int = 0
     asking: Asking = field(default_factory=Asking)
     allow_overlap: bool = False
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_families(
@@ -87,9 +90,11 @@ def verify_families(
     with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        shots = config.tasks.shots
+        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         shown: dict[str, dict[str, Any]] = {}
         for name, sides in tasks.items():
-            question = asked(sides.test, sides.pool, config.tasks.shots, config.seed)
+            question = asked(sides.test, sides.pool, shots, config.seed)
             records = [
                 ask(lm, question, one, config.asking, run, config.write, progress)
                 for one in planned
@@ -107,6 +112,7 @@ def verify_families(
             family.heads.save_pretrained(run.path / "families" / family.name)
         result = {
             "signature": run.signature,
+            **works,
             "families": [_describe(family) for family in found],
             "masks": {name: mask.about() for name, mask in masks.items()},
             "tasks": shown,

@@ -12,6 +12,8 @@ import numpy as np
 
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
@@ -70,6 +72,7 @@ class VerifyScaling:
     seed: int = 0
     asking: Asking = field(default_factory=lambda: Asking(paragraphs=True))
     allow_overlap: bool = False
+    baseline: Rules = field(default_factory=Rules)
 
 
 def verify_scaling(
@@ -102,12 +105,15 @@ def verify_scaling(
     with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        shots = config.tasks.shots
+        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         shown: dict[str, dict[str, Any]] = {}
         for name, sides in tasks.items():
             work = _Work(lm, run, sides, masks[name], config, progress)
             shown[name] = work.task(grid, *parts[name]) | {"leakage": dict(leaks[name])}
         result = {
             "signature": run.signature,
+            **works,
             "tasks": shown,
             "conditions": together([one["conditions"] for one in shown.values()]),
             "grid": list(grid),

@@ -177,15 +177,14 @@ def _controls(record: KeyTokensRecord) -> Html | None:
     filled = record.filled_up.get("random-layer-matched", 0)
     caption = join(
         tag("strong", "Mean attention to all key words, beside its controls. "),
-        "Each ring is one draw of as many random other heads of the model, and the bar their mean. "
+        "Each ring is one draw of as many random other heads of the model, and the bar their mean; "
+        "where the heads looked at lie beyond all rings, no draw does the same on this prompt. "
         if record.controls
-        else "There are no other heads that a control could be drawn from. ",
+        else "No random heads were drawn. ",
         f"In the layers of the heads looked at there are not enough others: up to {filled} of a "
         "draw come from other layers. "
         if filled
         else "",
-        "Where the heads looked at lie beyond all rings, random heads do not do the same on this "
-        "prompt.",
     )
     return section(
         "control", "Beside random heads", figure("controls", caption, bar_rows(rows, end, 3))

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet
+from headscope.heads.draws import Pool, draw_heads
 from headscope.verify.languages.resampling import Text
 from headscope.verify.languages.sets import LanguageHeads
-from headscope.verify.removal.controls import Pool, draw_heads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -15,9 +15,9 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet
+from headscope.heads.draws import draw_heads
 from headscope.verify.masks.asking import Condition, Kind
 from headscope.verify.masks.mask import Mask, shuffled
-from headscope.verify.removal.controls import draw_heads
 
 __all__ = ["Family", "conditions", "families", "parse_family", "shared"]
 

@@ -4,6 +4,7 @@
 of it; `measures` and `evidence` work on what is kept alone, without the model.
 """
 
+from headscope.heads.draws import Draw, Pool, draw_heads
 from headscope.verify.removal.conditions import (
     Condition,
     Removal,
@@ -11,7 +12,6 @@ from headscope.verify.removal.conditions import (
     generate,
     translate,
 )
-from headscope.verify.removal.controls import Draw, Pool, draw_heads
 
 __all__ = [
     "Condition",

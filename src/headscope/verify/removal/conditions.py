@@ -21,7 +21,7 @@ from headscope.data.prompts import (
 )
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
-from headscope.verify.removal.controls import Pool, draw_heads
+from headscope.heads.draws import Pool, draw_heads
 from headscope.verify.removal.outputs import BASELINE, Ablate, Kind, Label
 
 if TYPE_CHECKING:

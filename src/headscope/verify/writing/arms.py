@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.heads import HeadSet
+from headscope.heads.draws import draw_heads
 from headscope.verify.removal.conditions import gate_key
-from headscope.verify.removal.controls import draw_heads
 
 __all__ = ["BASELINE", "MATCHED", "RANDOM", "Arm", "Name", "as_is", "beside"]
 
@@ -30,7 +30,7 @@ class Name:
 @dataclass(frozen=True)
 class Arm:
     """The output of `heads` times `gate`; `filled_up` of random heads come from elsewhere than
-    asked for (see `headscope.verify.removal.controls.Draw`)."""
+    asked for (see `headscope.heads.draws.Draw`)."""
 
     name: Name
     heads: HeadSet

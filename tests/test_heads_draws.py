@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
-from headscope.heads.draws import Choices, distinct_sets
+from headscope.heads.draws import Choices, Draw, distinct_sets, draw_heads
 from headscope.measure import least_p, p_draws
 from headscope.report.words import few_draws
 from headscope.verify.masks.mask import Mask, shuffled
 from headscope.verify.removal import Removal, conditions
-from headscope.verify.removal.controls import Draw, draw_heads
 
 counts = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(lambda c: sum(c) >= 2)
 
