@@ -136,7 +136,7 @@ FLAGS = {
     "verify tasks": COMMON
     | MODEL
     | REMOVAL
-    | {"--task", "--shots", "--limit", "--list", "--reference"},
+    | {"--task", "--shots", "--limit", "--list", "--reference", "--baseline-errors"},
     "verify one-by-one": COMMON
     | MODEL
     | PAIRS

@@ -38,9 +38,18 @@ def test_the_json_has_the_agreed_names_and_the_run_its_files(
     command: Command, folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    code, said, err = command(*asked(folder, out), "--limit", "3", "--layer-matched", "--json")
-    assert (code, err) == (0, "")
+    # Nothing lies 99 standard errors above chance, so the task is shown as one that it cannot do.
+    code, said, err = command(
+        *asked(folder, out), "--limit", "3", "--layer-matched", "--baseline-errors", 99, "--json"
+    )
+    assert code == 0 and err.startswith("warning: the model does not do this task")
     result = json.loads(said)
+    assert result["baseline_works"] is False
+    shown = result["baseline_check"][CHOICE]["shown"]
+    texts = [json.loads(line) for line in (out / "examples.jsonl").open(encoding="utf-8")]
+    choices = {row["prompt"]: row["choices"] for row in texts}
+    assert len(shown) == 3
+    assert all({one["output"], one["reference"]} <= {*choices[one["input"]]} for one in shown)
     assert {"signature", "run", "seconds", "tasks", "groups", "heads", "k"} <= result.keys()
     assert result["heads"] == HEADS.split(",") and result["k"] == [3]
     assert result["leakage"]["known"] is False

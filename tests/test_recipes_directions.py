@@ -100,6 +100,11 @@ def test_the_halves_of_a_file_are_those_of_the_atlas_and_share_shots(
         assert not leakage(known_digests({pair: text_digests(find.pairs)}), verify.pairs)
         few = read_directions(replace(choice, split="verify", limit=1), model, "dev")
         assert few[pair].pairs == verify.pairs[:1]
+        # What means are taken over comes from the half that is tested, and leaves it.
+        tested = read_directions(replace(choice, split="verify"), model, "dev", reference=1)[pair]
+        assert tested.shots == verify.shots and len(tested.reference) == 1
+        assert {*tested.reference, *tested.pairs} <= {*verify.pairs}
+        assert not leakage(known_digests({pair: text_digests(tested.reference)}), tested.pairs)
     with pytest.raises(InputError, match="leave --split verify out"):
         find_and_check(replace(choice, split="verify"), model, 100)
 
@@ -110,7 +115,7 @@ def test_one_file_finds_and_verifies(
     model, choice = inputs
     found = tmp_path / "find"
     find_translation(FindTranslation(model, replace(choice, split="find"), SCORE), found)
-    few = Removal(draws=1, max_new_tokens=2)
+    few = Removal(draws=1, max_new_tokens=2, ablate=("zero", "mean"))
     tested = VerifyRemoval(str(found), ("2",), model, replace(choice, split="verify"), removal=few)
     assert verify_removal(tested, tmp_path / "verify")["leakage"]["overlap"] == 0
     with pytest.raises(InputError, match="--split verify"):

@@ -18,7 +18,7 @@ __all__ = ["hide_loading_bars", "llm_aligner"]
 def hide_loading_bars() -> None:
     """Let `transformers` load models without bars of its own; those of downloads stay.
 
-    How many weights are loaded is shown by the command's own `progress` instead.
+    How far loading and the self-check are is shown by the command's own `progress` instead.
     """
     from transformers.utils import logging
 
@@ -29,9 +29,13 @@ def hide_loading_bars() -> None:
 
 def _loading_bar(factory: Callable[..., Any], args: Any, options: dict[str, Any]) -> Any:
     """What `transformers` iterates over instead of one of its bars."""
-    if options.get("desc") != "Loading weights" or not args:
+    from headscope.lm.gguf import DEQUANTISING
+    from headscope.lm.selfcheck import CHECKING
+
+    title = str(options.get("desc"))
+    if title not in ("Loading weights", DEQUANTISING, CHECKING) or not args:
         return factory(*args, **options)
-    return shown("loading weights", args[0])
+    return shown(title.lower(), args[0])
 
 
 def llm_aligner(

@@ -377,6 +377,15 @@ BaselineUnfinished = Annotated[
         help="Share of their outputs that are empty or cut off above which a warning is given.",
     ),
 ]
+BaselineErrors = Annotated[
+    float,
+    Option(
+        "--baseline-errors",
+        min=0.0,
+        help="Standard errors above chance that the original model's accuracy has to reach; below "
+        "a warning is given.",
+    ),
+]
 HeldOut = Annotated[
     int, Option("--held-out", min=1, help="Examples of each task to test on, not trained on.")
 ]

@@ -24,6 +24,7 @@ import torch
 from headscope.errors import InputError, MissingExtra, first_line
 
 __all__ = [
+    "DEQUANTISING",
     "GgufFile",
     "check_all_read",
     "ends_of_text",
@@ -54,6 +55,8 @@ _AS_QWEN2 = frozenset(("stablelm2", "hunyuan", "solar-open", "grok-2"))
 #: with BOS where the file does not say.
 _LLAMA3_ALIKE = ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2")
 _WHOLE_WORDS = frozenset((*_LLAMA3_ALIKE, "midm-2.0", "tekken"))
+#: What the bar of weights that are made wide again is called.
+DEQUANTISING = "Dequantising weights"
 #: Longer lists are of tokens, not of layers.
 _LONG = 4096
 
@@ -341,19 +344,22 @@ def lean_reader() -> Iterator[Any]:
 
     The package's own reader makes an object of every entry of a list, and transformers reads the
     head anew for configuration and weights: a minute for the 262,144 tokens of Gemma. Its bar,
-    which nothing else switches off, is left out too.
+    which nothing switches off, becomes one like those of other files.
     """
     from unittest import mock
 
     import gguf
 
     lean, loader = _reader_class(), _loader()
-    with mock.patch.object(gguf, "GGUFReader", lean), mock.patch.object(loader, "tqdm", _no_bar):
+    with mock.patch.object(gguf, "GGUFReader", lean), mock.patch.object(loader, "tqdm", _bar):
         yield lean
 
 
-def _no_bar(tensors: Iterable[Any], **_: Any) -> Iterable[Any]:
-    return tensors
+def _bar(tensors: Iterable[Any], **_: Any) -> Iterable[Any]:
+    from transformers.utils import logging
+
+    bar: Iterable[Any] = logging.tqdm(tensors, desc=DEQUANTISING)
+    return bar
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers.utils import logging
 
 from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate
@@ -25,8 +26,10 @@ from headscope.lm.quantised import is_plain
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["selfcheck"]
+__all__ = ["CHECKING", "selfcheck"]
 
+#: What the bar of the longest part is called.
+CHECKING = "Checking heads"
 #: Plain passes whose noise is measured, and how many more before a model is refused.
 _PASSES, _MORE_PASSES = 3, 8
 #: Noise, as `Noise.typical`, beyond which nothing can be measured; padding may do as much in bf16.
@@ -104,7 +107,7 @@ def selfcheck(lm: LanguageModel) -> Noise:
         # Half precision, or rounded inputs: LLM.int8() even chooses the channels that it does not
         # round by looking at the whole batch, so tokens do move each other.
         rough = _half(plain)
-        for site in lm.sites:
+        for site in logging.tqdm(lm.sites, desc=CHECKING, leave=False):
             x, output = seen[site.layer][0]
             writes, rounds = _check_sum(site, x[:, -1], output[:, -1], kind)
             rough = rough or rounds

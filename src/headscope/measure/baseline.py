@@ -18,7 +18,14 @@ from headscope.measure.identify import off_targets
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.metrics import chrf, chrf_from_statistics, sentence_chrf
 
-__all__ = ["Baseline", "Rules", "answers_right", "choices_above_chance", "translates"]
+__all__ = [
+    "Baseline",
+    "Rules",
+    "answers_right",
+    "choices_above_chance",
+    "some_examples",
+    "translates",
+]
 
 #: Outputs that are shown.
 SHOWN = 3
@@ -43,6 +50,8 @@ class Rules:
     def __post_init__(self) -> None:
         if self.examples < 1:
             raise InputError(f"examples is {self.examples}; look at 1 example or more")
+        if not 0 <= self.errors < math.inf:
+            raise InputError(f"errors is {self.errors}; it must be a number, 0 or more")
         for name in ("off_target", "unfinished"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it is a share, from 0 to 1")
@@ -109,7 +118,7 @@ def translates(
         "empty": empty,
         "empty_or_cut": unfinished,
     }
-    shown = _shown(sources, references, outputs, sentence_chrf(outputs, references).tolist())
+    shown = some_examples(sources, references, outputs, sentence_chrf(outputs, references).tolist())
     return Baseline(not reasons, total, tuple(reasons), counts, shown)
 
 
@@ -130,16 +139,20 @@ def answers_right(
     if not number:
         told = "even when instructed" if instructed else "and the task has no instruction"
         reasons = (f"none of {len(outputs)} answers is right, {told}",)
-    shown = _shown(inputs, references, outputs, [float(one) for one in right])
+    shown = some_examples(inputs, references, outputs, [float(one) for one in right])
     return Baseline(not reasons, len(outputs), reasons, {"right": number}, shown)
 
 
 def choices_above_chance(
-    accuracy: float, chance: float, examples: int, rules: Rules = Rules()
+    accuracy: float,
+    chance: float,
+    examples: int,
+    rules: Rules = Rules(),
+    shown: tuple[dict[str, str], ...] = (),
 ) -> Baseline:
     """Judge multiple choice: the accuracy has to lie `rules.errors` standard errors above chance.
 
-    The standard error is that of guessing, sqrt(chance (1 - chance) / examples).
+    The standard error is that of guessing, sqrt(chance (1 - chance) / examples); `shown` is kept.
     """
     error = math.sqrt(chance * (1 - chance) / examples)
     works = accuracy > chance + rules.errors * error
@@ -151,18 +164,17 @@ def choices_above_chance(
             f"(standard error {error:.1%})",
         )
     )
-    return Baseline(
-        works, examples, reasons, {"accuracy": accuracy, "chance": chance, "standard_error": error}
-    )
+    counts = {"accuracy": accuracy, "chance": chance, "standard_error": error}
+    return Baseline(works, examples, reasons, counts, shown)
 
 
-def _shown(
+def some_examples(
     inputs: Sequence[str],
     references: Sequence[str],
     outputs: Sequence[str],
     quality: Sequence[float],
 ) -> tuple[dict[str, str], ...]:
-    """The worst, the middle and the best example."""
+    """The worst, the middle and the best of these examples, by `quality`."""
     order = np.argsort(quality, kind="stable")
     places = dict.fromkeys(int(order[at]) for at in (0, len(order) // 2, len(order) - 1))
     return tuple(

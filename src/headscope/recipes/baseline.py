@@ -101,19 +101,17 @@ def check_tasks(
             conditions.append(
                 Condition("instructed", "baseline check, instructed", instructed=True)
             )
-        texts = [
-            ask(lm, question, one, Asking(), run, progress=progress).texts for one in conditions
-        ]
-        best = texts[-1]
+        made = [ask(lm, question, one, Asking(), run, progress=progress) for one in conditions]
+        best = made[-1].texts
         inputs = [example.input for example in task.examples]
         references = [example.output for example in task.examples]
         if task.language is not None and task.is_translation:
             lines = [first_line(text) for text in best]
-            cut = [False] * len(lines)
+            cut = made[-1].cut
             judged[name] = translates(inputs, references, lines, cut, task.language, rules, seed)
             continue
         ever = [
-            any(right(written[at], answer, task.at_start) for written in texts)
+            any(right(one.texts[at], answer, task.at_start) for one in made)
             for at, answer in enumerate(references)
         ]
         judged[name] = answers_right(inputs, references, best, ever, instructed)

@@ -157,8 +157,9 @@ def read_directions(
     `reference`: so many pairs a direction, at most a quarter of its data, are set aside for mean
     ablation (see `PairFile.reference`); for the pocket model without data those of its train split.
 
-    Of a single file `choice.split` may be one of `HALVES`; shots and reference pairs are drawn from
-    the whole file, so they are the same for both halves.
+    Of a single file `choice.split` may be one of `HALVES`. Shots are drawn from the whole file, so
+    they are the same for both halves; reference pairs from the half alone, since those of the other
+    are found on or tested on.
     """
     if choice.split and not choice.data:
         raise InputError(
@@ -167,12 +168,10 @@ def read_directions(
         )
     if choice.split in HALVES and choice.data and _all_files(choice):
         whole = dataclasses.replace(choice, split=None, limit=None)
-        both = _in_halves(read_directions(whole, model, split, limit, seed, reference))
+        both = _in_halves(read_directions(whole, model, split, limit, seed))
+        drawn = dataclasses.replace(choice, shots=0, shots_data=())
         half = both[HALVES.index(choice.split)]
-        return {
-            pair: dataclasses.replace(one, pairs=one.pairs[: choice.limit])
-            for pair, one in half.items()
-        }
+        return _with_examples(half, drawn, model, seed, reference)
     directions = _read_all(choice, model, split, limit, seed, reference)
     if choice.language_names:
         directions = _named(directions, choice.language_names)
@@ -266,7 +265,7 @@ def _with_examples(
     """The directions with shots and reference pairs, and without any sentence of these."""
     from headscope.pocket.sample import sample_pairs
 
-    shots: dict[str, tuple[SentencePair, ...]] = dict.fromkeys(directions, ())
+    shots = {pair: one.shots for pair, one in directions.items()}
     pools = directions
     if choice.shots and choice.shots_data:
         examples = dataclasses.replace(choice, data=choice.shots_data, limit=None)

@@ -53,16 +53,16 @@ def check_leakage(
         return Leakage(known=False, overlap=None, of=len(tested))
     file, digests = known
     overlap = leakage(digests, tested)
-    apart = [pair for pairs in directions.values() for pair in pairs.reference]
-    check_reference(
-        heads, [side for one in apart for side in (one.source, one.target)], allow_overlap
-    )
     if overlap and not allow_overlap:
         raise InputError(
             f"{overlap} of {len(tested)} test pairs hold a sentence that these heads were found on "
             f"({file}), so they prove nothing new; test on other sentences (of one file: find with "
             "--split find, test with --split verify), or add --allow-overlap"
         )
+    apart = [pair for pairs in directions.values() for pair in pairs.reference]
+    check_reference(
+        heads, [side for one in apart for side in (one.source, one.target)], allow_overlap
+    )
     return Leakage(known=True, overlap=overlap, of=len(tested))
 
 

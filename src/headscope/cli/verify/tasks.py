@@ -64,6 +64,7 @@ def tasks(
     ablate: options.Ablate = "zero",
     reference: options.ReferenceTexts = None,
     threshold: options.Threshold = 0.1,
+    baseline_errors: options.BaselineErrors = 2.0,
     shots: Shots = None,
     limit: options.Limit = None,
     allow_task_code: AllowCode = False,
@@ -87,6 +88,7 @@ def tasks(
     if heads is None:
         raise InputError("no heads are given; add --heads with a run folder or a list: 5.3,7.11")
     from headscope.cli.models import hide_loading_bars
+    from headscope.measure.baseline import Rules
     from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
     from headscope.verify.removal import Removal
 
@@ -102,7 +104,7 @@ def tasks(
     )
     config = VerifyTasks(
         tuple(task), heads, tuple(k or ()), model, shots, limit, removal,
-        allow_task_code, allow_overlap, rank, reference=reference,
+        allow_task_code, allow_overlap, rank, Rules(errors=baseline_errors), reference,
     )  # fmt: skip
     hide_loading_bars()
     with progress() as update:

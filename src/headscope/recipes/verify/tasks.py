@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.heads import Amount, Rank, about_rank
-from headscope.measure.baseline import Rules, choices_above_chance
+from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.recipes.baseline import about_baseline
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -26,7 +26,7 @@ from headscope.recipes.verify.removal import alignment_heads, head_sets
 from headscope.runs import Run, open_run
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summarise
-from headscope.verify.tasks.library import LoadedTask, load_tasks
+from headscope.verify.tasks.library import Example, LoadedTask, load_tasks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -193,9 +193,27 @@ def _check(
         outcome = untouched[task.name][0]
         metric = main_metric(task, outcome)
         if task.chance is not None and metric.partition(",")[0].startswith("acc"):
-            value, number = outcome.metrics[metric], len(outcome.rows)
-            judged[task.name] = choices_above_chance(value, task.chance, number, rules)
+            value, rows = outcome.metrics[metric], outcome.rows
+            by_id = {one.id: one for one in task.examples}
+            examples = [by_id[row["id"]] for row in rows]
+            likeliest = [
+                max(zip(row["responses"], one.choices, strict=False))[1]
+                for one, row in zip(examples, rows, strict=True)
+            ]
+            shown = some_examples(
+                [one.prompt for one in examples],
+                [_answer(one) for one in examples],
+                likeliest,
+                [row["metrics"][metric] for row in rows],
+            )
+            judged[task.name] = choices_above_chance(value, task.chance, len(rows), rules, shown)
     return about_baseline(judged, "--shots N, a larger model or an easier task")
+
+
+def _answer(example: Example) -> str:
+    """The right choice; tasks give it as a text or by its number."""
+    at = int(example.target) if example.target.isdecimal() else len(example.choices)
+    return example.choices[at] if at < len(example.choices) else example.target
 
 
 def _describe(

@@ -103,11 +103,13 @@ class Record:
         nll: summed negative log-likelihood of each right output, in nats.
         tokens: tokens of each right output.
         texts: what the model wrote, or empty where it was not asked to write.
+        cut: which of these ended at the limit of tokens.
     """
 
     nll: tuple[float, ...]
     tokens: tuple[int, ...]
     texts: tuple[str, ...]
+    cut: tuple[bool, ...] = ()
 
 
 def asked(task: Task, pool: Sequence[Example] = (), shots: int = 0, seed: int = 0) -> Asked:
@@ -144,11 +146,12 @@ def ask(
         run, "nll", key, lambda: _losses(lm, question, condition, config), title, progress
     )
     texts: Sequence[str] = ()
+    cut: Sequence[bool] = ()
     if write:
-        texts = _kept(
+        texts, cut = _kept(
             run, "texts", key, lambda: _texts(lm, question, condition, config), title, progress
         )
-    return Record(tuple(nll), tuple(tokens), tuple(texts))
+    return Record(tuple(nll), tuple(tokens), tuple(texts), tuple(cut))
 
 
 def _kept(
@@ -210,7 +213,9 @@ def _losses(
     return [sums, [len(one) for one in losses]]
 
 
-def _texts(lm: LanguageModel, question: Asked, condition: Condition, config: Asking) -> list[str]:
+def _texts(
+    lm: LanguageModel, question: Asked, condition: Condition, config: Asking
+) -> tuple[list[str], list[bool]]:
     task = question.task
     templated = uses_chat(lm, task.chat)
     prompts = wrap_prompts(lm, question.prompts(condition.instructed), task.chat)
@@ -222,4 +227,4 @@ def _texts(lm: LanguageModel, question: Asked, condition: Condition, config: Ask
     )
     with _on(lm, condition):
         made = lm.generate(prompts, generate, special=not templated)
-    return [one.text for one in made]
+    return [one.text for one in made], [one.stop == "length" for one in made]
