@@ -119,7 +119,7 @@ def steps(quick: bool) -> list[Step]:
             "methods-overlap",
             "",
             "compare overlap {runs}/ts-en-es {runs}/heads {runs}/lahis {runs}/induction-gemma3 "
-            "{runs}/retrieval-gemma3 --k 11 --mean",
+            "{runs}/retrieval-gemma3 {previous:11} --k 11 --mean",
         )
     )
     made.append(
@@ -217,6 +217,8 @@ def _words(step: Step, folder: Path, data: Path, runs: Path, tasks: Path, dtype:
             word = word.replace(name, str(place))
         if word.startswith("{random:"):
             word = random_heads(runs / "ts-en-es", 3, int(word[8:-1]))
+        if word.startswith("{previous:"):
+            word = previous_token_heads(runs / "induction-gemma3", int(word[10:-1]))
         filled.append(word)
     return filled
 
@@ -228,6 +230,13 @@ def random_heads(found: Path, k: int, draw: int) -> str:
     heads = json.loads((found / "result.json").read_text())["heads"]
     pool = sorted(f"{one['layer']}.{one['head']}" for one in heads if one["score"] <= 0.1)
     return ",".join(random.Random(f"random heads {draw}").sample(pool, k))
+
+
+def previous_token_heads(found: Path, k: int) -> str:
+    """The heads that look most at the token before, as a list; they are no scores of a run."""
+    heads = json.loads((found / "result.json").read_text())["heads"]
+    best = sorted(heads, key=lambda row: -row["previous_token"])[:k]
+    return ",".join(f"{row['layer']}.{row['head']}" for row in best)
 
 
 def ranked(documents: Path) -> dict[str, dict[str, float]]:
@@ -260,10 +269,13 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
     """The figures of a result, without lists of sentences and other long parts."""
     kept = {name: value for name, value in result.items() if name not in LONG}
     if isinstance(kept.get("heads"), list):
-        # Of all heads only what says more of them than one rank.
-        several = {"translation_score", "previous_token"}
-        if not any(several & row.keys() for row in kept["heads"] if isinstance(row, dict)):
-            kept["heads"] = kept["heads"][:20]
+        # Of heads by several scores the best by each.
+        others = ("previous_token", "translation_score_above_chance")
+        kept["heads"] = [
+            row
+            for at, row in enumerate(kept["heads"])
+            if at < 20 or any(row.get(name, 0) > 0.05 for name in others)
+        ]
     if "conditions" in kept:
         kept["conditions"] = [
             row
