@@ -136,7 +136,11 @@ def steps(quick: bool) -> list[Step]:
         data = f"--task {{tasks}}/{task}.json"
         made.append(Step(f"mask-{task}", "smollm2", f"find mask {data} {length}"))
         made.append(
-            Step(f"mask-test-{task}", "smollm2", f"verify mask --heads {{runs}}/mask-{task} {data}")
+            Step(
+                f"mask-test-{task}",
+                "smollm2",
+                f"verify mask --heads {{runs}}/mask-{task} {data} --draws {5 if quick else 19}",
+            )
         )
     return made
 
@@ -262,7 +266,10 @@ LONG = (
     *("run", "report", "layer_profile", "seconds"),
 )
 #: Of a random set of heads.
-OF_DRAWS = ("kind", "k", "draw", "ablate", "heads", "chrf", "nll", "nll_linked", "nll_unlinked")
+OF_DRAWS = (
+    *("kind", "k", "draw", "ablate", "heads", "chrf"),
+    *("nll", "nll_linked", "nll_unlinked", "accuracy"),
+)
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:
@@ -279,7 +286,7 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
     if "conditions" in kept:
         kept["conditions"] = [
             row
-            if row["kind"] == "top"
+            if row["draw"] is None
             else {name: row[name] for name in OF_DRAWS if row.get(name) is not None}
             for row in kept["conditions"]
         ]
@@ -288,6 +295,9 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
             code: {name: value for name, value in found.items() if name not in ("heads", "layers")}
             for code, found in kept["languages"].items()
         }
+    if isinstance(kept.get("tasks"), dict):
+        kept["tasks"] = {name: brief(one) for name, one in kept["tasks"].items()}
+        kept.pop("conditions", None)  # the mean over tasks, and there is one
     if isinstance(kept.get("removal"), dict):
         kept["removal"] = brief(kept["removal"])
     if isinstance(kept.get("baseline_check"), dict):

@@ -441,7 +441,7 @@ def test_the_translation_heads_of_a_real_model_are_those_that_were_stored(pair: 
 
 
 def test_the_removal_of_a_real_model_is_the_stored_one() -> None:
-    step = stored("real-models")["steps"]["loss-k3"]
+    step = stored("real-models")["steps"]["loss-100"]
 
     def estimate(part: dict[str, float], p: float) -> str:
         text = f"{part['value']:+.2f} ({part['low']:.2f} to {part['high']:.2f}), {p:.2g}"
@@ -469,3 +469,59 @@ def test_the_removal_of_a_real_model_is_the_stored_one() -> None:
         ):
             part = estimate(top[f"against_random{ending}"], top[f"p_draws{ending}"])
             assert cells(name)[column].replace("p over draws ", "").startswith(part)
+
+
+def test_the_single_heads_of_a_real_model_are_the_stored_ones() -> None:
+    step = stored("real-models")["steps"]["heads"]
+    rows = {f"{row['layer']}.{row['head']}": row for row in step["heads"]}
+
+    def number(value: float, digits: int = 3) -> str:
+        return f"{value:.{digits}f}".replace("-", "−")
+
+    for name in ("11.2", "0.2", "9.3", "4.1", "5.1", "2.3"):
+        row = rows[name]
+        change = f"{row['score']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        others = [number(row[key]) for key in ("mean_ablation", "linked", "unlinked")]
+        assert cells(f"{name} |")[:5] == [change, str(row["rank"]), *others]
+    told = [row for row in REAL_MODELS.splitlines() if row.startswith("| 10.2, ")]
+    names, changes, ranks, means = [cell.strip() for cell in told[0].strip("|").split("|")][:4]
+    several = [rows[name] for name in names.split(", ")]
+    assert changes == ", ".join(number(row["score"]) for row in several)
+    places = [row["rank"] for row in several]
+    assert ranks == f"{min(places)} to {max(places)}"
+    by_mean = [row["mean_ablation"] for row in several]
+    assert means == f"{number(max(by_mean))} to {number(min(by_mean))}"
+    for title, other in (
+        ("with the translation score |", "translation_score"),
+        ("with score − chance |", "translation_score_above_chance"),
+        ("with induction |", "induction"),
+        ("with the previous-token score |", "previous_token"),
+    ):
+        (found,) = (
+            row for row in step["correlations"] if (row["ablate"], row["with"]) == ("zero", other)
+        )
+        for cell, part in zip(cells(title), (found["all"], found["within_layers"]), strict=False):
+            said = re.findall(r"−?\d+\.\d+", cell)
+            values = [part[key] for key in ("value", "low", "high")]
+            assert said == [
+                number(value, len(text.partition(".")[2]))
+                for value, text in zip(values, said, strict=True)
+            ]
+        assert cells(title)[2] == f"{found['p_within_layers']:.2f}"
+
+
+def test_the_methods_of_a_real_model_share_the_stored_heads() -> None:
+    steps = stored("real-models")["steps"]
+    names = ("translation score", "single removal", "LAHIS", "induction", "retrieval", "previous")
+    files = ("ts-en-es", "heads", "lahis", "induction-gemma3", "retrieval-gemma3")
+    shared = {(row["a"], row["b"]): row for row in steps["methods-overlap"]["pairs"]}
+    listed = steps["methods-overlap"]["pairs"][len(files) - 1]["b"]  # the previous-token heads
+    rows = REAL_MODELS[REAL_MODELS.index("**Overlap of the 11") :].splitlines()[4:]
+    for at, (name, row) in enumerate(zip(names[:-1], rows, strict=False)):
+        first, *told = [cell.strip() for cell in row.strip("|").split("|")]
+        assert first == name
+        for column, cell in enumerate(told, start=1):
+            pair = (files[at], (*files, listed)[column])
+            assert cell.partition(" ")[0] == (
+                str(shared[pair]["intersection"]) if column > at else ""
+            )
