@@ -84,7 +84,7 @@ TASKS = {
     "--output-column",
 }
 FLAGS = {
-    "atlas": COMMON | MODEL | PAIRS | SCORE | {"--out", "--k", "--draws"},
+    "atlas": COMMON | MODEL | PAIRS | SCORE | {"--out", "--k", "--draws", "--ablate"},
     "find translation-score": COMMON | MODEL | PAIRS | SCORE | {"--out", "--model"},
     "find lahis": COMMON
     | MODEL
@@ -183,6 +183,7 @@ FLAGS = {
     "survey": COMMON
     | MODEL
     | {"--method", "--pairs", "--documents", "--task", "--questions", "--needles", "--words"}
+    | {"--shots", "--shots-data", "--chat", "--language-name"}
     | {"--quick", "--k", "--seed", "--out"},
     "methods": COMMON,
     "verify measure": COMMON,
@@ -213,10 +214,12 @@ FLAGS = {
     | PAIRS
     | DOCUMENTS
     | {"--model", "--heads", "--k", "--ask", "--template", "--start-tokens", "--draws", "--chat"}
+    | {"--ablate", "--reference", "--baseline-examples"}
     | {"--max-new-tokens", "--allow-overlap", "--seed", "--batch-tokens", "--out"},
     "verify transfer": COMMON
     | MODEL
     | {"--model", "--heads", "--k", "--pair", "--data", "--up", "--down", "--limit", "--draws"}
+    | {"--ablate", "--reference"}
     | {"--chat", "--max-new-tokens", "--seed", "--batch-tokens", "--out"},
     "compare overlap": COMMON | {"--k", "--threshold", "--out"},
     "use mix": COMMON

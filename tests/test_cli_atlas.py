@@ -50,6 +50,32 @@ def test_the_json_has_the_agreed_names(command: Command, arguments: tuple[object
     assert len(told["removal"]["conditions"]) == 3
 
 
+def test_mean_ablation_puts_means_over_other_sentences_in_the_place_of_heads(
+    command: Command, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    plain = json.loads(command(*arguments, "--json").out)
+    assert plain["removal"]["reference_text"] is None
+    code, _, err = command(*arguments, "--ablate", "mean")
+    assert code == 2 and "another configuration" in err
+    mean = (*arguments[:-1], tmp_path / "mean", "--ablate", "mean")
+    code, said, _ = command(*mean)
+    assert code == 0 and "with the mean output of its top" in said
+    told = json.loads(command(*mean, "--json").out)["removal"]
+    assert told["ablate"] == "mean" and told["reference_text"]["texts"] == 6  # a quarter of 25
+    assert {one["ablate"] for one in told["conditions"]} == {"mean"}
+    texts = []
+    for run in (arguments[-1], tmp_path / "mean"):
+        lines = (Path(str(run)) / "outputs.jsonl").read_text("utf-8").splitlines()
+        rows = [one for one in map(json.loads, lines) if one["condition"] in ("baseline", "top")]
+        texts.append({(one["condition"], one["id"]): one["output"] for one in rows})
+    common = [key for key in texts[0] if key in texts[1]]
+    differ = {kind for kind, name in common if texts[0][kind, name] != texts[1][kind, name]}
+    assert differ == {"top"}
+    page = (tmp_path / "mean" / "report.html").read_text("utf-8")
+    assert "highest heads replaced by their mean output" in page
+    assert "class of position over 6 texts" in page
+
+
 def test_the_report_can_be_written_again_elsewhere(
     command: Command, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,25 @@ from safetensors.torch import load_file, save_file
 
 from find_helpers import pairs
 from headscope.errors import InputError
+from headscope.find.patching import Patching
 from headscope.find.repeated import Induction
 from headscope.find.translation import TranslationScore
 from headscope.lm import load
 from headscope.lm.waiting import WaitingModel, waiting_model
 from headscope.recipes.atlas import Atlas, atlas
+from headscope.recipes.compare.checkpoints import checkpoint_series
+from headscope.recipes.compare.formation import Formation, formation
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.induction import FindInduction, find_induction
 from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.recipes.find.mask import FindMask, find_mask
+from headscope.recipes.find.patching import FindPatching, WordsChoice, find_patching
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, model_inputs
+from headscope.recipes.survey import Survey, survey
+from headscope.recipes.survey_plans import SurveyData
 from headscope.recipes.tasks import TaskChoice
+from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.removal import Removal
 from lm_helpers import VARIED, saved
@@ -38,11 +46,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder, and data of every kind for it."""
     folder = tmp_path_factory.mktemp("finished")
     saved(folder / "model", "gemma2", overrides={"max_position_embeddings": 512})
+    shutil.copytree(folder / "model", folder / "later")
     rows = [f"{one.source}\t{one.target}\t0-0" for one in pairs(n=12).pairs]
     (folder / "pairs.tsv").write_text("\n".join(["source\ttarget\tlinks", *rows]), "utf-8")
     (folder / "lines").write_text("one two three\nfour five\nsix seven\n", "utf-8")
     items = [{"input": word, "output": word[::-1]} for word in ("cat", "dog", "house", "tree")]
     (folder / "back.json").write_text(json.dumps(items, indent=1), "utf-8")
+    (folder / "rate.jsonl").write_text('{"text": "one two three", "id": 1}\n', "utf-8")
+    words = ["en\tde\tes", "cat\tKatze\tgato", "dog\tHund\tperro", "tree\tBaum\tmonte"]
+    (folder / "words.tsv").write_text("\n".join(words) + "\n", "utf-8")
     return folder
 
 
@@ -76,10 +88,43 @@ def steps_of(place: Path) -> dict[str, Step]:
             find_induction,
             FindInduction(model, Induction(sequences=2, length=4)),
         ),
+        "patching": (
+            find_patching,
+            FindPatching(
+                model,
+                WordsChoice(str(place / "words.tsv")),
+                Patching(2, known_only=False, control=False),
+            ),
+        ),
+        "rate": (use_rate, UseRate((str(place / "rate.jsonl"),), "0.1", model=model)),
+        "survey": (
+            survey,
+            Survey(
+                model,
+                SurveyData((f"en-de={place / 'pairs.tsv'}",)),
+                ("translation-score", "induction"),
+                quick=True,
+            ),
+        ),
+        "formation": (
+            formation,
+            Formation(
+                checkpoint_series([str(place / "model"), str(place / "later")]),
+                data,
+                TranslationScore(max_new_tokens=2),
+                check=2,
+            ),
+        ),
     }
 
 
-@pytest.mark.parametrize("name", ["translation", "removal", "atlas", "lahis", "mask", "induction"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "translation", "removal", "atlas", "lahis", "mask", "induction", "rate", "survey",
+        "formation",
+    ],
+)  # fmt: skip
 def test_a_finished_run_is_answered_without_the_weights(
     name: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +133,25 @@ def test_a_finished_run_is_answered_without_the_weights(
     monkeypatch.setattr(ModelChoice, "load", lambda self: pytest.fail("the weights were read"))
     again = work(config, tmp_path / "run")
     assert json.loads(json.dumps(again)) == json.loads(json.dumps(first))
+
+
+@pytest.mark.parametrize("name", ["translation", "patching", "mask", "survey"])
+def test_a_chat_template_asked_for_is_the_one_used_by_default(
+    name: str, place: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(place, tmp_path / "place")
+    template = "{% for one in messages %}{{ one.content }}\nSo: {% endfor %}"
+    (tmp_path / "place" / "model" / "chat_template.jinja").write_text(template, "utf-8")
+    work, config = steps_of(tmp_path / "place")[name]
+    part = {"translation": "score", "patching": "measure", "mask": "task", "survey": "data"}[name]
+
+    def with_chat(chat: bool) -> Any:
+        return replace(config, **{part: replace(getattr(config, part), chat=chat)})
+
+    first = work(config, tmp_path / "run")
+    assert work(with_chat(True), tmp_path / "run")["signature"] == first["signature"]
+    with pytest.raises(InputError, match="another configuration"):
+        work(with_chat(False), tmp_path / "run")
 
 
 @pytest.mark.parametrize("changed", ["model.safetensors", "tokenizer.json", "config.json",

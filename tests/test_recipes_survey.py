@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from headscope.recipes.survey import Survey, survey
 from headscope.recipes.survey_plans import PLANS, SurveyData
 from headscope.report import write_report
 from headscope.runs import open_run
+from lm_helpers import saved
 
 CALLS: list[str] = []
 POCKET = Geometry.uniform(6, 16)
@@ -67,7 +69,7 @@ def test_every_method_of_the_registry_can_be_planned() -> None:
 
 
 def test_a_survey_goes_on_after_a_stop_and_tells_what_was_left_out(tmp_path: Path) -> None:
-    config = Survey(methods=("one", "mask", "fails", "stops"), quick=True)
+    config = Survey(methods=("one", "mask", "single-removal", "fails", "stops"), quick=True)
     with pytest.raises(KeyboardInterrupt):
         survey(config, tmp_path / "s")
     assert CALLS == ["one", "stopped"]
@@ -75,7 +77,8 @@ def test_a_survey_goes_on_after_a_stop_and_tells_what_was_left_out(tmp_path: Pat
     assert CALLS == ["one", "stopped", "two"]  # the first method was not run again
     rows = {row["method"]: row for row in result["runs"]}
     assert rows["one"]["compared"] and rows["stops"]["run"] == "runs/stops"
-    assert rows["mask"]["run"] is None and "--quick" in rows["mask"]["why"]
+    for long in ("mask", "single-removal"):
+        assert rows[long]["run"] is None and "--quick" in rows[long]["why"]
     assert rows["fails"]["why"] == "there is nothing to count"
     assert [row["name"] for row in result["methods"]] == ["one", "two"]
     assert Path(result["report"]).is_file()
@@ -84,6 +87,39 @@ def test_a_survey_goes_on_after_a_stop_and_tells_what_was_left_out(tmp_path: Pat
     assert "headscope survey" in page and page.index("What was run") < page.index("every method")
     again = survey(config, tmp_path / "s")
     assert again["heads"] == result["heads"] and CALLS[-1] == "two"
+
+
+def test_how_translations_are_prompted_reaches_the_methods_that_translate(
+    tmp_path: Path, command: Callable[..., Any]
+) -> None:
+    rows = [f"{a} {b}\t{b} {a}\t0-1 1-0" for a in "abc" for b in "xyz"]
+    for name, some in (("pairs", rows[:5]), ("shots", rows[5:])):
+        (tmp_path / name).write_text("\n".join(["source\ttarget\tlinks", *some]) + "\n", "utf-8")
+    saved(tmp_path / "model")
+    said = command(
+        "survey", tmp_path / "model", "--method", "translation-score", "--method",
+        "single-removal", "--pairs", f"en-de={tmp_path / 'pairs'}", "--shots", 2,
+        "--shots-data", f"en-de={tmp_path / 'shots'}", "--no-chat",
+        "--language-name", "de=Deutsch", "--out", tmp_path / "s", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert [one["name"] for one in told["methods"]] == ["translation-score", "single-removal"]
+    for name, prompting in (("translation-score", "score"), ("single-removal", "removal")):
+        run = json.loads((tmp_path / "s" / "runs" / name / "run.json").read_bytes())
+        settings = run["config"]["settings"]
+        settings = settings.get("settings", settings)
+        assert settings["pairs"]["shots"] == 2
+        assert settings["pairs"]["language_names"] == ["de=Deutsch"]
+        assert settings[prompting]["chat"] is False
+    (tmp_path / "shots").write_text("source\ttarget\nq r\tr q\ns t\tt s\n", "utf-8")
+    with pytest.raises(InputError, match="another configuration"):
+        data = SurveyData(
+            (f"en-de={tmp_path / 'pairs'}",), shots=2, chat=False,
+            shots_data=(f"en-de={tmp_path / 'shots'}",), language_names=("de=Deutsch",),
+        )  # fmt: skip
+        wanted = ("translation-score", "single-removal")
+        survey(Survey(ModelChoice(str(tmp_path / "model")), data, wanted), tmp_path / "s")
 
 
 def test_methods_without_data_are_left_out_for_other_models(tmp_path: Path) -> None:

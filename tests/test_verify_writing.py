@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -424,6 +425,37 @@ def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Pa
     assert {code: one["prompts"] for code, one in result["languages"].items()} == {"en": 2, "de": 1}
 
 
+def test_translations_are_checked_first_and_heads_may_give_their_means(
+    place: Path, tmp_path: Path
+) -> None:
+    def table(name: str, *rows: tuple[str, str]) -> str:
+        lines = ["source\ttarget", *("\t".join(row) for row in rows)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return str(tmp_path / name)
+
+    words = [("Hund", "dog"), ("Katze", "cat"), ("Baum", "tree"), ("Haus", "house")]
+    data = table("data", *((f"ein {a} {c}", f"a {b} {d}") for a, b in words for c, d in words))
+    shots = table("shots", ("ein Auto", "a car"))
+    config = VerifyOffTarget(
+        "0.1,1.2", None, ModelChoice(str(place / "model")), "translate",
+        PairsChoice(("de-en",), (data,), shots=1, shots_data=(shots,)), draws=1, max_new_tokens=6,
+    )  # fmt: skip
+    result = verify_off_target(config, tmp_path / "out")
+    assert result["baseline_works"] is False and "de-en" in result["baseline_check"]
+    assert result["reference_text"] is None
+    mean = verify_off_target(replace(config, ablate="mean"), tmp_path / "mean")
+    assert mean["reference_text"]["texts"] == 4  # a quarter of the data is set aside
+    assert mean["languages"]["en"]["prompts"] == 12
+    chosen = [
+        {one["id"]: one["output"] for one in rows_of(tmp_path / name / "outputs.jsonl")
+         if one["condition"] == "chosen"} for name in ("out", "mean")
+    ]  # fmt: skip
+    assert any(chosen[0][name] != output for name, output in chosen[1].items())
+    table("shots", ("ein Rad", "a bike"))
+    with pytest.raises(InputError, match="another configuration"):
+        verify_off_target(config, tmp_path / "out")
+
+
 @pytest.mark.parametrize("chat", [True, False])
 def test_a_chats_translation_may_have_several_lines(
     chat: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -474,6 +506,23 @@ def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
     last = lens["conditions"][0]["layers"][-1]
     # The lens of the last layer is the model's own next token.
     assert (last["rank_a"], last["rank_b"]) == (first["rank_a"], first["rank_b"])
+
+
+def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
+    text = text_file(tmp_path, "other", "der Hund sieht die Katze im Garten")
+    zero = script.config(str(place / "model"), str(place / "run"))
+    mean = replace(zero, ablate="mean", reference=str(text))
+    found = [verify_transfer(one, tmp_path / one.ablate) for one in (zero, mean)]
+    assert found[0]["reference_text"] is None and found[1]["reference_text"]["texts"] == 2
+    as_is, up, _ = zip(*(one["lens"]["conditions"] for one in found), strict=True)
+    assert as_is[0] == as_is[1] and up[0] != up[1]
+    ranks = [
+        [one["rank_a"] for one in rows_of(tmp_path / name / "outputs.jsonl")
+         if one["condition"] == "up"] for name in ("zero", "mean")
+    ]  # fmt: skip
+    assert ranks[0] != ranks[1]
+    with pytest.raises(InputError, match="--reference FILE"):
+        verify_transfer(replace(mean, reference=None), tmp_path / "none")
 
 
 def test_transfer_needs_heads_by_language(place: Path, tmp_path: Path) -> None:

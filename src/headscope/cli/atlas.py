@@ -44,6 +44,7 @@ def atlas(
     ] = None,
     rank: options.Rank = "above-chance",
     draws: options.Draws = 3,
+    ablate: options.Ablate = "zero",
     sentences: Annotated[
         int, Option("--check", min=1, help="Sentences of each direction in the check.")
     ] = 20,
@@ -58,7 +59,9 @@ def atlas(
     from headscope.recipes.atlas import Atlas
     from headscope.recipes.atlas import atlas as make_atlas
 
-    config = Atlas(model, pairs, score, threshold, k, draws, sentences, rank, inactive, baseline)
+    config = Atlas(
+        model, pairs, score, threshold, k, draws, sentences, rank, inactive, baseline, ablate
+    )
     hide_loading_bars()
     with progress() as update:
         result = make_atlas(config, out, update)
@@ -71,10 +74,11 @@ def _summary(result: dict[str, Any]) -> str:
     selected = next(one for one in removal["conditions"] if one["kind"] == "top")
     first = sorted(result["heads"], key=lambda one: int(one["rank"]))[:10]
     top = ", ".join(f"{one['layer']}.{one['head']}" for one in first)
+    without = "with the mean output of" if removal.get("ablate") == "mean" else "without"
     scores = {
         "as it is": removal["baseline"]["chrf"],
-        f"without its top {removal['k']} heads": removal["top"]["chrf"],
-        f"without {removal['k']} random heads": removal["random_mean"]["chrf"],
+        f"{without} its top {removal['k']} heads": removal["top"]["chrf"],
+        f"{without} {removal['k']} random heads": removal["random_mean"]["chrf"],
     }
     chrf = ", ".join(f"{value:.1f} {name}" for name, value in scores.items() if value is not None)
     return "\n".join(

@@ -339,8 +339,8 @@ ShotsData = Annotated[
     Option(
         "--shots-data",
         metavar="DATA",
-        help="Where --shots are drawn from, as --data; without it sentences of --data that are "
-        "then used for nothing else.",
+        help="Where --shots are drawn from, named as the sentence pairs are; without it sentences "
+        "of these that are then used for nothing else.",
     ),
 ]
 LanguageNames = Annotated[

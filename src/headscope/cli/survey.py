@@ -32,6 +32,12 @@ def survey(
         ),
     ] = None,
     pairs: options.PairFiles = None,
+    shots: Annotated[
+        int, Option("--shots", min=0, help="Examples put before each sentence to be translated.")
+    ] = 0,
+    shots_data: options.ShotsData = None,
+    chat: options.ChatTemplate = None,
+    language_name: options.LanguageNames = None,
     documents: options.DocumentFiles = None,
     task: options.Tasks = None,
     questions: Annotated[
@@ -71,6 +77,10 @@ def survey(
         words,
         seed,
         rank,
+        shots,
+        tuple(shots_data or ()),
+        chat,
+        tuple(language_name or ()),
     )
     config = Survey(model, data, tuple(methods or ()), quick, k)
     hide_loading_bars()

@@ -41,6 +41,9 @@ __all__ = [
 #: `both`: their mean and each of them. Of any other method the mean alone.
 _PARTS = {"patching": "parts", "lahis": "both"}
 
+#: The method of a run whose command is called otherwise.
+_METHODS = {"atlas": "translation-score", "verify heads": "single-removal"}
+
 #: Methods whose heads somebody else chose: how far those agree with another method is no finding.
 _OF_GIVEN_HEADS = ("soft-gate", "key-tokens")
 
@@ -202,14 +205,12 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     provenance = _object(path / "provenance.json")
     command = str(run.get("command") or "")
     name = path.resolve().name
-    method = command.removeprefix("find ") if command else name
+    method = _METHODS.get(command) or command.removeprefix("find ") or name
     if method in _OF_GIVEN_HEADS:
         raise InputError(
             f"{path}: {method} looks at heads that were given to it and says nothing of the "
             "others; name the run that found them"
         )
-    if command == "atlas":
-        method = "translation-score"
     weights = provenance.get("weights")
     signature = str(run.get("signature") or "")
     scores = read_scores(path)

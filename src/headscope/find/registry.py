@@ -157,6 +157,14 @@ register(
     "how often a head looks at the token of a hidden fact that is being copied out",
 )
 register(
+    "single-removal",
+    "headscope.verify.removal.single",
+    "Removal",
+    "single_removal",
+    "sentence pairs",
+    "how much worse the reference translation is predicted without this head alone",
+)
+register(
     "patching",
     "headscope.find.patching",
     "Patching",

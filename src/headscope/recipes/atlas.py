@@ -41,10 +41,17 @@ from headscope.recipes.inputs import (
     model_provenance,
     resolved_chat,
 )
+from headscope.recipes.verify.reference import (
+    Reference,
+    about_reference,
+    reference_number,
+    translations,
+)
 from headscope.recipes.verify.removal_run import removal_run
 from headscope.report import write_report
 from headscope.runs import Run, open_run
 from headscope.verify.removal import Removal, conditions
+from headscope.verify.removal.outputs import Ablate
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -59,7 +66,7 @@ class Atlas:
     `k`: heads removed in the check and compared between directions (a number or a share; None:
     15 % of all heads below 256 heads, else 20). `draws`: random controls. `check`: sentences of
     each direction in the check. `rank`: what heads are ranked by. `threshold` and `inactive`: of
-    the classes.
+    the classes. `ablate`: what a removed head gives in the check.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -72,6 +79,7 @@ class Atlas:
     rank: Rank = "above-chance"
     inactive: float = 0.0
     baseline: Rules = field(default_factory=Rules)
+    ablate: Ablate = "zero"
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
@@ -82,8 +90,9 @@ def atlas(
 ) -> dict[str, Any]:
     """Make the atlas and its report; a run that was stopped goes on where it was."""
     began = time.monotonic()
+    apart = reference_number(config.ablate)
     found_on, checked_on = find_and_check(
-        config.pairs, config.model.model, config.check, config.score.seed
+        config.pairs, config.model.model, config.check, config.score.seed, apart
     )
     for pairs in found_on.values():
         with naming(pairs.path):
@@ -91,7 +100,12 @@ def atlas(
     lm = config.model.load_for(out)
     count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
     config = replace(config, score=resolved_chat(lm, config.score))
-    settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
+    reference = translations(lm, checked_on, config.score) if apart else None
+    settings = {
+        "settings": config,
+        "reference text": None if reference is None else reference.digest,
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
     inputs = model_inputs(lm, found_on) | {
         f"{pair} (check)": pairs.digest for pair, pairs in checked_on.items()
     }
@@ -99,7 +113,7 @@ def atlas(
     with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
         check_peaks(run, config.score.keep_peaks)
         if not run.finished:
-            _make(lm, config, found_on, checked_on, run, progress, began)
+            _make(lm, config, found_on, checked_on, reference, run, progress, began)
         report = write_report(run.path)
         # The folder may have been moved since.
         return {**run.result(), "run": str(run.path), "report": str(report.resolve())}
@@ -110,6 +124,7 @@ def _make(
     config: Atlas,
     found_on: Mapping[str, PairFile],
     checked_on: Mapping[str, PairFile],
+    reference: Reference | None,
     run: Run,
     progress: Progress | None,
     began: float,
@@ -136,7 +151,9 @@ def _make(
         },
         "directions": {pair: describe(one, *how) for pair, one in scores.items()},
         "overlap": _overlaps(scores, len(mean.top(k)), rank),
-        "removal": _check(lm, config, mean, mean.top(k, rank), checked_on, run, progress),
+        "removal": _check(
+            lm, config, mean, mean.top(k, rank), checked_on, reference, run, progress
+        ),
         "run": str(run.path),
         "report": str((run.path / "report.html").resolve()),
         "seconds": time.monotonic() - began,
@@ -170,6 +187,7 @@ def _check(
     mean: HeadScores,
     heads: HeadSet,
     checked_on: Mapping[str, PairFile],
+    reference: Reference | None,
     run: Run,
     progress: Progress | None,
 ) -> dict[str, Any]:
@@ -178,6 +196,7 @@ def _check(
         draws=config.draws,
         layer_matched=False,
         threshold=config.threshold,
+        ablate=(config.ablate,),
         seed=config.score.seed,
         template=config.score.template,
         chat=config.score.chat,
@@ -185,12 +204,15 @@ def _check(
         batch_tokens=config.score.batch_tokens,
     )
     planned = conditions([heads], removal, mean.select(config.threshold))
-    shown = removal_run(lm, checked_on, planned, removal, run, progress=progress)
+    means = None if reference is None else reference.means(lm, removal.batch_tokens)
+    shown = removal_run(lm, checked_on, planned, removal, run, means, progress)
     rows = shown["conditions"]
     drawn = [row["chrf"] for row in rows if row["kind"] == "random"]
     return {
         "k": len(heads),
         "draws": config.draws,
+        "ablate": config.ablate,
+        **about_reference(reference),
         "heads": [str(head) for head in heads],
         "random": [row["heads"] for row in rows if row["kind"] == "random"],
         **shown,

@@ -328,22 +328,22 @@ def _without(
 
 
 def find_and_check(
-    choice: PairsChoice, model: str, check: int, seed: int = 0
+    choice: PairsChoice, model: str, check: int, seed: int = 0, reference: int = 0
 ) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
     """The sentences to find heads on, and at most `check` of each direction to check them on.
 
     Of the data given, two halves that share no sentence in any direction; for the pocket model
-    without data, sentences of its dev and of its test split.
+    without data, sentences of its dev and of its test split. `reference`: see `read_directions`.
     """
     if choice.split in HALVES and choice.data and _all_files(choice):
         raise InputError(
             "this command takes both halves of the data, one to find and one to verify; leave "
             f"--split {choice.split} out"
         )
-    directions = read_directions(choice, model, "dev", limit=100, seed=seed)
+    directions = read_directions(choice, model, "dev", limit=100, seed=seed, reference=reference)
     if not choice.data:
         limited = dataclasses.replace(choice, limit=check)
-        return directions, read_directions(limited, model, "test", seed=seed)
+        return directions, read_directions(limited, model, "test", seed=seed, reference=reference)
     first, second = _in_halves(directions)
     return first, {
         name: dataclasses.replace(pairs, pairs=pairs.pairs[:check])

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.find.registry import Method, method, methods
 from headscope.heads import Amount
@@ -63,19 +64,23 @@ def survey(
     Raises:
         InputError: for an unknown method, or if fewer than two methods could be run.
     """
+    from headscope.lm.prompting import uses_chat
+
     began = time.monotonic()
     wanted = [method(name) for name in dict.fromkeys(config.methods)] or list(methods())
-    lm = config.model.load()
-    model, provenance = about_model(lm), model_provenance(lm)
+    lm = config.model.load_for(out)
+    chat = uses_chat(lm, config.data.chat, DEFAULT_TEMPLATE.text)
+    config = replace(config, data=replace(config.data, chat=chat))
     settings = {
         "settings": config,
         "methods": [one.name for one in wanted],
-        "computed_in": model["dtype"],
+        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
     inputs = model_inputs(lm, {}) | place_digests(config.data.places())
-    del lm  # every method loads it by itself
-    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
+    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
         if not run.finished:
+            model = about_model(lm)
+            del lm  # every method loads it by itself
             rows = [_run(one, config, run.path, progress) for one in wanted]
             compared = [str(run.path / row["run"]) for row in rows if row["compared"]]
             if len(compared) < 2:

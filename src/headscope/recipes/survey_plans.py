@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ class SurveyData:
 
     `pairs` are sentence pairs as `en-de=FILE`, `documents` as `de=FILE`, `task` task files (or
     word tasks of the pocket model), `questions`, `needles` and `words` one file each. `rank`: what
-    translation scores are ranked by.
+    translation scores are ranked by. `shots`, `shots_data`, `chat` and `language_names` say how
+    translations are prompted, as in `PairsChoice`.
     """
 
     pairs: tuple[str, ...] = field(default=(), metadata={"signature": False})
@@ -44,11 +45,16 @@ class SurveyData:
     words: str | None = field(default=None, metadata={"signature": False})
     seed: int = 0
     rank: Rank = "above-chance"
+    shots: int = 0
+    shots_data: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    chat: bool | None = None
+    language_names: tuple[str, ...] = ()
 
     def places(self) -> tuple[str, ...]:
         """Everything that was named."""
         single = (self.questions, self.needles, self.words)
-        return (*self.pairs, *self.documents, *self.task, *(one for one in single if one))
+        several = (*self.pairs, *self.shots_data, *self.documents, *self.task)
+        return (*several, *(one for one in single if one))
 
 
 def _missing(model: ModelChoice, given: object, flag: str) -> str | None:
@@ -58,14 +64,40 @@ def _missing(model: ModelChoice, given: object, flag: str) -> str | None:
     return f"no data for it was given; add {flag}"
 
 
+def _pairs(data: SurveyData, quick: bool) -> PairsChoice:
+    return PairsChoice(
+        data=data.pairs,
+        limit=QUICK if quick else None,
+        shots=data.shots,
+        shots_data=data.shots_data,
+        language_names=data.language_names,
+    )
+
+
 def _translation(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.translation import TranslationScore
     from headscope.recipes.find.translation import FindTranslation, find_translation
 
-    pairs = PairsChoice(data=data.pairs, limit=QUICK if quick else None)
-    config = FindTranslation(model, pairs, TranslationScore(seed=data.seed), rank=data.rank)
+    score = TranslationScore(seed=data.seed, chat=data.chat)
+    config = FindTranslation(model, _pairs(data, quick), score, rank=data.rank)
     return _missing(model, data.pairs, "--pairs en-de=FILE") or (
         lambda out, progress: find_translation(config, out, progress)
+    )
+
+
+def _single_removal(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
+    from headscope.measure.baseline import Rules
+    from headscope.recipes.verify.heads import VerifyHeads, verify_heads
+    from headscope.verify.removal import Removal
+
+    if quick:
+        return "it reads the sentences twice for every head: without --quick it is run"
+    pairs = _pairs(data, quick)
+    if not data.pairs:  # twenty directions, each sentence read 193 times
+        pairs = replace(pairs, limit=QUICK // 2)
+    config = VerifyHeads(model, pairs, Removal(seed=data.seed, chat=data.chat))
+    return _missing(model, data.pairs, "--pairs en-de=FILE") or (
+        lambda out, progress: verify_heads(config, Rules(), out, progress)
     )
 
 
@@ -182,5 +214,6 @@ PLANS: dict[str, Plan] = {
     "causal-gating": _causal_gating,
     "induction": _induction,
     "retrieval": _retrieval,
+    "single-removal": _single_removal,
     "patching": _patching,
 }

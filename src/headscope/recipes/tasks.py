@@ -40,6 +40,7 @@ __all__ = [
     "found_on",
     "prompts",
     "read_tasks",
+    "resolved_tasks",
     "task_inputs",
     "training_task",
 ]
@@ -130,6 +131,16 @@ def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskS
             )
         named[sides.name] = sides
     return named
+
+
+def resolved_tasks(lm: LanguageModel, choice: TaskChoice, model: str) -> TaskChoice:
+    """The choice with what `chat` comes to for this model, as its signature has to say.
+
+    Raises `InputError` if a chat template is wanted of a tokenizer without one.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    return dataclasses.replace(choice, chat=uses_chat(lm, _chat(choice, model)))
 
 
 def training_task(choice: TaskChoice, tasks: Mapping[str, TaskSides], seed: int = 0) -> Task:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, pairs_choice, taking, template_choice
+from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
 from headscope.cli.output import emit, progress
 from headscope.cli.verify.writing import LanguageAmount, effects_table, leak_line
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 __all__ = ["off_target", "off_target_table"]
@@ -40,7 +41,7 @@ StartTokens = Annotated[
 WORDS = {"off_target": ("other language", 1, 100.0), "empty": ("empty", 1, 100.0)}
 
 
-@taking(model=model_choice, pairs=pairs_choice, template=template_choice)
+@taking(model=model_choice, pairs=pairs_choice, template=template_choice, baseline=baseline_rules)
 def off_target(
     heads: options.Heads,
     model: ModelChoice,
@@ -48,6 +49,7 @@ def off_target(
     data: DataOfEither = None,
     pairs: PairsChoice,
     template: Template,
+    baseline: Rules,
     k: LanguageAmount = None,
     rank: options.Rank = "above-chance",
     ask: Annotated[
@@ -60,6 +62,8 @@ def off_target(
     language: options.Languages = None,
     start_tokens: StartTokens = None,
     draws: options.Draws = 10,
+    ablate: options.Ablate = "zero",
+    reference: options.ReferenceTexts = None,
     chat: options.ChatTemplate = None,
     max_new_tokens: options.MaxNewTokens = None,
     allow_overlap: options.AllowOverlap = False,
@@ -98,6 +102,9 @@ def off_target(
         batch_tokens,
         allow_overlap,
         rank,
+        baseline,
+        ablate,
+        reference,
     )
     with progress() as update:
         result = verify_off_target(config, out, update)

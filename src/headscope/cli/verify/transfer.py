@@ -55,6 +55,8 @@ def transfer(
     data: DataOfPrompts = None,
     up: Up = 3.0,
     down: Down = 0.0,
+    ablate: options.Ablate = "zero",
+    reference: options.ReferenceTexts = None,
     limit: options.Limit = None,
     draws: options.Draws = 5,
     chat: options.ChatTemplate = None,
@@ -88,6 +90,8 @@ def transfer(
         max_new_tokens or ANSWER_TOKENS,
         seed,
         batch_tokens,
+        ablate,
+        reference,
     )
     with progress() as update:
         result = verify_transfer(config, out, update)

@@ -100,7 +100,7 @@ def formation(
     for pairs in found_on.values():
         with naming(pairs.path):
             check_aligner(pairs, config.score)
-    opened, skipped = _open_all(config, progress)
+    opened, skipped = _open_all(config, out, progress)
     geometry = _one_geometry(opened)
     k = config.k if config.k is not None else default_amount(geometry)
     count_of(k, geometry.total)
@@ -167,18 +167,21 @@ def _data_inputs(
     found_on: Mapping[str, PairFile], checked_on: Mapping[str, PairFile]
 ) -> dict[str, str]:
     found = {pair: pairs.digest for pair, pairs in found_on.items()}
+    found |= {f"{pair} shots": pairs.shots_digest for pair, pairs in found_on.items()}
     return found | {f"{pair} (check)": pairs.digest for pair, pairs in checked_on.items()}
 
 
 def _open_all(
-    config: Formation, progress: Progress | None
+    config: Formation, out: Path | None, progress: Progress | None
 ) -> tuple[list[Opened], list[dict[str, str]]]:
     """Every checkpoint that can be read, and the others with the reason why not."""
     opened: list[Opened] = []
     skipped: list[dict[str, str]] = []
+    # A finished run needs no weights; only reading them tells which checkpoints have to be skipped.
+    waits = out is not None and not config.skip_unreadable
     for number, checkpoint in enumerate(config.checkpoints):
         try:
-            lm = checkpoint.model.load()
+            lm = checkpoint.model.load_for(out) if waits else checkpoint.model.load()
         except MissingExtra:
             raise  # a package is missing here, and the checkpoint is not to blame
         except InputError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.masked_tasks import read_masked_task
-from headscope.recipes.tasks import TaskChoice, answers
+from headscope.recipes.tasks import TaskChoice, answers, resolved_tasks
 from headscope.runs import Run, open_run
 from headscope.verify.masks.mask import Mask, shuffled
 
@@ -77,6 +77,7 @@ def compare_states(
     task = chosen.task
     shown = _shown(task, config.example)
     lm = config.model.load_for(out)
+    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     mask = chosen.mask(lm.geometry)
     samples = _samples(lm, task)
     settings = {"settings": config, **chosen.signature(mask), "computed_in": str(lm.dtype)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,14 @@ from headscope.recipes.find.soft_gate import default_heads
 from headscope.recipes.find.soft_gate_result import group_sums, mean_of_sums
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.leakage import FOUND_ON
-from headscope.recipes.tasks import TaskChoice, answers, found_on, read_tasks, training_task
+from headscope.recipes.tasks import (
+    TaskChoice,
+    answers,
+    found_on,
+    read_tasks,
+    resolved_tasks,
+    training_task,
+)
 from headscope.runs import Run
 
 if TYPE_CHECKING:
@@ -78,6 +85,7 @@ def find_causal_gating(
     tasks = read_tasks(config.task, config.model.model, seed)
     task = training_task(config.task, tasks, seed)
     lm = config.model.load_for(out)
+    config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
     fit = _fit(config, lm.geometry.total)
     learned = _samples(lm, task, config.instructed)
     tested = [

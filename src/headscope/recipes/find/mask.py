@@ -35,6 +35,7 @@ from headscope.recipes.tasks import (
     answers,
     found_on,
     read_tasks,
+    resolved_tasks,
     task_inputs,
     training_task,
 )
@@ -98,6 +99,7 @@ def find_mask(
     tasks = read_tasks(config.task, config.model.model, config.seed)
     task = training_task(config.task, tasks, config.seed)
     lm = config.model.load_for(out)
+    config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
     training = preset(config.preset, lm.geometry.total, seed=config.seed, **config.changes)
     rows = answers(lm, task)
     settings = {

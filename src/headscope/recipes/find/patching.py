@@ -11,7 +11,7 @@ from headscope.errors import InputError
 from headscope.find.patching import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
 from headscope.recipes.find.head_scores import Scored, scores_run
-from headscope.recipes.inputs import POCKET, ModelChoice, Progress
+from headscope.recipes.inputs import POCKET, ModelChoice, Progress, resolved_chat
 
 __all__ = ["COMMAND", "FindPatching", "WordsChoice", "find_patching"]
 
@@ -60,6 +60,7 @@ def find_patching(
         # Pocket's prompts are complete; its template would ask for the answer once more.
         config = replace(config, measure=replace(config.measure, chat=False))
     lm = config.model.load_for(out)
+    config = replace(config, measure=resolved_chat(lm, config.measure))
     about = {"path": words.path, "digest": words.digest, "examples": len(words.concepts)}
     return scores_run(
         COMMAND,

@@ -103,7 +103,7 @@ def use_rate(
         _reporter(progress, "reading the corpus once"),
         _known(out),
     )
-    lm = config.model.load()
+    lm = config.model.load_for(out)
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
     if not len(heads):
         raise InputError(f"{config.heads} holds no heads, so there is nothing to remove")
@@ -117,11 +117,11 @@ def use_rate(
     }
     digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
     inputs = {**model_inputs(lm, {}), **digests}
-    about = about_model(lm)
     with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         run.write_json(SURVEY, remember(files))
+        about = about_model(lm)
         plan = Plan(
             run.path.resolve(),
             files,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.leakage import check_task_leakage
-from headscope.recipes.tasks import TaskChoice, read_tasks, task_inputs
+from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task
 from headscope.runs import Run, open_run
 from headscope.verify.attention.evidence import describe
@@ -88,6 +88,7 @@ def verify_attention(
         for name, sides in tasks.items()
     }
     lm = config.model.load_for(out)
+    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     prompts = {name: _prompts(lm, sides.test) for name, sides in tasks.items()}
     settings = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.leakage import check_task_leakage
-from headscope.recipes.tasks import TaskChoice, read_tasks, task_inputs
+from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, sample_rows
 from headscope.runs import open_run
 from headscope.verify.masks.asking import Asking, ask, asked
@@ -74,6 +74,7 @@ def verify_families(
         for sides in tasks.values()
     ]
     lm = config.model.load_for(out)
+    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     found = families(masks, own)
     planned = conditions(found, config.draws, config.seed)

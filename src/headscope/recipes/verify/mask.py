@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.leakage import Leakage, check_task_leakage
-from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, task_inputs
+from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.runs import Run, open_run
 from headscope.verify.masks.asking import NEW_TOKENS, Asked, Asking, Condition, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
@@ -73,6 +73,7 @@ def verify_mask(
     }
     others = _other_leaks(config, tasks)
     lm = config.model.load_for(out)
+    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     foreign = [read_mask(place, lm.geometry) for place in config.foreign]
     hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)

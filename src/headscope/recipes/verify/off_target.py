@@ -12,9 +12,18 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField, translation_prompts
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Amount, Rank, about_rank
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
 from headscope.recipes.leakage import check_document_leakage, check_leakage
+from headscope.recipes.verify.reference import (
+    Reference,
+    about_reference,
+    documents,
+    reference_number,
+    translations,
+)
 from headscope.recipes.verify.writing_heads import writing_heads
 from headscope.recipes.verify.writing_run import (
     arms_settings,
@@ -24,6 +33,7 @@ from headscope.recipes.verify.writing_run import (
     write_prompts,
 )
 from headscope.verify.languages.sets import LanguageHeads
+from headscope.verify.removal.outputs import Ablate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.off_target import (
     CONTROLS,
@@ -37,6 +47,9 @@ from headscope.verify.writing.off_target import (
 from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -73,6 +86,10 @@ class VerifyOffTarget:
         batch_tokens: padded tokens of a batch.
         allow_overlap: test also on texts that the heads were found on.
         rank: what scores are ranked by.
+        baseline: when the model counts as not translating.
+        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
+        reference_texts: a file of documents for mean ablation; None: of sentence pairs some are
+            set aside, else pocket's own. The texts count in the signature, not their place.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -90,6 +107,9 @@ class VerifyOffTarget:
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     allow_overlap: bool = field(default=False, metadata={"signature": False})
     rank: Rank = field(default="above-chance", metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
+    ablate: Ablate = "zero"
+    reference_texts: str | None = field(default=None, metadata={"signature": False})
 
 
 @dataclass(frozen=True)
@@ -112,19 +132,20 @@ def verify_off_target(
     """
     from headscope.lm.prompting import uses_chat
 
-    directions, documents = _texts(config)
+    directions, files = _texts(config)
     if config.ask == "translate":
         leakage = check_leakage(config.heads, directions, config.allow_overlap)
     else:
-        every = [one for file in documents.values() for one in file.documents]
+        every = [one for file in files.values() for one in file.documents]
         leakage = check_document_leakage(config.heads, every, config.allow_overlap)
     lm = config.model.load_for(out)
     plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
     chat = uses_chat(lm, False if plain else config.chat, config.template.text)
+    config = replace(config, chat=chat)
     asked = (
         _translations(config, directions, lm, chat)
         if config.ask == "translate"
-        else _beginnings(config, documents, lm)
+        else _beginnings(config, files, lm)
     )
     found = writing_heads(config.heads, config.k, list(asked), lm, config.rank)
     ranking = about_rank(*(heads for one in found.values() for heads in (one.chosen, one.full)))
@@ -133,15 +154,20 @@ def verify_off_target(
         for code, one in asked.items()
         if code in found
     ]
+    reference = _reference(config, directions, lm)
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
         "rank": ranking["rank"],
-        "chat": chat,
         "leakage": leakage,
+        "reference text": None if reference is None else reference.digest,
     }
 
     def make(run: Run) -> dict[str, Any]:
+        works = {}
+        if directions:
+            works = check_translations(lm, directions, config, run, config.baseline, progress)
+        means = None if reference is None else reference.means(lm, config.batch_tokens)
         return {
             "ask": config.ask,
             "template": config.template.text if config.ask == "translate" else None,
@@ -156,10 +182,14 @@ def verify_off_target(
                 for code, one in asked.items()
             },
             "leakage": leakage,
-            **_made(lm, config, groups, chat, run, progress),
+            **works,
+            "ablate": config.ablate,
+            **about_reference(reference),
+            **_made(lm, config, groups, chat, run, means, progress),
         }
 
     data = {code: one.digest for code, one in asked.items()}
+    data |= {f"{name} shots": one.shots_digest for name, one in directions.items()}
     return run_of(COMMAND, lm, settings, data, config.seed, out, make)
 
 
@@ -183,12 +213,26 @@ def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, Docu
         # As many prompts of each language as there are of other languages to translate from.
         number = len(read_directions(replace(pairs, limit=1), POCKET, "test", seed=config.seed))
         pairs = replace(pairs, limit=max(5, 2 * PROMPTS // number))
-    directions = read_directions(pairs, model, "test", PROMPTS, config.seed)
+    apart = 0 if config.reference_texts else reference_number(config.ablate)
+    directions = read_directions(pairs, model, "test", PROMPTS, config.seed, apart)
     if config.pairs.data and pairs.limit is None:
         directions = {
             name: replace(one, pairs=one.pairs[:PROMPTS]) for name, one in directions.items()
         }
     return directions, {}
+
+
+def _reference(
+    config: VerifyOffTarget, directions: dict[str, PairFile], lm: LanguageModel
+) -> Reference | None:
+    """The examples for mean ablation; None where heads are silenced."""
+    if config.ablate == "zero":
+        return None
+    if directions and config.reference_texts is None:
+        return translations(lm, directions, config)
+    return documents(
+        config.reference_texts, config.model.model, config.heads, config.allow_overlap, config.seed
+    )
 
 
 def _translations(
@@ -251,6 +295,7 @@ def _made(
     groups: list[Group],
     chat: bool,
     run: Run,
+    means: NDArray[np.float32] | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
     from headscope.lm.generation import GenerateConfig
@@ -260,7 +305,7 @@ def _made(
     # the pocket model goes on from a document with a second line, it translates.
     newline = not chat if config.ask == "translate" else not config.documents.data
     how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
-    texts = write(lm, groups, how, run, "writing", progress, special=not chat)
+    texts = write(lm, groups, how, run, "writing", progress, special=not chat, means=means)
     write_prompts(
         run,
         (

@@ -29,7 +29,7 @@ from headscope.recipes.inputs import (
 )
 from headscope.recipes.leakage import check_leakage
 from headscope.recipes.masked_tasks import MaskedTask, mask_result
-from headscope.recipes.tasks import TaskChoice
+from headscope.recipes.tasks import TaskChoice, resolved_tasks
 from headscope.recipes.verify.mask_walks import (
     about_cut,
     about_random,
@@ -148,6 +148,8 @@ def verify_one_by_one(
     lm = config.model.load_for(out)
     if directions:
         config = resolved_chat(lm, config)
+    elif chosen:
+        config = replace(config, chat=resolved_tasks(lm, config.tasks, config.model.model).chat)
     base = starting_order(config, lm)
     if chosen:
         subjects = task_subjects(lm, chosen, config.max_new_tokens)

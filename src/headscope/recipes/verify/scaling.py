@@ -24,7 +24,7 @@ from headscope.recipes.inputs import (
     read_directions,
 )
 from headscope.recipes.leakage import check_task_leakage
-from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, task_inputs
+from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task, sample_rows
 from headscope.runs import Run, open_run
 from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
@@ -93,6 +93,7 @@ def verify_scaling(
         for name in tasks
     }
     lm = config.model.load_for(out)
+    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
     settings = {
         "settings": config,

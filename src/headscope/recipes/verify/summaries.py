@@ -132,13 +132,13 @@ def verify_summaries(
     heads = general_heads(config.heads, config.k, lm, config.rank)
     arms = general_arms(heads, config.gate, config.draws, config.seed)
     chat = uses_chat(lm, False if not config.texts.data else config.chat)
+    config = replace(config, chat=chat)
     groups, cut = _groups(config, files, lm, chat, arms)
     reference = _reference(config, apart, lm, chat) if apart else None
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
         "rank": about_rank(heads)["rank"],
-        "chat": chat,
         "leakage": leakage,
         **({} if reference is None else {"reference text": reference.digest}),
     }

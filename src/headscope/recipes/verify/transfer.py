@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,12 @@ from headscope.data.transfer.written import language_of
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
+from headscope.recipes.verify.reference import about_reference, documents
 from headscope.recipes.verify.writing_heads import run_languages, writing_heads
 from headscope.recipes.verify.writing_run import arms_settings, run_of, statistics, write_prompts
 from headscope.verify.languages.sets import NAMED, LanguageHeads
 from headscope.verify.removal.conditions import check_gate
+from headscope.verify.removal.outputs import Ablate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.texts import Group, Prompt, passes, write
 from headscope.verify.writing.transfer import (
@@ -30,6 +32,9 @@ from headscope.verify.writing.transfer import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headscope.lm import LanguageModel
     from headscope.runs import Run
     from headscope.verify.writing.ranks import Forms
@@ -63,6 +68,9 @@ class VerifyTransfer:
         max_new_tokens: tokens in which an answer is looked for.
         seed: of prompts, draws and tests.
         batch_tokens: padded tokens of a batch.
+        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
+        reference: a file of documents for mean ablation; None: pocket's own. Its texts count in
+            the signature, not its place.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -78,6 +86,8 @@ class VerifyTransfer:
     max_new_tokens: int = ANSWER_TOKENS
     seed: int = 0
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    ablate: Ablate = "zero"
+    reference: str | None = field(default=None, metadata={"signature": False})
 
 
 def verify_transfer(
@@ -95,6 +105,9 @@ def verify_transfer(
     check_gate(config.up)
     check_gate(config.down)
     files = _files(config)
+    reference = None
+    if config.ablate == "mean":
+        reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
     lm = config.model.load_for(out)
     codes = list(dict.fromkeys(code for one in files.values() for code in _codes(one)))
     heads = writing_heads(config.heads, config.k, codes, lm)
@@ -105,6 +118,7 @@ def verify_transfer(
         )
     own = config.model.model == POCKET and config.data is None
     chat = uses_chat(lm, False if own else config.chat)
+    config = replace(config, chat=chat)
     groups = [
         Group(
             pair,
@@ -118,13 +132,16 @@ def verify_transfer(
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
-        "chat": chat,
+        "reference text": None if reference is None else reference.digest,
     }
 
     def make(run: Run) -> dict[str, Any]:
+        means = None if reference is None else reference.means(lm, config.batch_tokens)
         return {
             "up": config.up,
             "down": config.down,
+            "ablate": config.ablate,
+            **about_reference(reference),
             "chat": chat,
             "draws": config.draws,
             "seed": config.seed,
@@ -136,8 +153,8 @@ def verify_transfer(
                 pair: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
                 for pair, one in files.items()
             },
-            **_made(lm, config, groups, asked, forms, chat, run, progress),
-            "lens": _lens(lm, groups[0], asked[groups[0].name][0], forms[0]),
+            **_made(lm, config, groups, asked, forms, chat, run, means, progress),
+            "lens": _lens(lm, groups[0], asked[groups[0].name][0], forms[0], means),
         }
 
     data = {pair: one.digest for pair, one in files.items()}
@@ -220,6 +237,7 @@ def _made(
     forms: Sequence[Forms],
     chat: bool,
     run: Run,
+    means: NDArray[np.float32] | None,
     progress: Progress | None,
 ) -> dict[str, Any]:
     from headscope.lm.generation import GenerateConfig
@@ -233,8 +251,9 @@ def _made(
         "answering",
         progress,
         special=not chat,
+        means=means,
     )
-    by_key = kept_ranks(lm, forms, passes(groups), config.batch_tokens, run, progress)
+    by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
     ranks, start = [], 0
     for group in groups:
         places = range(start, start + len(group.prompts))
@@ -262,7 +281,13 @@ def _made(
     return evidence(numbers, MEASURES, CONTROLS, config.seed, progress, name="pairs")
 
 
-def _lens(lm: LanguageModel, group: Group, prompt: TransferPrompt, forms: Forms) -> dict[str, Any]:
+def _lens(
+    lm: LanguageModel,
+    group: Group,
+    prompt: TransferPrompt,
+    forms: Forms,
+    means: NDArray[np.float32] | None,
+) -> dict[str, Any]:
     """The logit lens of one prompt, with what was asked."""
     from headscope.verify.writing.example import example_lens
 
@@ -272,5 +297,5 @@ def _lens(lm: LanguageModel, group: Group, prompt: TransferPrompt, forms: Forms)
         "prompt": group.prompts[0].text,
         "answers_a": list(prompt.answer_a.forms),
         "answers_b": list(prompt.answer_b.forms),
-        "conditions": example_lens(lm, group.arms, forms),
+        "conditions": example_lens(lm, group.arms, forms, means),
     }

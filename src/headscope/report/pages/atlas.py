@@ -6,6 +6,7 @@ from pathlib import Path
 
 from headscope.report.html import Html
 from headscope.report.page import Page
+from headscope.report.pages.frame import ablated
 from headscope.report.records.atlas import AtlasRecord, read_atlas
 from headscope.report.records.outputs import BASELINE, RANDOM, TOP
 from headscope.report.sections.caveats import caveats_section
@@ -45,7 +46,7 @@ def _page(record: AtlasRecord) -> Page:
     ]
     return Page(
         title=f"{record.model.get('name') or 'model'} \u00b7 headscope atlas",
-        masthead=masthead(record),
+        masthead=masthead(record, " ".join(ablated(record.result.get("removal") or {})).strip()),
         sections=[(name, title, html) for name, title, html in parts if html is not None],
         choices=direction_choices(record),
         data=scores_data(record) | {"sentences": sentences.data if sentences else None},

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import scroll, section, table
 from headscope.report.records.reading import naming
 from headscope.report.records.writing import WritingRecord, read_writing
@@ -59,6 +59,7 @@ def page(path: Path) -> Page:
         [
             ("languages", ", ".join(name for name in record.parts if name != "mean")),
             ("identified by", str(identifier or "")),
+            ablated(record.result),
         ],
         kicker="headscope verify off-target",
     )

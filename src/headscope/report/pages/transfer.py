@@ -9,7 +9,7 @@ from typing import Any
 from headscope.report.charts import Series, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.reading import naming
 from headscope.report.records.writing import WritingRecord, read_writing
@@ -62,6 +62,7 @@ def page(path: Path) -> Page:
         [
             ("pairs", count(len(record.parts) - ("mean" in record.parts), "pair")),
             ("heads of a language", " or ".join(map(str, sizes))),
+            ablated(record.result),
         ],
         kicker="headscope verify transfer",
     )

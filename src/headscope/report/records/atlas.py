@@ -79,6 +79,7 @@ class Removal:
     difference: tuple[float, float, float] | None
     """chrF++ of the top heads minus that of the mean draw, with its interval over sentences."""
     p_sentences: float | None
+    ablate: str = "zero"
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,7 @@ def _removal(entry: Mapping[str, Any]) -> Removal:
         links=(entry.get("links") or {}).get("method"),
         difference=_difference(top.get("against_random") or {}),
         p_sentences=top.get("p_sentences"),
+        ablate=str(entry.get("ablate") or "zero"),
     )
 
 

@@ -15,6 +15,7 @@ from headscope.report.sections.effects import (
     is_crowded,
     signed,
 )
+from headscope.report.sections.evidence import doing
 from headscope.report.words import MEAN, count, direction_label, fixed, p_value
 
 __all__ = ["removal_section", "verdict"]
@@ -38,7 +39,7 @@ def removal_section(record: AtlasRecord) -> Html | None:
             figure(
                 "removal-figure",
                 _caption(removal, effects[main], rank_words({"k": removal.k, **record.result})),
-                _bars(effects[main], removal.k),
+                _bars(effects[main], removal.k, doing(0.0, removal.ablate)),
                 effect_key(many=any(map(is_crowded, effects.values()))),
                 effect_rows(effects, label),
             ),
@@ -88,7 +89,7 @@ def _caption(removal: Removal, effect: Effect, by: str | None) -> Html:
     )
     return join(
         tag("strong", "Translation quality with the heads in place and without them. "),
-        verdict(effect, removal.k),
+        verdict(effect, removal.k, doing(0.0, removal.ablate)),
         f" Highest are those by {by}. {_difference(removal)}{across}"
         f"How sure: {count(draws, 'random draw')} of heads can give a p-value over "
         f"draws of {p_value(least)} at best, so read this as a quick check, "
@@ -109,11 +110,11 @@ def _difference(removal: Removal) -> str:
     )
 
 
-def _bars(effect: Effect, k: int) -> Html:
+def _bars(effect: Effect, k: int, done: str) -> Html:
     rows = [
         BarRow("as is", effect.baseline, "key-base"),
-        BarRow(f"{k} random heads removed", effect.random_mean, "key-random", effect.random),
-        BarRow(f"{k} highest heads removed", effect.top, "key-top"),
+        BarRow(f"{k} random heads {done}", effect.random_mean, "key-random", effect.random),
+        BarRow(f"{k} highest heads {done}", effect.top, "key-top"),
     ]
     return bar_rows(rows, axis_end(effect.values))
 

@@ -8,6 +8,7 @@ from typing import Any
 from headscope.heads import count_words
 from headscope.report.html import Html, join, tag
 from headscope.report.records.atlas import AtlasRecord
+from headscope.report.sections.evidence import doing
 from headscope.report.sections.removal import verdict
 from headscope.report.words import (
     count,
@@ -22,12 +23,12 @@ from headscope.report.words import (
 __all__ = ["masthead", "summary_section"]
 
 
-def masthead(record: AtlasRecord) -> Html:
-    """The title with the model."""
+def masthead(record: AtlasRecord, more: str = "") -> Html:
+    """The title with the model, and facts on the run; `more` is one of them."""
     many = len(record.directions)
     languages = {part for name in record.directions for part in languages_of(name) if part}
     when = str(record.provenance.get("ended") or "")[:10]
-    facts = [count(many, "direction"), count(len(languages), "language"), when]
+    facts = [count(many, "direction"), count(len(languages), "language"), when, more]
     return tag(
         "header",
         tag("p", "headscope atlas", class_="kicker"),
@@ -155,7 +156,7 @@ def _removed(record: AtlasRecord) -> Html | None:
         if many > 1 and removal.mean.at_least_as_harmful == 0
         else ""
     )
-    return join(verdict(removal.mean, removal.k), across)
+    return join(verdict(removal.mean, removal.k, doing(0.0, removal.ablate)), across)
 
 
 def _shared(record: AtlasRecord) -> Html | None:

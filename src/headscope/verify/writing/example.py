@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.states import states
+from headscope.verify.removal.conditions import Pass
 from headscope.verify.writing.arms import Arm
 from headscope.verify.writing.ranks import Forms
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from headscope.lm import LanguageModel
 
 __all__ = ["example_lens"]
@@ -19,12 +23,17 @@ __all__ = ["example_lens"]
 SHOWN = 5
 
 
-def example_lens(lm: LanguageModel, arms: Sequence[Arm], forms: Forms) -> list[dict[str, Any]]:
+def example_lens(
+    lm: LanguageModel,
+    arms: Sequence[Arm],
+    forms: Forms,
+    means: NDArray[np.float32] | None = None,
+) -> list[dict[str, Any]]:
     """What each layer would say at the last token of a prompt, for every arm that is no draw.
 
     By arm and layer the likeliest tokens with their logits, and the best rank of the first tokens
     of either answer (`rank_a`, `rank_b`), of those forms that follow the same tokens as the first
-    form does; None where an answer has no such form.
+    form does; None where an answer has no such form. `means` are those of mean ablation.
     """
     before = forms[0].before
     known = [one for one in forms if one.before == before]
@@ -32,7 +41,7 @@ def example_lens(lm: LanguageModel, arms: Sequence[Arm], forms: Forms) -> list[d
     for arm in arms:
         if arm.name.draw is not None:
             continue
-        with lm.gated(arm.heads.scaled(arm.gate)):
+        with Pass(arm.heads.scaled(arm.gate), [0], means).applied(lm):
             layers = states(lm, [before]).after_layer[0]
         top = lens(lm, layers, SHOWN)
         ranks = token_ranks(lm, layers, [one.token for one in known]).tolist()
