@@ -116,3 +116,35 @@ def test_the_main_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (
         np.isfinite(losses).all() and removed["conditions"][0]["nll"] != removed["baseline"]["nll"]
     )
+
+
+SENTENCES = "--pair en-es --data {data}/en-es.tsv"
+WORDS = "--task {data}/words.json --held-out 2 --bare {{input}}:"
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "key"),
+    [
+        ("gemma3", f"atlas {{model}} {SENTENCES} --shots 1 --k 1 --draws 1 --check 2", "removal"),
+        ("gemma3", f"verify heads {SENTENCES} --shots 1 --limit 1", "correlations"),
+        ("gemma3", "find lahis --data en={data}/en.txt --data es={data}/es.txt", "languages"),
+        ("gemma3", "find induction --sequences 2 --data en={data}/en.txt", "heads"),
+        ("smollm2", f"find translation-score {SENTENCES} --chat", "heads"),
+        ("smollm2", f"find mask {WORDS} --steps 2 --learning-rate 9", "selected"),
+        ("smollm2", "use export --heads 18.6,17.3 --out {data}/exported", "kind"),
+    ],
+)  # fmt: skip
+def test_other_commands_run(
+    name: str, command: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pairs(tmp_path / "en-es.tsv", pairs().pairs)
+    for at, code in enumerate(("en", "es")):
+        (tmp_path / f"{code}.txt").write_text("\n".join(pair[at] for pair in PAIRS) + "\n", "utf-8")
+    words = [{"input": word, "output": f"{word}s"} for word in ("dog", "cat", "tree", "car")]
+    (tmp_path / "words.json").write_text(json.dumps(words), "utf-8")
+    file = f"{FOLDER}/{name}.gguf"
+    given = [word.format(data=tmp_path, model=file) for word in command.split()]
+    given += [] if file in given else ["--model", file]
+    given += [] if "--out" in given else ["--out", str(tmp_path / "run")]
+    assert main([*given, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[key]
