@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +28,8 @@ from headscope.recipes.atlas import Atlas, atlas
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice
 from headscope.report import write_report
+from mask_helpers import write_mask_run
+from test_verify_tasks import write as write_task
 
 SOURCES = [pair.source for pair in find_helpers.pairs("en-de", 16).pairs]
 TARGETS = [pair.target for pair in find_helpers.pairs("en-de", 16).pairs]
@@ -131,7 +136,51 @@ def test_the_command_line_warns_once_and_keeps_its_json(
         line for line in said.err.splitlines() if "does not do this task" in line
     ]
     assert main([*command, "--out", str(tmp_path / "json")]) == 0  # finished: told from the run
-    assert capsys.readouterr().out.startswith("WARNING: ")
+    text = capsys.readouterr().out
+    assert text.startswith("WARNING: ")
+    check = json.loads(said.out)["baseline_check"]
+    assert text.count("\n    output: ") == text.count("\n    reference: ") == 3
+    shown = text.splitlines()[2:11:3]
+    assert shown == [f"  {one['input']}" for one in check["en-de"]["shown"]]
+    assert f"\ntry {check['try']}\n" in text
+
+
+ON_PAIRS = "--pair en-de --data {pairs} --limit 4"
+ON_MASKS = f"--heads {{mask}} {ON_PAIRS} --draws 1 --max-new-tokens 2"
+CHECKED = {
+    "verify tasks --task {folder}/small.yaml --heads 0.0 --draws 1": "small",
+    f"verify heads {ON_PAIRS}": "en-de",
+    f"verify one-by-one --heads 0.0 --max-new-tokens 3 {ON_PAIRS}": "en-de",
+    "compare formation {folder}/first {model} --pair en-de --data {pairs} --check 2": "en-de",
+    f"verify mask {ON_MASKS}": "en-de",
+    f"verify scaling {ON_MASKS} --alpha 0 --alpha 1": "en-de",
+    f"verify families --heads other={{mask}} {ON_MASKS}": "en-de",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), CHECKED.items(), ids=["-".join(one.split()[:2]) for one in CHECKED]
+)
+def test_every_check_of_heads_says_that_the_model_does_not_do_the_task(
+    words: str, name: str, untrained: tuple[Path, Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    model, pairs = untrained
+    geometry = find_helpers.wrapped("qwen3").geometry
+    weights = np.where(np.arange(geometry.width) % 2, 1.0, -1.0) * np.ones(geometry.shape)
+    mask = write_mask_run(tmp_path / "mask", geometry, weights)
+    shutil.copytree(model, tmp_path / "first")
+    write_task(tmp_path, [{"q": "Say A.", "c": ["A", "B"], "a": 0}] * 4)
+    spoken = words.format(folder=tmp_path, pairs=pairs, mask=mask, model=model).split()
+    if spoken[:2] != ["compare", "formation"]:
+        spoken += ["--model", str(model)]
+    said = command(*spoken, "--out", tmp_path / "run", "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert told["baseline_works"] is False
+    check = told["baseline_check"]
+    assert check[name]["works"] is False and check[name]["reasons"]
+    (line,) = [one for one in said.err.splitlines() if one.startswith("warning: ")]
+    assert check["try"] and line.endswith(f"try {check['try']}")
 
 
 def test_the_bundled_model_does_its_task(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headscope.cli.atlas import _summary
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -39,6 +41,28 @@ def test_the_last_line_names_the_report_whole(
     report = Path(str(arguments[-1])).resolve() / "report.html"
     assert said.splitlines()[-1] == f"report: {report}"
     assert report.read_text().lower().startswith("<!doctype html>")
+
+
+def test_the_first_screen_gives_the_numbers_of_the_run(
+    command: Command, arguments: tuple[object, ...]
+) -> None:
+    said = command(*arguments).out
+    result = json.loads((Path(str(arguments[-1])) / "result.json").read_bytes())
+    told = _summary({**result, "report": ""})
+    assert set(told.splitlines()[:-1]) <= set(said.splitlines())
+    # Unlike numbers in every place.
+    result["counts_above_chance"] = {"token_alignment": 5, "low_activity": 2, "inactive": 1}
+    result["counts"] = {"token_alignment": 4, "low_activity": 1, "inactive": 3}
+    conditions = result["removal"]["conditions"]
+    for at, one in enumerate(conditions):
+        one |= {"p_sentences": 0.01 + at / 100, "p_draws": 0.25 + at / 4}
+    result["removal"] |= {"sentences": 12, "draws": 7, "conditions": conditions[::-1]}
+    lines = _summary({**result, "report": ""}).splitlines()
+    numbers = [re.findall(r"[0-9]+(?:[.][0-9]+)?", line) for line in lines]
+    assert numbers[1:3] == [["5", "2", "1"], ["4", "1", "3"]]
+    assert ["0.01", "12", "0.25", "7"] in numbers
+    first = sorted(result["heads"], key=lambda one: one["rank"])
+    assert [f"{one['layer']}.{one['head']}" for one in first] in numbers
 
 
 def test_the_json_has_the_agreed_names(command: Command, arguments: tuple[object, ...]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.cli import output
 from headscope.cli.models import hide_loading_bars
-from headscope.lm import load
+from headscope.lm import LanguageModel, load
 from headscope.lm.architectures import build
 from lm_helpers import tokenizer
 
@@ -97,3 +100,41 @@ def test_weights_are_counted_while_a_model_is_loaded(
     calls.clear()
     load(tmp_path, check=False)  # outside of the block nothing is shown
     assert not calls
+
+
+def test_a_check_shows_how_far_loading_and_comparing_are(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    build("llama").save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    calls: dict[str, list[tuple[int, int]]] = {}
+
+    def note(title: str, done: int, total: int) -> None:
+        calls.setdefault(title, []).append((done, total))
+
+    monkeypatch.setattr(output, "_Lines", lambda: note)
+    assert command("check", tmp_path).code == 0
+    loading, checking, comparing = calls.values()
+    tensors, layers = len(build("llama").state_dict()), build("llama").config.num_hidden_layers
+    assert loading == [(done, tensors) for done in range(tensors + 1)]
+    assert checking == [(done, layers) for done in range(layers + 1)]
+    assert len(comparing) > 2 and comparing == sorted(comparing)
+    done, total = comparing[-1]
+    assert done == total and {one for _, one in comparing} == {total}
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-4])
+def test_a_check_tells_the_noise_of_repeated_passes(
+    size: float, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, generator = build("llama"), torch.Generator().manual_seed(0)
+    model.model.embed_tokens.register_forward_hook(
+        lambda _, __, states: states + size * torch.randn(states.shape, generator=generator)
+    )
+    lm = LanguageModel.wrap(model, tokenizer(), name="tiny")
+    monkeypatch.setattr("headscope.lm.load", lambda *more, **options: lm)
+    told = json.loads(command("check", "--json").out)
+    assert lm.noise is not None
+    assert told["noise"] == lm.noise.largest and (told["noise"] > 0) == (size > 0)
+    said = command("check").out.partition("\n\n")[2]
+    assert (f" {told['noise']:.2g} " in said) == (size > 0)

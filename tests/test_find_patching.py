@@ -124,8 +124,17 @@ def test_the_control_comes_from_a_prompt_that_shares_nothing() -> None:
 
 def test_what_a_model_does_not_know_is_not_counted() -> None:
     lm = helpers.wrapped("llama", 5)
-    with pytest.raises(InputError, match=r"answers no pair of 4 right by itself.*--all"):
+    with pytest.raises(InputError, match=r"answers no pair of 4 right by itself.*--all") as told:
         patching(lm, CONCEPTS, Patching(4, SHORT))
+    ready = encoded_pairs(lm, word_pairs(CONCEPTS, 4, 0), SHORT, None)[:3]
+    for one in ready:
+        with torch.no_grad():
+            answer = int(lm.model(torch.tensor([one.clean])).logits[0, -1].argmax())
+        asked, said, right = (
+            lm.tokenizer.decode(ids, skip_special_tokens=True)
+            for ids in (list(one.clean), [answer], [one.firsts[0]])
+        )
+        assert f"{asked!r} gives {said!r}, right begins with {right!r}" in str(told.value)
     alike = concept_file(
         [
             Concept(one.id, {code: f"z{word}" for code, word in one.words.items()}, one.line)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Template
 from headscope.errors import InputError
 from headscope.find import TranslationScore, translation_score
+from headscope.find.capture import capture_greedy
+from headscope.find.decoding import prompts_of
 from headscope.find.hits import similar_sentences
 from headscope.heads import HeadScores
 from headscope.lm.model import LanguageModel
@@ -143,6 +147,63 @@ def test_batches_and_left_padding_change_nothing(name: str) -> None:
         np.testing.assert_array_equal(results[0].values, other.values)
         for statistic, array in results[0].statistics.items():
             np.testing.assert_array_equal(array, other.statistics[statistic])
+
+
+def mixed_lengths() -> PairFile:
+    """Short sentences, and two that are many times as long."""
+    pairs = find_helpers.pairs("en-de", 9, seed=2)
+    long = [
+        dataclasses.replace(one, source=" ".join([one.source] * 7)) for one in pairs.pairs[3:9:5]
+    ]
+    rest = [one for at, one in enumerate(pairs.pairs) if at not in (3, 8)]
+    return dataclasses.replace(pairs, pairs=(*rest[:3], long[0], *rest[3:], long[1]))
+
+
+@contextmanager
+def shapes_read(lm: LanguageModel) -> Iterator[list[tuple[int, int]]]:
+    """Rows and width of every batch that the model reads, single new tokens aside."""
+    shapes: list[tuple[int, int]] = []
+
+    def watch(_: Any, args: Any, options: Any) -> None:
+        rows, width = options["input_ids"].shape
+        shapes.extend([(rows, width)] if width > 1 else [])
+
+    hook = lm.model.register_forward_pre_hook(watch, with_kwargs=True)
+    try:
+        yield shapes
+    finally:
+        hook.remove()
+
+
+def test_short_and_long_sentences_are_not_padded_to_one_length() -> None:
+    lm, _ = _models("qwen3")
+    pairs = mixed_lengths()
+    found, padded = [], []
+    for tokens in (8192, 1):
+        with shapes_read(lm) as shapes:
+            found.append(translation_score(lm, pairs, TranslationScore(batch_tokens=tokens)))
+        padded.append(sum(rows * width for rows, width in shapes))
+    longest = max(width for _, width in shapes)
+    assert padded[1] <= padded[0] < 0.6 * len(pairs.pairs) * longest
+    np.testing.assert_array_equal(found[0].values, found[1].values)
+
+
+@pytest.mark.parametrize(("limit", "together"), [(1, False), (60, True)])
+def test_outputs_are_made_together_where_every_token_is_a_pass(limit: int, together: bool) -> None:
+    lm, _ = _models("qwen3")
+    pairs = mixed_lengths()
+    outputs = []
+    for tokens in (8192, 1):
+        config = TranslationScore(decode="greedy", max_new_tokens=limit, batch_tokens=tokens)
+        prompts = prompts_of(lm, pairs, config)
+        source = [np.ones(len(lm.encode(one.text)), dtype=np.bool_) for one in prompts]
+        with shapes_read(lm) as shapes:
+            outputs.append(capture_greedy(lm, prompts, source, None, config))
+        if tokens > 1:
+            assert (len(shapes) == 1) == together
+    for one, other in zip(*outputs, strict=True):
+        assert one.output_ids == other.output_ids
+        np.testing.assert_array_equal(one.peaks, other.peaks)
 
 
 def everything_linked(pairs: PairFile) -> PairFile:

@@ -391,6 +391,7 @@ def test_walks_take_the_paper_s_number_of_heads_or_that_share(
     assert (large["walk-influential"].reorder, large["walk-influential"].steps) == (320, 320)
     assert large["walk"].examples == 1
     assert small["walk-negative"].heads == str(pocket.at("mask-en-de-negative"))
+    assert {one.rank for one in (*small.values(), *large.values())} == {"score"}
 
 
 def test_families_allow_what_parallel_files_share_and_count_languages(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,13 @@ from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.find.decoding import prompts_of
+from headscope.find.hiding import hide
+from headscope.find.retrieval import Retrieval
 from headscope.find.translation import translation_score
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import ChatWriter, end_of_turn, tokenise, uses_chat
 from headscope.lm.tokens import encode
+from headscope.pocket.needles import sample_needles
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, find_and_check, read_directions
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
@@ -42,6 +47,15 @@ def chat_model(name: str = "qwen3", template: str | None = CHATML) -> LanguageMo
     tokenizer = copy.deepcopy(find_helpers.tokenizer())
     tokenizer.chat_template = template
     return LanguageModel.wrap(find_helpers.model(name), tokenizer, name=name, check=False)
+
+
+def as_a_turn(lm: LanguageModel, text: str) -> list[int]:
+    """The tokens of a user's turn and the beginning of its answer, as the tokenizer puts them."""
+    ids: list[int] = lm.tokenizer.apply_chat_template(
+        [{"role": "user", "content": text}],
+        add_generation_prompt=True, tokenize=True, return_dict=False,
+    )  # fmt: skip
+    return ids
 
 
 def few_shot(number: int, direction: str = "en-de", size: int = 8) -> PairFile:
@@ -142,6 +156,55 @@ def test_a_chat_ends_by_the_mark_that_its_template_writes() -> None:
     assert end_of_turn(lm.tokenizer) == mark
     assert mark in lm.eos_token_ids
     assert end_of_turn(chat_model(template=None).tokenizer) is None
+
+
+def test_needles_are_asked_for_through_the_chat_template() -> None:
+    lm, needles = chat_model(), sample_needles("dev", 2, 0)
+    plain, chat = (hide(lm, needles, Retrieval(lengths=(40,), chat=one)) for one in (False, True))
+    for before, one in zip(plain, chat, strict=True):
+        assert list(one.ids) == as_a_turn(lm, before.prompt.text)
+        for ids, hidden in ((before.ids, before), (one.ids, one)):
+            written = lm.tokenizer.decode([ids[at] for at in hidden.needle])
+            needle = needles.needles[one.number].needle
+            assert needle.replace(" ", "") in written.replace(" ", "")
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_key_words_are_found_behind_the_chat_template(
+    chat: bool, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    lm, prompt = chat_model(), "Sentence: the camp and the fire.\nAnswer:"
+    lm.model.save_pretrained(tmp_path / "model")
+    lm.tokenizer.save_pretrained(tmp_path / "model")
+    said = command(
+        "find", "key-tokens", "--model", tmp_path / "model", "--prompt", prompt, "--word", "camp",
+        "--heads", "1.0", "--answer", "Feuer", "--chat" if chat else "--no-chat", "--json",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
+    rows = [json.loads(row) for row in (tmp_path / "run" / "tokens.jsonl").open()]
+    ids = as_a_turn(lm, prompt) if chat else lm.encode(prompt)
+    assert len([row for row in rows if row["part"] == "prompt"]) == len(ids)
+    told = json.loads(said.out)
+    (place,) = told["words"][0]["spans"]
+    assert told["prompt"][slice(*place)] == "camp" and prompt in told["prompt"]
+
+
+@pytest.mark.parametrize("words", ["retrieval --data {folder}/n.jsonl", "key-tokens --prompt fire"])
+def test_commands_refuse_a_chat_without_a_template(
+    words: str, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    lm = chat_model(template=None)
+    lm.model.save_pretrained(tmp_path / "model")
+    lm.tokenizer.save_pretrained(tmp_path / "model")
+    needle = {"needle": "The fire burns.", "question": "What burns?", "haystack": "Rain. Sun."}
+    (tmp_path / "n.jsonl").write_text(json.dumps(needle) + "\n", "utf-8")
+    spoken = words.format(folder=tmp_path).split()
+    if spoken[0] == "key-tokens":
+        spoken += ["--word", "fire", "--heads", "1.0"]
+    said = command(
+        "find", *spoken, "--model", tmp_path / "model", "--chat", "--out", tmp_path / "r"
+    )
+    assert said.code == 2 and "no chat template" in said.err
 
 
 def test_a_chat_template_that_changes_the_prompt_is_refused() -> None:
@@ -280,6 +343,18 @@ def test_shots_from_a_file_of_their_own(tmp_path: Path) -> None:
         read_directions(dataclasses.replace(choice, shots_data=choice.data), "model", "test")
     with pytest.raises(InputError, match="too few for 6 shots"):
         read_directions(dataclasses.replace(choice, shots=6, shots_data=own), "model", "test")
+
+
+def test_names_of_languages_reach_every_prompt_that_they_belong_to(tmp_path: Path) -> None:
+    choice = dataclasses.replace(
+        files(tmp_path), language_names=("deu=Simplified German", "en = Plain English ")
+    )
+    for pair, one in read_directions(choice, "model", "dev").items():
+        names = {"de": "Simplified German", "en": "Plain English"}
+        source, target = (names[code] for code in pair.split("-"))
+        assert one.language_names == (source, target)
+        for prompt in translation_prompts(one, TEMPLATE):
+            assert prompt.text.startswith(f"Translate from {source} to {target}: ")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 import torch
 
 import find_helpers
+from headscope.data.pairs import PairFile
 from headscope.data.prompts import translation_prompts
 from headscope.heads import Head, HeadScores, HeadSet, read_scores, resolve_heads, save_scores
-from headscope.lm import LanguageModel, load
+from headscope.lm import LanguageModel, head_means, load
+from headscope.lm.prompting import Answered, encode_answer
 from headscope.measure.baseline import Rules
 from headscope.measure.correlation import rank_correlations
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
@@ -24,6 +27,7 @@ from headscope.runs import open_run
 from headscope.verify.removal import Removal
 from lm_helpers import folded
 from loss_helpers import TEMPLATE, data, of_sentence
+from test_lm_ablation import naively
 
 NEEDED = Head(1, 2)
 
@@ -122,6 +126,15 @@ def test_other_commands_take_the_run_as_any_scores(
     assert said.code == 2 and said.err.count("\n") == 1
 
 
+def answered(lm: LanguageModel, pairs: PairFile) -> list[Answered]:
+    """Prompt and translation of each pair as one row of tokens."""
+    full = [
+        prompt.with_target(pair.target)
+        for prompt, pair in zip(translation_prompts(pairs, TEMPLATE), pairs.pairs, strict=True)
+    ]
+    return [encode_answer(lm.tokenizer, one.text, one.target_start, one.special) for one in full]
+
+
 def test_changes_are_those_of_a_naive_loop(tmp_path: Path) -> None:
     lm = find_helpers.wrapped("qwen3")
     lm.model.save_pretrained(tmp_path / "model")
@@ -139,8 +152,41 @@ def test_changes_are_those_of_a_naive_loop(tmp_path: Path) -> None:
         prompts = translation_prompts(one, TEMPLATE)
         return [of_sentence(lm, model, *row) for row in zip(prompts, one.pairs, strict=True)]
 
+    apart = [replace(one, pairs=one.reference) for one in directions.values()]
+    answers = [row for one in apart for row in answered(lm, one)]
+    means = torch.from_numpy(
+        head_means(lm, [row.ids for row in answers], [row.start for row in answers])
+    )
+
+    def with_means(direction: str, head: Head) -> list[float]:
+        """The mean loss of each reference with a head's mean output in the place of its own."""
+        one, found = directions[direction], []
+        prompts = translation_prompts(one, TEMPLATE)
+        for prompt, pair, row in zip(prompts, one.pairs, answered(lm, one), strict=True):
+
+            def change(layer: int, parts: torch.Tensor, start: int = row.start) -> torch.Tensor:
+                parts = parts.clone()
+                if layer == head.layer:
+                    classes = [0] + [1] * (start - 1) + [2] * (len(parts) - start)
+                    parts[:, head.head] = means[classes, layer, head.head]
+                return parts
+
+            with naively(lm, change):
+                kinds = of_sentence(lm, lm.model, prompt, pair)
+            found.append(fmean([*kinds[0], *kinds[1], *kinds[2]]))
+        return found
+
     original = {name: losses(lm.model, name) for name in directions}
     for head in lm.geometry.heads():
+        for name in directions:
+            instead = [
+                there - fmean([*here[0], *here[1], *here[2]])
+                for there, here in zip(with_means(name, head), original[name], strict=True)
+            ]
+            found = scores[name].extra["mean_ablation"][head.layer, head.head]
+            assert found == pytest.approx(fmean(instead), abs=1e-5)
+            own = scores[name].statistics["change_mean"][:, head.layer, head.head]
+            assert own == pytest.approx(instead, abs=1e-5)
         gate = torch.ones(lm.geometry.shape)
         gate[head.layer, head.head] = 0
         model, changes = folded(lm, gate), []
