@@ -99,13 +99,13 @@ def steps(quick: bool) -> list[Step]:
     made.append(Step("text-k3", "gemma3", f"{removal} --limit {text} --k 3 --draws {few}"))
     documents = " ".join(f"--data {code}={{data}}/{code}.find.txt" for code in LANGUAGES)
     held_out = " ".join(f"--data {code}={{data}}/{code}.test.txt" for code in LANGUAGES)
-    limit, fewer = ("--limit 6", "--limit 4") if quick else ("--limit 40", "--limit 12")
+    limit, fewer = ("--limit 6", "--limit 4") if quick else ("--limit 40", "--limit 8")
     made.append(Step("lahis", "gemma3", f"find lahis {documents} {limit}"))
     made.append(
         Step(
             "perplexity",
             "gemma3",
-            f"verify perplexity --heads {{runs}}/lahis {held_out} {fewer} --draws {few}",
+            f"verify perplexity --heads {{runs}}/lahis {held_out} {fewer} --draws 3",
         )
     )
     corpus = "--data {data}/corpus.jsonl" + (" --limit 40" if quick else "")
@@ -292,7 +292,11 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
         ]
     if isinstance(kept.get("languages"), dict):
         kept["languages"] = {
-            code: {name: value for name, value in found.items() if name not in ("heads", "layers")}
+            code: {
+                name: value
+                for name, value in brief(found).items()
+                if name not in ("heads", "layers")
+            }
             for code, found in kept["languages"].items()
         }
     if isinstance(kept.get("tasks"), dict):

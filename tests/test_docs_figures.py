@@ -525,3 +525,72 @@ def test_the_methods_of_a_real_model_share_the_stored_heads() -> None:
             assert cell.partition(" ")[0] == (
                 str(shared[pair]["intersection"]) if column > at else ""
             )
+
+
+def test_the_masks_of_a_real_model_are_the_stored_ones() -> None:
+    steps = stored("real-models")["steps"]
+    for column, task in enumerate(("present-past", "singular-plural")):
+        rows = steps[f"mask-test-{task}"]["tasks"][task]["conditions"]
+        named = {row["name"]: row for row in rows if row["draw"] is None}
+        assert cells("heads kept")[column] == str(named["masked"]["kept"])
+        for start, name in (
+            ("NLL, original", "as is"),
+            ("NLL, instructed", "instructed"),
+            ("NLL, mask", "masked"),
+        ):
+            row, bounds = named[name], named[name]["intervals"]["nll"]
+            assert cells(start)[column] == (
+                f"{row['nll']:.2f} ({bounds['low']:.2f} to {bounds['high']:.2f})"
+            )
+        for start, kind in (
+            ("NLL, shuffled masks |", "shuffled"),
+            ("NLL, shuffled masks, same", "shuffled-layer-matched"),
+        ):
+            values = [row["nll"] for row in rows if row["kind"] == kind]
+            mean = sum(values) / len(values)
+            assert cells(start)[column] == f"{mean:.2f} ({min(values):.2f} to {max(values):.2f})"
+        shuffled = [row["accuracy"] for row in rows if row["draw"] is not None]
+        right = [named[name]["accuracy"] for name in ("as is", "instructed", "masked")]
+        assert cells("right answers")[column] == " · ".join(
+            f"{value:.0%}".replace("%", " %") for value in (*right, max(shuffled))
+        )
+
+
+@pytest.mark.parametrize("code", ["en", "de", "ru", "tr", "zh"])
+def test_documents_of_a_real_model_are_rated_as_stored(code: str) -> None:
+    steps = stored("real-models")["steps"]
+    own, *random = (
+        steps[name]["ranking"][code] for name in ("rate", "rate-random-0", "rate-random-1")
+    )
+    found = cells(f"{code} |")
+    assert found[0] == f"{own['auc']:.2f} ({own['auc_low']:.2f} to {own['auc_high']:.2f})"
+    assert found[1] == ", ".join(f"{one['auc']:.2f}" for one in random)
+    assert found[2] == f"{own['precision']:.2f}"
+
+
+def test_the_languages_of_a_real_model_are_the_stored_ones() -> None:
+    step = stored("real-models")["steps"]["perplexity"]
+    matrix = step["matrices"][0]
+    assert matrix["role"] == "chosen" and matrix["heads_of"] == matrix["text_of"]
+    for own, row in zip(matrix["heads_of"], matrix["change"], strict=True):
+        *told, random, matched = cells(f"heads of {own} ")
+        for text, cell, part in zip(matrix["text_of"], told, row, strict=True):
+            interval = f" ({part['low']:.2f} to {part['high']:.2f})" if text == own else ""
+            assert cell == f"{part['value']:.2f}{interval}"
+        (removed,) = (
+            one
+            for one in step["languages"][own]["conditions"]
+            if one["kind"] == "removed" and (one["of"], one["role"]) == (own, "chosen")
+        )
+        for cell, name in ((random, "random"), (matched, "random_layer_matched")):
+            part = removed[name]
+            assert cell == f"{part['mean']:.2f} ({part['low']:.2f} to {part['high']:.2f})"
+
+
+def test_the_time_and_memory_of_every_step_is_told() -> None:
+    for name, step in stored("real-models")["steps"].items():
+        seconds, memory = cells(f"`{name}` ")
+        assert seconds == f"{step['seconds']:,.0f}"
+        bound = "" if "peak_bytes" in step else "at most "
+        held = step.get("peak_bytes") or step["peak_bytes_at_most"]
+        assert memory == f"{bound}{held / 1e9:.1f}"

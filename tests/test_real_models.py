@@ -126,12 +126,12 @@ WORDS = "--task {data}/words.json --held-out 2 --bare {{input}}:"
     ("name", "command", "key"),
     [
         ("gemma3", f"atlas {{model}} {SENTENCES} --shots 1 --k 1 --draws 1 --check 2", "removal"),
-        ("gemma3", f"verify heads {SENTENCES} --shots 1 --limit 1", "correlations"),
+        ("gemma3", f"verify heads {SENTENCES} --shots 1 --limit 1", "heads"),
         ("gemma3", "find lahis --data en={data}/en.txt --data es={data}/es.txt", "languages"),
         ("gemma3", "find induction --sequences 2 --data en={data}/en.txt", "heads"),
         ("smollm2", f"find translation-score {SENTENCES} --chat", "heads"),
         ("smollm2", f"find mask {WORDS} --steps 2 --learning-rate 9", "selected"),
-        ("smollm2", "use export --heads 18.6,17.3 --out {data}/exported", "kind"),
+        ("smollm2", "use export --heads 18.6,17.3 --out {data}/exported", "signature"),
     ],
 )  # fmt: skip
 def test_other_commands_run(
