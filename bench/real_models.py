@@ -130,7 +130,7 @@ def steps(quick: bool) -> list[Step]:
             '--prompt "English: The house is old.\nSpanish:"',
         )
     )
-    made.append(Step("export", "gemma3", f"use export {heads} --k 3"))
+    made.append(Step("export", "gemma3", f"use export {heads} --k 3 --dtype float32"))
     for task in TASKS:
         length = "--steps 4" if quick else "--preset small"
         data = f"--task {{tasks}}/{task}.json"

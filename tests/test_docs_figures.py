@@ -594,3 +594,11 @@ def test_the_time_and_memory_of_every_step_is_told() -> None:
         bound = "" if "peak_bytes" in step else "at most "
         held = step.get("peak_bytes") or step["peak_bytes_at_most"]
         assert memory == f"{bound}{held / 1e9:.1f}"
+
+
+def test_the_costs_of_smollm2_are_the_stored_ones() -> None:
+    page = (ROOT / "docs" / "costs.md").read_text("utf-8")
+    told = page[page.index("On SmolLM2-135M") :].splitlines()[4:8]
+    for row, (name, recipe) in zip(told, stored("costs-smollm2")["recipes"].items(), strict=True):
+        numbers = f"{recipe['predicted']:.1f} | {recipe['measured']:.1f} | {recipe['ratio']:.2f}"
+        assert row == f"| `{name}` | {numbers} |"
