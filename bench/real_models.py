@@ -96,6 +96,10 @@ def steps(quick: bool) -> list[Step]:
     made.append(Step("loss-k9", "gemma3", f"{by_loss} --k 9 --draws {2 * few - 1}"))
     whole = by_loss.replace(f"--limit {loss}", f"--limit {2 * loss}")
     made.append(Step("loss-100", "gemma3", f"{whole} --k 3 --draws {draws} --dtype float32"))
+    bare = whole.replace(shots, "--shots 0")
+    made.append(
+        Step("loss-100-no-shots", "gemma3", f"{bare} --k 3 --draws {draws} --dtype float32")
+    )
     made.append(Step("text-k3", "gemma3", f"{removal} --limit {text} --k 3 --draws {few}"))
     documents = " ".join(f"--data {code}={{data}}/{code}.find.txt" for code in LANGUAGES)
     held_out = " ".join(f"--data {code}={{data}}/{code}.test.txt" for code in LANGUAGES)

@@ -146,6 +146,7 @@ def test_the_command_line_warns_once_and_keeps_its_json(
 
 
 ON_PAIRS = "--pair en-de --data {pairs} --limit 4"
+ON_WORDS = "--task {folder}/odd.json --held-out 4 --instruction Say:{{input}}="
 ON_MASKS = f"--heads {{mask}} {ON_PAIRS} --draws 1 --max-new-tokens 2"
 CHECKED = {
     "verify tasks --task {folder}/small.yaml --heads 0.0 --draws 1": "small",
@@ -155,11 +156,17 @@ CHECKED = {
     f"verify mask {ON_MASKS}": "en-de",
     f"verify scaling {ON_MASKS} --alpha 0 --alpha 1": "en-de",
     f"verify families --heads other={{mask}} {ON_MASKS}": "en-de",
+    f"verify one-by-one --heads {{mask}} --max-new-tokens 2 --steps 2 {ON_WORDS}": "odd",
+    f"verify attention --heads {{mask}} --draws 1 {ON_WORDS}": "odd",
+    f"compare states --heads {{mask}} --draws 1 {ON_WORDS}": "odd",
+    f"find causal-gating --steps 1 --seeds 1 --batch 2 {ON_WORDS}": "odd",
 }
 
 
 @pytest.mark.parametrize(
-    ("words", "name"), CHECKED.items(), ids=["-".join(one.split()[:2]) for one in CHECKED]
+    ("words", "name"),
+    CHECKED.items(),
+    ids=["-".join(one.split()[:2]) + "-" + CHECKED[one] for one in CHECKED],
 )
 def test_every_check_of_heads_says_that_the_model_does_not_do_the_task(
     words: str, name: str, untrained: tuple[Path, Path], command: Callable[..., Any], tmp_path: Path
@@ -170,6 +177,9 @@ def test_every_check_of_heads_says_that_the_model_does_not_do_the_task(
     mask = write_mask_run(tmp_path / "mask", geometry, weights)
     shutil.copytree(model, tmp_path / "first")
     write_task(tmp_path, [{"q": "Say A.", "c": ["A", "B"], "a": 0}] * 4)
+    rare = [f"{letter}xq" * 3 for letter in "abcdefgh"]
+    odd = [{"input": f"dog, {n}", "output": n, "candidates": ["dog", n]} for n in rare]
+    (tmp_path / "odd.json").write_text(json.dumps(odd), "utf-8")
     spoken = words.format(folder=tmp_path, pairs=pairs, mask=mask, model=model).split()
     if spoken[:2] != ["compare", "formation"]:
         spoken += ["--model", str(model)]

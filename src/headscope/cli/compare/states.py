@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, taking, task_choice
+from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
 
-@taking(model=model_choice, tasks=task_choice)
+@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
 def states(
     heads: options.Heads,
     model: ModelChoice,
     tasks: TaskChoice,
+    baseline: Rules,
     example: options.Example = None,
     top: Annotated[int, Option("--top", min=1, help="Tokens that the logit lens shows.")] = 5,
     draws: options.Draws = 5,
@@ -37,7 +39,7 @@ def states(
     from headscope.recipes.compare.states import CompareStates, compare_states
 
     config = CompareStates(
-        heads, model, tasks, example, draws, seed, top, batch_tokens, allow_overlap
+        heads, model, tasks, example, draws, seed, top, batch_tokens, allow_overlap, baseline
     )
     hide_loading_bars()
     with progress() as update:

@@ -9,10 +9,11 @@ from typer import Option
 
 from headscope.cli import options
 from headscope.cli.find.score_table import score_table
-from headscope.cli.groups import model_choice, taking, task_choice
+from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
@@ -35,10 +36,11 @@ Uninstructed = Annotated[
 ]
 
 
-@taking(model=model_choice, tasks=task_choice)
+@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
 def causal_gating(
     model: ModelChoice,
     tasks: TaskChoice,
+    baseline: Rules,
     steps: Steps = None,
     seeds: Seeds = None,
     batch: Batch = None,
@@ -64,7 +66,12 @@ def causal_gating(
     changes: dict[str, Any] = {name: one for name, one in wanted.items() if one is not None}
     changes |= {"weight": weight, "seed": seed, "checkpointing": checkpointing}
     config = FindCausalGating(
-        model, tasks, changes=changes, instructed=not uninstructed, batch_tokens=batch_tokens
+        model,
+        tasks,
+        changes=changes,
+        instructed=not uninstructed,
+        batch_tokens=batch_tokens,
+        baseline=baseline,
     )
     with progress() as update:
         result = find_causal_gating(config, out, update)

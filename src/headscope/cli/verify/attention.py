@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headscope.cli import options
-from headscope.cli.groups import model_choice, taking, task_choice
+from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
 if TYPE_CHECKING:
+    from headscope.measure.baseline import Rules
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.tasks import TaskChoice
 
 
-@taking(model=model_choice, tasks=task_choice)
+@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
 def attention(
     heads: options.Masks,
     model: ModelChoice,
     tasks: TaskChoice,
+    baseline: Rules,
     draws: options.Draws = 5,
     seed: options.Seed = 0,
     batch_tokens: options.BatchTokens = 8192,
@@ -32,7 +34,9 @@ def attention(
     from headscope.cli.models import hide_loading_bars
     from headscope.recipes.verify.attention import VerifyAttention, verify_attention
 
-    config = VerifyAttention(tuple(heads), model, tasks, draws, seed, batch_tokens, allow_overlap)
+    config = VerifyAttention(
+        tuple(heads), model, tasks, draws, seed, batch_tokens, allow_overlap, baseline
+    )
     hide_loading_bars()
     with progress() as update:
         result = verify_attention(config, out, update)

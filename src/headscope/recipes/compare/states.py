@@ -15,6 +15,8 @@ from headscope.compare.state_evidence import describe
 from headscope.compare.states import CONDITIONS, CONTROLS, Sample, observe
 from headscope.data.tasks import Task
 from headscope.errors import InputError
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -23,7 +25,7 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.masked_tasks import read_masked_task
-from headscope.recipes.tasks import TaskChoice, answers, resolved_tasks
+from headscope.recipes.tasks import TaskChoice, TaskSides, answers, resolved_tasks
 from headscope.runs import Run, open_run
 from headscope.verify.masks.mask import Mask, shuffled
 
@@ -50,6 +52,7 @@ class CompareStates:
         seed: of these draws, and of what is held out.
         top: tokens of the logit lens.
         allow_overlap: also read samples that the mask was trained on.
+        baseline: when the model counts as not doing the task.
     """
 
     heads: str = field(metadata={"signature": False})
@@ -61,6 +64,7 @@ class CompareStates:
     top: int = 5
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 def compare_states(
@@ -85,6 +89,8 @@ def compare_states(
     with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        sides = {task.name: TaskSides(None, task)}
+        works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         tensors = _observed(lm, samples, mask, config, run, progress)
         run.write_tensors("states.safetensors", tensors)
         result = {
@@ -92,6 +98,7 @@ def compare_states(
             "run": str(run.path),
             "model": about_model(lm),
             **chosen.about(mask),
+            **works,
             **describe(tensors),
             "lens": _lens(lm, task, shown, tensors),
             "seconds": time.monotonic() - began,

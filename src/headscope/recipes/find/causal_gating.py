@@ -23,7 +23,9 @@ from headscope.find.gate_fitting import Sample, mean_losses
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.heads.store import Origin
+from headscope.measure.baseline import Rules
 from headscope.measure.intervals import bootstrap_difference, bootstrap_score
+from headscope.recipes.baseline import check_tasks
 from headscope.recipes.find.head_scores import Scored, scores_run
 from headscope.recipes.find.soft_gate import default_heads
 from headscope.recipes.find.soft_gate_result import group_sums, mean_of_sums
@@ -59,7 +61,8 @@ class FindCausalGating:
 
     `fit` None stands for the paper's settings, or those of `CausalGating.small` in a model of
     fewer than 256 heads; `changes` are values by the names of `CausalGating` in place of those.
-    `instructed`: the task's prompt with its instruction, where it has one.
+    `instructed`: the task's prompt with its instruction, where it has one. `baseline`: when the
+    model counts as not doing the task.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -68,6 +71,7 @@ class FindCausalGating:
     changes: Mapping[str, Any] = field(default_factory=dict, metadata={"signature": False})
     instructed: bool = True
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 def find_causal_gating(
@@ -102,6 +106,8 @@ def find_causal_gating(
     told: dict[str, Any] = {}
 
     def score(run: Run, steps: Any) -> HeadScores:
+        shots = config.task.shots
+        told.update(check_tasks(lm, tasks, shots, fit.seed, run, config.baseline, progress))
         fits = [
             fit_causal_gates(
                 lm, learned, fit, fit.seed + number, run, _part(steps, number, fit.seeds)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.data.tasks import Task
 from headscope.errors import InputError
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -45,6 +47,7 @@ class VerifyAttention:
         tasks: tasks whose examples have candidates, one of which is the output.
         draws: shuffled masks of the same size under which attention is measured, too.
         seed: of these draws, of random sets of heads, and of what is held out.
+        baseline: when the model counts as not doing a task.
     """
 
     masks: tuple[str, ...] = field(metadata={"signature": False})
@@ -54,6 +57,7 @@ class VerifyAttention:
     seed: int = 0
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     allow_overlap: bool = field(default=False, metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +104,7 @@ def verify_attention(
     with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        works = check_tasks(lm, tasks, 0, config.seed, run, config.baseline, progress)
         shown = {}
         for name, sides in tasks.items():
             shown[name] = {
@@ -114,6 +119,7 @@ def verify_attention(
             "signature": run.signature,
             "run": str(run.path),
             "model": about_model(lm),
+            **works,
             "tasks": shown,
             "conditions": _means([one["conditions"] for one in shown.values()]),
             "draws": config.draws,

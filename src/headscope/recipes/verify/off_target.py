@@ -18,11 +18,9 @@ from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
 from headscope.recipes.leakage import check_document_leakage, check_leakage
 from headscope.recipes.verify.reference import (
-    Reference,
     about_reference,
-    documents,
     reference_number,
-    translations,
+    translations_or_documents,
 )
 from headscope.recipes.verify.writing_heads import writing_heads
 from headscope.recipes.verify.writing_run import (
@@ -154,7 +152,7 @@ def verify_off_target(
         for code, one in asked.items()
         if code in found
     ]
-    reference = _reference(config, directions, lm)
+    reference = translations_or_documents(lm, directions, config)
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
@@ -220,19 +218,6 @@ def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, Docu
             name: replace(one, pairs=one.pairs[:PROMPTS]) for name, one in directions.items()
         }
     return directions, {}
-
-
-def _reference(
-    config: VerifyOffTarget, directions: dict[str, PairFile], lm: LanguageModel
-) -> Reference | None:
-    """The examples for mean ablation; None where heads are silenced."""
-    if config.ablate == "zero":
-        return None
-    if directions and config.reference_texts is None:
-        return translations(lm, directions, config)
-    return documents(
-        config.reference_texts, config.model.model, config.heads, config.allow_overlap, config.seed
-    )
 
 
 def _translations(

@@ -15,7 +15,7 @@ from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
-from headscope.recipes.baseline import check_translations
+from headscope.recipes.baseline import check_tasks, check_translations
 from headscope.recipes.inputs import (
     POCKET,
     ModelChoice,
@@ -29,7 +29,7 @@ from headscope.recipes.inputs import (
 )
 from headscope.recipes.leakage import check_leakage
 from headscope.recipes.masked_tasks import MaskedTask, mask_result
-from headscope.recipes.tasks import TaskChoice, resolved_tasks
+from headscope.recipes.tasks import TaskChoice, TaskSides, resolved_tasks
 from headscope.recipes.verify.mask_walks import (
     about_cut,
     about_random,
@@ -40,11 +40,9 @@ from headscope.recipes.verify.mask_walks import (
     task_subjects,
 )
 from headscope.recipes.verify.reference import (
-    Reference,
     about_reference,
-    documents,
     reference_number,
-    translations,
+    translations_or_documents,
 )
 from headscope.recipes.verify.walk_run import common_reference, first_example, step_rows, walk_all
 from headscope.runs import Run, open_run
@@ -155,7 +153,7 @@ def verify_one_by_one(
         subjects = task_subjects(lm, chosen, config.max_new_tokens)
     else:
         subjects = _subjects(config, directions, lm)
-    reference = _reference(config, directions, lm)
+    reference = translations_or_documents(lm, directions, config)
     inputs = model_inputs(lm, directions) | {
         "heads": hashlib.sha256(",".join(map(str, base)).encode()).hexdigest()
     }
@@ -182,6 +180,9 @@ def verify_one_by_one(
         works = {}
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
+        elif chosen:
+            sides = {chosen.task.name: TaskSides(None, chosen.task)}
+            works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, config.batch_tokens)
         result = _make(lm, config, base, subjects, run, means, progress)
         result = {
@@ -275,19 +276,6 @@ def _directions(config: OneByOne) -> dict[str, PairFile]:
     if asked.pair or asked.data:
         raise InputError("give either --prompt and --target, or --pair and --data, not both")
     return {}
-
-
-def _reference(
-    config: OneByOne, directions: Mapping[str, PairFile], lm: LanguageModel
-) -> Reference | None:
-    """The examples for mean ablation; None where heads are silenced."""
-    if config.ablate == "zero":
-        return None
-    if directions and config.reference_texts is None:
-        return translations(lm, directions, config)
-    return documents(
-        config.reference_texts, config.model.model, config.heads, config.allow_overlap, config.seed
-    )
 
 
 def _subjects(

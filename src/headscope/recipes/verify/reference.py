@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headscope.data.documents import LONGEST, DocumentSource, read_documents
 from headscope.data.prompts import Template, translation_prompts
 from headscope.errors import InputError
-from headscope.recipes.inputs import POCKET
+from headscope.recipes.inputs import POCKET, ModelChoice
 from headscope.recipes.leakage import check_reference
+from headscope.verify.removal.outputs import Ablate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +34,7 @@ __all__ = [
     "documents",
     "reference_number",
     "translations",
+    "translations_or_documents",
 ]
 
 #: Examples of each direction or language that are set aside, and documents read of a file of them.
@@ -108,6 +110,23 @@ class Prompted(Protocol):
     def chat(self) -> bool | None: ...
 
 
+class MeanAblated(Prompted, Protocol):
+    """Settings of a command that removes heads; `reference_texts` names a file of documents."""
+
+    @property
+    def ablate(self) -> Ablate: ...
+    @property
+    def reference_texts(self) -> str | None: ...
+    @property
+    def model(self) -> ModelChoice: ...
+    @property
+    def heads(self) -> str: ...
+    @property
+    def allow_overlap(self) -> bool: ...
+    @property
+    def seed(self) -> int: ...
+
+
 def translations(
     lm: LanguageModel, directions: Mapping[str, PairFile], settings: Prompted
 ) -> Reference:
@@ -159,3 +178,23 @@ def documents(
     texts = tuple(one.text for some in files for one in some.documents)
     check_reference(heads, texts, allow_overlap)
     return Reference(source, texts)
+
+
+def translations_or_documents(
+    lm: LanguageModel, directions: Mapping[str, PairFile], settings: MeanAblated
+) -> Reference | None:
+    """The pairs set aside where sentence pairs are used and no file is named, else documents.
+
+    None where heads are silenced.
+    """
+    if settings.ablate == "zero":
+        return None
+    if directions and settings.reference_texts is None:
+        return translations(lm, directions, settings)
+    return documents(
+        settings.reference_texts,
+        settings.model.model,
+        settings.heads,
+        settings.allow_overlap,
+        settings.seed,
+    )
