@@ -471,6 +471,25 @@ def test_the_removal_of_a_real_model_is_the_stored_one() -> None:
             assert cells(name)[column].replace("p over draws ", "").startswith(part)
 
 
+def test_the_removal_of_a_real_model_by_text_is_the_stored_one() -> None:
+    step = stored("real-models")["steps"]["text-k3"]
+    for column, ablate in enumerate(("zero", "mean")):
+        rows = [row for row in step["conditions"] if row["ablate"] == ablate]
+        (top,) = (row for row in rows if row["kind"] == "top")
+        assert cells("without the selected")[column] == f"{top['chrf']:.1f}"
+        for name, kind in (
+            ("without random ones (", "random"),
+            ("without random ones, same", "random-layer-matched"),
+        ):
+            chrf = [row["chrf"] for row in rows if row["kind"] == kind]
+            told = f"{sum(chrf) / len(chrf):.1f} ({min(chrf):.1f} to {max(chrf):.1f})"
+            assert cells(name)[column] == told
+        part = top["against_random"]
+        told = f"{part['value']:+.1f} ({part['low']:.1f} to {part['high']:.1f}), "
+        told = told.replace("-", "−") + f"{top['p_draws']:.2f}"
+        assert cells("selected minus random")[column].replace("p over draws ", "") == told
+
+
 def test_the_single_heads_of_a_real_model_are_the_stored_ones() -> None:
     step = stored("real-models")["steps"]["heads"]
     rows = {f"{row['layer']}.{row['head']}": row for row in step["heads"]}
