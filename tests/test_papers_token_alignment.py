@@ -220,9 +220,10 @@ def test_data_make_all_but_the_trainings_runnable(
     assert {"scores-of-org-base", "key-words-prompts-1", "formation", "tasks"} <= set(names)
     assert "task-files" not in names and "corpus" not in names
     seconds = {one.step.name: one.seconds for one in plan.steps}
-    # Fifteen conditions (as is; two sizes, each chosen and two times three random) of as many
-    # sentences as are scored once: 1012 for 997.
-    assert seconds["removal"] == pytest.approx(15 * 1012 / 997 * (seconds["scores"] or 0.0))
+    # As is; two sizes, each chosen and two times 39 random: of as many sentences as are scored
+    # once, 1012 for 997.
+    times = 1 + 2 * (1 + 2 * 39)
+    assert seconds["removal"] == pytest.approx(times * 1012 / 997 * (seconds["scores"] or 0.0))
 
 
 def test_one_direction_is_compared_with_nothing(large: Setting) -> None:

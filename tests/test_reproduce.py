@@ -28,7 +28,7 @@ from headscope.recipes.papers import plan as plans
 from headscope.recipes.papers import registry
 from headscope.recipes.papers import reproduce as running
 from headscope.recipes.papers.listing import listing
-from headscope.recipes.papers.paper import Experiment, PaperData, Setting, Step
+from headscope.recipes.papers.paper import Experiment, PaperData, Setting, Steering, Step
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.reproduce import Reproduce, reproduce, reproduce_all
 from headscope.recipes.papers.told import Cell, Row, Table, Told
@@ -224,7 +224,39 @@ def test_flags_that_cannot_be_planned_bind_no_folder(
 def test_the_command_that_is_told_can_be_typed_again(tmp_path: Path) -> None:
     config = Reproduce("small", data=PaperData(others=("a model",)), seed=3, only=("table-3",))
     told = reproduce(config, tmp_path / "r")["command"]
-    assert told == "headscope reproduce small --model pocket --others 'a model' --seed 3"
+    assert (
+        told
+        == "headscope reproduce small --model pocket --others 'a model' --only table-3 --seed 3"
+    )
+
+
+def test_what_a_user_decides_is_told_signed_and_refused_where_nothing_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided = Steering(limit=4, measure=("text", "loss"), chat=False)
+    monkeypatch.setattr(
+        small_paper, "PAPER", dataclasses.replace(small_paper.PAPER, steered=frozenset(("limit",)))
+    )
+    with pytest.raises(InputError, match=r"small is not steered by --measure; it takes --limit$"):
+        reproduce(Reproduce("small", steering=decided), tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+    follows = frozenset(("limit", "measure", "chat"))
+    paper = dataclasses.replace(small_paper.PAPER, steered=follows)
+    monkeypatch.setattr(small_paper, "PAPER", paper)
+    usual = reproduce(Reproduce("small"), tmp_path / "usual")
+    steered = reproduce(Reproduce("small", steering=decided), tmp_path / "r")
+    assert steered["signature"] != usual["signature"]
+    assert steered["command"] == (
+        f"{usual['command']} --limit 4 --measure text --measure loss --no-chat"
+    )
+    assert "limit 4" in steered["answer"]["sure"] and "limit" not in usual["answer"]["sure"]
+
+
+def test_the_plan_tells_the_memory_of_its_fullest_step(tmp_path: Path) -> None:
+    plan = make_plan(
+        small_paper.PAPER.experiments, setting(tmp_path), None, lambda work: work.forward
+    )
+    assert plan.memory == max(one.step.work.forward for one in plan.due)
 
 
 def test_options_of_other_commands_are_told_apart(

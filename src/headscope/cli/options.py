@@ -254,6 +254,21 @@ Rank = Annotated[
     ),
 ]
 Draws = Annotated[int, Option("--draws", min=1, help="Draws of random heads.")]
+DrawsOfMeasure = Annotated[
+    int | None,
+    Option(
+        "--draws", min=1, help="Draws of random heads; without it as many as the measure asks for."
+    ),
+]
+Measures = Annotated[
+    list[str] | None,
+    Option(
+        "--measure",
+        metavar="text|loss",
+        help="What is measured: the translations (text, the default), or the loss of the "
+        "reference translations (loss), which needs no generation; repeatable.",
+    ),
+]
 PoolName = Literal["non-alignment", "outside"]
 Pool = Annotated[PoolName, Option("--pool", help="Heads that random ones are drawn from.")]
 AblateName = Literal["zero", "mean"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -15,6 +15,7 @@ from headscope.errors import InputError
 
 if TYPE_CHECKING:
     from headscope.recipes.inputs import ModelChoice
+    from headscope.recipes.papers.paper import Steering
     from headscope.recipes.papers.plan import Plan
     from headscope.recipes.papers.reproduce import Reproduce
 
@@ -25,7 +26,54 @@ def _several(flag: str, metavar: str, words: str) -> Any:
     return Option(flag, metavar=metavar, help=f"{words}; repeatable.")
 
 
-@taking(model=model_choice)
+def steering_choice(
+    limit: options.Limit = None,
+    draws: options.DrawsOfMeasure = None,
+    k: Annotated[
+        str | None,
+        Option("--k", metavar="K", help="Heads compared, removed or changed: a number or a share."),
+    ] = None,
+    aligner: Annotated[
+        Literal["links", "eflomal"] | None,
+        Option("--aligner", help="What links words: the data's own links, or eflomal."),
+    ] = None,
+    measure: options.Measures = None,
+    rank: Annotated[
+        options.RankName | None, Option("--rank", help="What --k cuts translation scores by.")
+    ] = None,
+    shots: Annotated[
+        int | None, Option("--shots", min=0, help="Examples put before each input or sentence.")
+    ] = None,
+    chat: options.ChatTemplate = None,
+    instruction: options.Instruction = None,
+    steps: Annotated[
+        int | None, Option("--steps", min=1, help="Steps of the training of a mask.")
+    ] = None,
+    decode: Annotated[
+        options.DecodeName | None,
+        Option("--decode", help="Score the reference, or the model's own translation."),
+    ] = None,
+) -> Steering:
+    """What is decided instead of a paper; without a flag the paper's own."""
+    from headscope.data.tasks.task import from_option
+    from headscope.recipes.papers.paper import Steering
+
+    return Steering(
+        limit,
+        draws,
+        k,
+        aligner,
+        tuple(dict.fromkeys(measure or ())),
+        rank,
+        shots,
+        chat,
+        None if instruction is None else from_option(instruction),
+        steps,
+        decode,
+    )
+
+
+@taking(model=model_choice, steering=steering_choice)
 def reproduce(
     paper: Annotated[
         str,
@@ -34,6 +82,7 @@ def reproduce(
         ),
     ],
     model: ModelChoice,
+    steering: Steering,
     show: Annotated[
         bool, Option("--list", help="List the experiments, what they need and how they stand.")
     ] = False,
@@ -88,7 +137,9 @@ def reproduce(
 
     given = (pairs, documents, tasks, benchmarks, questions, summaries, statements)
     data = PaperData(*(tuple(one or ()) for one in (*given, checkpoints, others)))
-    config = Reproduce(paper, model, data, seed, tuple(only or ()), full, retrain, batch_tokens)
+    config = Reproduce(
+        paper, model, data, seed, tuple(only or ()), full, retrain, batch_tokens, steering
+    )
     if paper == registry.ALL and only:
         raise InputError("--only names experiments of one paper; name the paper instead of all")
     if show:
@@ -108,11 +159,12 @@ def reproduce(
 
 
 def _announce(paper: str, plan: Plan) -> None:
-    """How long it will take, before it begins."""
+    """How long it will take and in how much memory, before it begins."""
     due = plan.due
     ready = sum(one.state in ("done", "stored") for one in plan.steps)
     words = [f"{paper}: {_runs(len(plan.steps))}, {ready} finished or stored"]
-    words.append(f"{len(due)} to be made{_about(plan.seconds())}")
+    memory = "" if plan.memory is None else f", in {plan.memory / 1e9:.1f} GB of memory"
+    words.append(f"{len(due)} to be made{_about(plan.seconds())}{memory}")
     left = [one for one in plan.steps if one.state in ("left out", "blocked")]
     if left:
         time = _about(plan.seconds(("left out", "blocked")))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, cast
-
-from typer import Option
+from typing import TYPE_CHECKING, Any, cast
 
 from headscope.cli import options
 from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
@@ -32,20 +30,8 @@ def removal(
     k: options.Amounts = None,
     rank: options.Rank = "above-chance",
     gate: options.Gates = None,
-    measure: Annotated[
-        list[str] | None,
-        Option(
-            "--measure",
-            metavar="text|loss",
-            help="What is measured: the translations (text, the default), or the loss of the "
-            "reference translations (loss), which needs no generation; repeatable. Without --draws "
-            "10 random draws are made of text, 99 of loss.",
-        ),
-    ] = None,
-    draws: Annotated[
-        int | None,
-        Option("--draws", min=1, help="Draws of random heads."),
-    ] = None,
+    measure: options.Measures = None,
+    draws: options.DrawsOfMeasure = None,
     pool: options.Pool = "non-alignment",
     ablate: options.Ablations = None,
     threshold: options.Threshold = 0.1,
@@ -60,7 +46,8 @@ def removal(
     """Translate without heads, and without as many random ones, free and of the same layers.
 
     With --measure loss the model reads the reference translations instead, and the loss is told for
-    linked words (their first and later tokens) and other tokens apart.
+    linked words (their first and later tokens) and other tokens apart. Without --draws 10 random
+    sets of each kind are drawn for texts, 99 for losses.
 
     Without --data the bundled model is tested on its own test sentences: 1,000 in all, at most 200
     of a direction; --limit N takes N of each.

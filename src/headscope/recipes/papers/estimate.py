@@ -1,4 +1,4 @@
-"""How long a paper's runs will take on the machine at hand."""
+"""How long a paper's runs will take on the machine at hand, and in how much memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
-from headscope.recipes.costs.estimate import estimate_seconds
+from headscope.recipes.costs.estimate import estimate_seconds, peak_memory
 from headscope.recipes.costs.measuring import measure_machine
 from headscope.recipes.costs.reading import shape_of
 from headscope.recipes.costs.work import Work
@@ -14,7 +14,7 @@ from headscope.recipes.costs.work import Work
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["seconds_here"]
+__all__ = ["bytes_here", "seconds_here"]
 
 
 def seconds_here(lm: LanguageModel) -> Callable[[Work], float] | None:
@@ -28,3 +28,15 @@ def seconds_here(lm: LanguageModel) -> Callable[[Work], float] | None:
         return None
     machine = measure_machine(lm)
     return lambda work: estimate_seconds(work, shape, machine)
+
+
+def bytes_here(lm: LanguageModel) -> Callable[[Work], float] | None:
+    """What tells the bytes of memory of some work with this model at its fullest moment.
+
+    None for a model whose costs its configuration does not tell.
+    """
+    try:
+        shape = shape_of(lm)
+    except InputError:
+        return None
+    return lambda work: peak_memory(work, shape).total

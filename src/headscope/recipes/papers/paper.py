@@ -10,17 +10,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headscope.errors import InputError
-from headscope.heads import Geometry
+from headscope.heads import Amount, Geometry, Rank
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
 from headscope.recipes.papers.told import Told
 from headscope.recipes.places import place_digests
 from headscope.runs import file_digest
+from headscope.verify.removal import Removal
 
-__all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Step"]
+__all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Steering", "Step"]
+
+Aligner = Literal["links", "eflomal"]
+Decode = Literal["reference", "greedy"]
 
 #: What a finished run has; it holds the digest of the result.
 MARKER = "DONE.json"
@@ -65,6 +69,45 @@ class PaperData:
 
 
 @dataclass(frozen=True)
+class Steering:
+    """What a user decides instead of a paper; None leaves it to the paper.
+
+    Attributes:
+        limit: examples of each direction, language or task at most.
+        draws: random sets of heads of each kind.
+        k: heads that are compared, removed, or changed while the model writes.
+        aligner: what links words.
+        measure: what the removal of heads is measured by: "text", "loss", or both.
+        rank: what scores are ranked by.
+        shots: examples before each input.
+        chat: whether prompts go through the chat template.
+        instruction: template of the instructed prompt, with {input}.
+        steps: of the training of a mask.
+        decode: whose translation is scored, the model's own ("greedy") or the "reference".
+    """
+
+    limit: int | None = None
+    draws: int | None = None
+    k: Amount | None = None
+    aligner: Aligner | None = None
+    measure: tuple[str, ...] = ()
+    rank: Rank | None = None
+    shots: int | None = None
+    chat: bool | None = None
+    instruction: str | None = None
+    steps: int | None = None
+    decode: Decode | None = None
+
+    def __post_init__(self) -> None:
+        Removal(measure=self.measure or None)  # an unknown measure is told before any work
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the user decided, by name."""
+        return {name: one for name, one in vars(self).items() if one not in (None, ())}
+
+
+@dataclass(frozen=True)
 class Setting:
     """What every step and experiment is given.
 
@@ -78,6 +121,7 @@ class Setting:
         full: whether the steps that are left out by default are run as well.
         retrain: whether trainings are repeated whose results come with the package.
         batch_tokens: upper bound of the tokens of a batch.
+        steering: what the user decided instead of the paper.
     """
 
     model: ModelChoice
@@ -89,6 +133,7 @@ class Setting:
     full: bool = False
     retrain: bool = False
     batch_tokens: int = 8192
+    steering: Steering = field(default_factory=Steering)
 
     @property
     def pocket(self) -> bool:
@@ -217,6 +262,7 @@ class Paper:
         experiments: in the paper's order.
         answer: the paper's question answered for this model from what was told, and how sure,
             given what the experiments told by their names.
+        steered: what of `Steering` its experiments follow.
     """
 
     name: str
@@ -226,3 +272,4 @@ class Paper:
     method: tuple[str, str, str]
     experiments: tuple[Experiment, ...]
     answer: Callable[[Setting, Mapping[str, Told]], tuple[str, str]]
+    steered: frozenset[str] = frozenset()

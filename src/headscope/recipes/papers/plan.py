@@ -20,11 +20,12 @@ State = Literal["done", "stored", "due", "left out", "blocked"]
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step, what will be done about it, and the seconds it is thought to take, where known."""
+    """A step, what will be done about it, and the seconds and bytes it is thought to take."""
 
     step: Step
     state: State
     seconds: float | None = None
+    memory: float | None = None
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,21 @@ class Plan:
         known = [one.seconds for one in self.steps if one.state in tuple(states)]
         return None if None in known else sum(one or 0.0 for one in known)
 
+    @property
+    def memory(self) -> float | None:
+        """The bytes of the fullest step that will be run; None where none is known."""
+        return max((one.memory for one in self.due if one.memory is not None), default=None)
+
 
 def make_plan(
     experiments: Iterable[Experiment],
     setting: Setting,
     seconds: Callable[[Work], float] | None = None,
+    memory: Callable[[Work], float] | None = None,
 ) -> Plan:
     """The plan of these experiments.
 
-    `seconds` tells what work takes on this machine; without it nothing is estimated.
+    `seconds` and `memory` tell what work takes on this machine; without them nothing is estimated.
 
     Raises:
         ValueError: if a step needs one that does not come before it, or if two different steps
@@ -93,7 +100,8 @@ def make_plan(
             blocked = any(state in ("left out", "blocked") for state in states.values())
             state = _state(step, setting, blocked)
             time = None if seconds is None else seconds(step.work)
-            known[step.name] = PlannedStep(step, state, time)
+            held = None if memory is None else memory(step.work)
+            known[step.name] = PlannedStep(step, state, time, held)
         planned.append(Planned(experiment, tuple(known[step.name] for step in steps)))
     return Plan(tuple(planned))
 

@@ -19,8 +19,8 @@ from headscope.recipes.inputs import (
     model_inputs,
     model_provenance,
 )
-from headscope.recipes.papers.estimate import seconds_here
-from headscope.recipes.papers.paper import Paper, PaperData, Setting
+from headscope.recipes.papers.estimate import bytes_here, seconds_here
+from headscope.recipes.papers.paper import Paper, PaperData, Setting, Steering
 from headscope.recipes.papers.plan import Plan, PlannedStep, make_plan, stored_result
 from headscope.recipes.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.recipes.papers.results import describe
@@ -56,6 +56,7 @@ class Reproduce:
     full: bool = field(default=False, metadata={"signature": False})
     retrain: bool = field(default=False, metadata={"signature": False})
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    steering: Steering = field(default_factory=Steering)
 
 
 def reproduce(
@@ -89,7 +90,7 @@ def reproduce(
             opened = reopen_run(opened.path)
         with opened as run:
             setting = _setting(config, lm.geometry, lm.digest, run.path)
-            plan = make_plan(paper.experiments, setting, seconds_here(lm))
+            plan = make_plan(paper.experiments, setting, seconds_here(lm), bytes_here(lm))
             wanted = Plan(tuple(one for one in plan.experiments if one.experiment.name in asked))
             if announce is not None:
                 announce(paper.name, wanted)
@@ -171,6 +172,14 @@ def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tupl
 
 def _check(papers: Iterable[Paper], config: Reproduce, lm: LanguageModel) -> None:
     """InputError for flags that no plan can be made of, before a folder is bound to them."""
+    papers = list(papers)
+    for name in config.steering.given:
+        if not any(name in paper.steered for paper in papers):
+            known = sorted({one for paper in papers for one in paper.steered})
+            raise InputError(
+                f"{config.paper} is not steered by --{name}; it takes "
+                f"{', '.join(f'--{one}' for one in known)}"
+            )
     setting = _setting(config, lm.geometry, lm.digest, NOWHERE)
     for paper in papers:
         make_plan(paper.experiments, setting)
@@ -187,6 +196,7 @@ def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Set
         full=config.full,
         retrain=config.retrain,
         batch_tokens=config.batch_tokens,
+        steering=config.steering,
     )
 
 
@@ -215,7 +225,7 @@ def _run_all(
 
 def _said(error: InputError) -> str:
     """What a recipe says; options that only its own command has are told apart."""
-    kinds = (Reproduce, ModelChoice, PaperData)
+    kinds = (Reproduce, ModelChoice, PaperData, Steering)
     names = {one.name for kind in kinds for one in dataclasses.fields(kind)} - {"paper", "data"}
     ours = {f"--{name.replace('_', '-')}" for name in names}
     named = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", str(error)))
@@ -260,6 +270,14 @@ def _command(config: Reproduce) -> str:
     for name, values in asdict(config.data).items():
         for value in values:
             words += [f"--{name}", value]
+    for name, given in config.steering.given.items():
+        if isinstance(given, bool):
+            words.append(f"--{name}" if given else f"--no-{name}")
+            continue
+        for value in given if isinstance(given, tuple) else (given,):
+            words += [f"--{name}", str(value)]
+    for name in config.only:
+        words += ["--only", name]
     words += ["--seed", str(config.seed)] if config.seed else []
     for flag, wanted in (("--full", config.full), ("--retrain", config.retrain)):
         words += [flag] if wanted else []

@@ -61,6 +61,8 @@ def describe(
             }
         )
     found, sure = paper.answer(setting, told)
+    if setting.steering.given:
+        sure = " ".join(part for part in (sure, _decided(setting)) if part)
     if not found:
         found = UNANSWERED if told else "Nothing that answers the question was run."
     runs = [_run(step, setting) for step in plan.steps]
@@ -86,6 +88,12 @@ def describe(
         },
         "seconds": seconds,
     }
+
+
+def _decided(setting: Setting) -> str:
+    """What a user decided instead of the paper."""
+    words = [f"{name} {given}" for name, given in setting.steering.given.items()]
+    return f"Decided for this run instead of the paper: {', '.join(words)}."
 
 
 def _state(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,7 +120,7 @@ def directions(setting: Setting) -> tuple[Asked, ...]:
     """
     places = setting.data.pairs
     if not places:
-        return _pocket_directions() if setting.pocket else ()
+        return _steered(setting, _pocket_directions() if setting.pocket else ())
     files = [one for one in places if _direction(one) is not None]
     folders = [one for one in places if _direction(one) is None]
     found: dict[str, Asked] = {}
@@ -131,7 +131,7 @@ def directions(setting: Setting) -> tuple[Asked, ...]:
         every = [f"{a}-{b}" for a in LANGUAGES for b in LANGUAGES if a != b]
         for name in [*TABLE_1, *(one for one in every if one not in TABLE_1)]:
             found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES))
-    return tuple(found.values())
+    return _steered(setting, found.values())
 
 
 def word_tasks(setting: Setting) -> tuple[Asked, ...]:
@@ -142,7 +142,7 @@ def word_tasks(setting: Setting) -> tuple[Asked, ...]:
     """
     places = setting.data.tasks
     if not places:
-        return _pocket_words() if setting.pocket else ()
+        return _steered(setting, _pocket_words() if setting.pocket else ())
     found: dict[str, Asked] = {}
     for place in places:
         path = Path(place)
@@ -155,7 +155,16 @@ def word_tasks(setting: Setting) -> tuple[Asked, ...]:
         known = [name for name in TABLE_2 if name in files]
         for name in [*known, *(name for name in files if name not in known)]:
             found.setdefault(name, _file(files[name], name in known or not known))
-    return tuple(found.values())
+    return _steered(setting, found.values())
+
+
+def _steered(setting: Setting, tasks: Iterable[Asked]) -> tuple[Asked, ...]:
+    """The tasks, asked for as the user decided."""
+    own = setting.steering.given
+    changes = {name: own[name] for name in ("limit", "chat", "instruction") if name in own}
+    every = [replace(one, choice=replace(one.choice, **changes)) for one in tasks]
+    shots = setting.steering.shots
+    return tuple(with_shots(one, shots) if shots else one for one in every)
 
 
 def chosen(tasks: Sequence[Asked]) -> tuple[Asked, ...]:

@@ -76,4 +76,5 @@ PAPER = Paper(
         TABLE_43,
     ),
     answer=_answer,
+    steered=frozenset(("limit", "draws", "shots", "chat", "instruction", "steps")),
 )

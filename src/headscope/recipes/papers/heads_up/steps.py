@@ -100,6 +100,8 @@ def training_changes(
 
     The preset is `paper` or, below 256 heads, `small`, which `find mask` chooses by itself.
     """
+    if setting.steering.steps is not None:
+        return {"steps": setting.steering.steps, **_CHANGES[kind]}
     steps: Mapping[str, int] = {} if setting.small else {"steps": PAPER_STEPS[translation]}
     if translation and not setting.small:
         named = paper_model(NAME, other or setting.model.model)
@@ -145,7 +147,7 @@ class _Prove:
             model_of(setting, self.other),
             tuple(str(setting.at(one)) for one in self.foreign),
             None if self.hybrid is None else str(setting.at(self.hybrid)),
-            self.draws,
+            self.draws and (setting.steering.draws or self.draws),
             setting.seed,
             Asking(batch_tokens=setting.batch_tokens),
         )
@@ -165,12 +167,12 @@ def mask_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None 
 
 def proof_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None = None) -> Step:
     """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
-    mask = mask_name(task, kind, other)
+    mask, draws = mask_name(task, kind, other), setting.steering.draws or DRAWS
     return Step(
         proof_name(task, kind, other),
         f"{mask} on held-out examples",
         _Prove(task, mask, other),
-        asking_work(setting, task, 1 + 1 + 1 + 2 * DRAWS),
+        asking_work(setting, task, 1 + 1 + 1 + 2 * draws),
         (mask,),
         extended=bool(kind) or not task.default,
     )
@@ -214,7 +216,8 @@ def prove(
 
 def training_work(setting: Setting, task: Asked) -> Work:
     """Steps x batch x tokens, each passed with a gradient for the gates."""
-    steps = _SMALL_STEPS if setting.small else PAPER_STEPS[task.translation]
+    usual = _SMALL_STEPS if setting.small else PAPER_STEPS[task.translation]
+    steps = setting.steering.steps or usual
     length = task.size.bare + task.size.answer
     tokens = steps * _BATCH * length
     rows = max(1.0, _AT_ONCE // length)

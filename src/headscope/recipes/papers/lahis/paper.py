@@ -198,4 +198,5 @@ PAPER = Paper(
     ),
     experiments=EXPERIMENTS,
     answer=answer,
+    steered=frozenset(("limit", "draws", "k")),
 )

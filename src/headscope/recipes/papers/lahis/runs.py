@@ -63,8 +63,10 @@ def score_heads(setting: Setting, folder: Path, progress: Progress | None) -> Re
 
 def read_text(setting: Setting, folder: Path, progress: Progress | None) -> Result:
     """Each language's documents to test on, without each language's heads."""
+    k = setting.steering.k
     config = VerifyPerplexity(
         (str(setting.at(HEADS)),),
+        () if k is None else (k,),
         model=setting.model,
         documents=choice(setting, "tested"),
         removal=_removal(setting, scale(setting).draws, layer_matched=True),

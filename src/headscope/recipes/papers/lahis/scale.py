@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from headscope.heads import Amount
 from headscope.recipes.papers.paper import Setting
@@ -65,6 +66,8 @@ class Scale:
     output: int
 
 
+#: Counts of prompts and questions, which a limit lowers.
+LIMITED = ("summaries", "sentences", "beginnings", "statements", "questions")
 #: As in the paper: documents of 2,048 tokens. What the source leaves open is ours.
 PAPER_SCALE = Scale("", 1000, 1000, 10, 10, 10, 100, 100, 100, 50, 500, 5, 2048, 400, 64)
 #: What the bundled model does in a quarter of an hour on two cores.
@@ -75,9 +78,17 @@ LONG = Scale("full", 200, 200, 10, 10, 10, 40, 20, 100, 20, 500, 5, 76, 30, 14)
 
 def scale(setting: Setting) -> Scale:
     """The counts for this model: the paper's, or for the bundled one short or, in full, long."""
-    if not setting.pocket:
-        return PAPER_SCALE
-    return LONG if setting.full else SHORT
+    usual = PAPER_SCALE
+    if setting.pocket:
+        usual = LONG if setting.full else SHORT
+    steering = setting.steering
+    counts: dict[str, Any] = {}
+    if steering.limit is not None:
+        counts |= {name: min(getattr(usual, name), steering.limit) for name in LIMITED}
+        counts |= {"found": steering.limit, "tested": steering.limit}
+    if steering.draws is not None:
+        counts |= dict.fromkeys(("draws", "layer_draws", "writing_draws"), steering.draws)
+    return replace(usual, **counts)
 
 
 def step_name(setting: Setting, name: str) -> str:
@@ -108,6 +119,8 @@ def general_in(setting: Setting) -> int | None:
 
 def written_share(setting: Setting) -> Amount:
     """How many heads are changed while the model writes: 1 %, or in a small model 5 %."""
+    if setting.steering.k is not None:
+        return setting.steering.k
     return default_count(setting.geometry) if setting.small else "1%"
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from glob import has_magic
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from headscope.find.translation import TranslationScore
 from headscope.recipes.compare.checkpoints import checkpoint_series
 from headscope.recipes.compare.formation import Formation, formation
 from headscope.recipes.inputs import POCKET, PairsChoice, Progress
@@ -24,9 +24,10 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     halved,
     how_chosen,
     needs_pairs,
+    ranked_by,
     top,
 )
-from headscope.recipes.papers.token_alignment_heads.steps import FLORES, sentences_of
+from headscope.recipes.papers.token_alignment_heads.steps import FLORES, scoring, sentences_of
 from headscope.recipes.papers.told import Lines, Row, Series, Table, Told
 
 __all__ = ["FORMATION", "formation_claim", "formation_words"]
@@ -66,18 +67,16 @@ def _run(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str,
     names = _checkpoints(setting)
     own = [f"{setting.model.model}@{one}" if _revision(one) else one for one in names]
     pairs = PairsChoice(pair=("all",)) if not setting.data.pairs else _given(setting)
+    steering = setting.steering
+    pairs = replace(pairs, limit=steering.limit or pairs.limit, shots=steering.shots or pairs.shots)
     config = Formation(
         checkpoint_series(own, model=setting.model),
         pairs,
-        TranslationScore(
-            decode="reference" if setting.small else "greedy",
-            seed=setting.seed,
-            batch_tokens=setting.batch_tokens,
-        ),
+        scoring(setting),
         THRESHOLD,
         top(setting),
         POCKET_CHECKED if not setting.data.pairs else CHECKED,
-        rank="score",
+        rank=ranked_by(setting),
     )
     return formation(config, out, progress)
 

@@ -62,4 +62,5 @@ PAPER = Paper(
         KEY_WORDS,
     ),
     answer,
+    frozenset(("limit", "draws", "k", "aligner", "measure", "rank", "shots", "chat", "decode")),
 )

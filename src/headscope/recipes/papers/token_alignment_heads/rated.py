@@ -22,7 +22,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     text,
 )
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
-from headscope.recipes.papers.token_alignment_heads.setting import how_chosen, top
+from headscope.recipes.papers.token_alignment_heads.setting import how_chosen, ranked_by, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.token_alignment_heads.trater import (
     POCKET_TOKENS,
@@ -84,9 +84,9 @@ def _rate(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str
         str(setting.at("scores")),
         top(setting),
         setting.model,
-        limit=LIMIT if own else None,
+        limit=setting.steering.limit or (LIMIT if own else None),
         rating=Rating(batch_tokens=setting.batch_tokens),
-        rank="score",
+        rank=ranked_by(setting),
     )
     return use_rate(config, out, progress)
 

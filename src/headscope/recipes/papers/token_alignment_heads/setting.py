@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from headscope.data.flores import directions_in, is_flores
 from headscope.data.languages import parse_direction
-from headscope.heads import Amount, count_of
+from headscope.heads import Amount, Rank, count_of
 from headscope.recipes.inputs import PairsChoice
-from headscope.recipes.papers.paper import Missing, Setting
+from headscope.recipes.papers.paper import Decode, Missing, Setting
 from headscope.recipes.papers.published import ANY, reference
 from headscope.recipes.papers.told import Reference
 
@@ -19,13 +20,16 @@ __all__ = [
     "amounts",
     "bound",
     "checked_on",
+    "decoded",
     "directions",
     "found_on",
     "halved",
     "how_chosen",
     "how_scored",
+    "in_chat",
     "largest",
     "needs_pairs",
+    "ranked_by",
     "top",
 ]
 
@@ -43,23 +47,44 @@ DIRECTIONS = (
     *("zh-en", "ja-en", "ar-en", "de-en", "fr-en", "nl-en", "es-en"),
     *("de-ja", "de-es", "de-ko", "ja-de", "ja-es", "ja-ko"),
 )
+#: What the paper's prompts call Chinese (Figures 1 and 12).
+CHINESE = "zh=Simplified Chinese"
 #: Sentences of each direction of the pocket world that heads are found on, and checked on.
 POCKET_FOUND, POCKET_CHECKED = 100, 10
 
 
 def top(setting: Setting) -> Amount:
     """How many of the best heads are compared, and removed to rate texts."""
+    if setting.steering.k is not None:
+        return setting.steering.k
     return SHARE if setting.small else COMPARED
 
 
 def amounts(setting: Setting) -> tuple[Amount, ...]:
     """The numbers of heads that are removed from a translating model."""
+    if setting.steering.k is not None:
+        return (setting.steering.k,)
     return (SHARE,) if setting.small else (COMPARED, REMOVED)
 
 
 def largest(setting: Setting) -> int:
     """The largest number of heads that is removed."""
     return max(count_of(one, setting.geometry.total) for one in amounts(setting))
+
+
+def ranked_by(setting: Setting) -> Rank:
+    """What the heads are ranked by: the paper's score."""
+    return setting.steering.rank or "score"
+
+
+def decoded(setting: Setting) -> Decode:
+    """Whose translation is scored: the model's own, or in a small model the reference."""
+    return setting.steering.decode or ("reference" if setting.small else "greedy")
+
+
+def in_chat(setting: Setting) -> bool | None:
+    """Whether prompts go through the chat template: the paper asks plainly."""
+    return False if setting.steering.chat is None else setting.steering.chat
 
 
 def how_chosen(setting: Setting) -> str:
@@ -158,14 +183,22 @@ def checked_on(setting: Setting) -> PairsChoice:
 
 
 def _choice(setting: Setting, split: str, limit: int) -> PairsChoice:
+    steering, flores = setting.steering, _flores(setting)
     if not setting.data.pairs:
-        return PairsChoice(pair=("all",), limit=limit)
-    flores = _flores(setting)
-    if flores is not None:
-        return PairsChoice(directions(setting), (flores,), split=split)
-    folder = setting.at("sentences") / split
-    files = sorted(folder.glob("*.tsv"))
-    return PairsChoice(data=tuple(f"{file.stem}={file}" for file in files))
+        choice = PairsChoice(pair=("all",), limit=limit)
+    elif flores is not None:
+        choice = _named(PairsChoice(directions(setting), (flores,), split=split))
+    else:
+        files = sorted((setting.at("sentences") / split).glob("*.tsv"))
+        pairs, places = [file.stem for file in files], [f"{file.stem}={file}" for file in files]
+        choice = _named(PairsChoice(tuple(pairs), tuple(places)))
+    return replace(choice, limit=steering.limit or choice.limit, shots=steering.shots or 0)
+
+
+def _named(choice: PairsChoice) -> PairsChoice:
+    """The same, with languages called as in the paper's prompts."""
+    chinese = any("zh" in pair.split("-") for pair in choice.pair)
+    return replace(choice, language_names=(CHINESE,) if chinese else ())
 
 
 def _flores(setting: Setting) -> str | None:

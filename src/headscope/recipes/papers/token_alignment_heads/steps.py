@@ -13,7 +13,7 @@ from headscope.find.translation import TranslationScore
 from headscope.recipes.compare.overlap import CompareOverlap, compare_overlap
 from headscope.recipes.costs.work import Work
 from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import Progress, find_and_check
+from headscope.recipes.inputs import ModelChoice, Progress, find_and_check
 from headscope.recipes.papers.paper import Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.setting import (
     POCKET_CHECKED,
@@ -21,11 +21,14 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     THRESHOLD,
     amounts,
     checked_on,
+    decoded,
     directions,
     found_on,
     given,
     halved,
+    in_chat,
     needs_pairs,
+    ranked_by,
     top,
 )
 from headscope.recipes.verify.failures import VerifyFailures, verify_failures
@@ -41,11 +44,13 @@ __all__ = [
     "overlap_steps",
     "removal_steps",
     "score_steps",
+    "scoring",
     "sentences_of",
 ]
 
-#: Random sets of heads of each kind beside those that are removed.
-DRAWS, FEW_DRAWS = 10, 3
+#: Random sets of heads of each kind beside those that are removed: with fewer than 19 p over draws
+#: cannot be 0.05.
+DRAWS = 39
 #: Tokens of a prompt with its sentence, and of a translation: of the pocket world, and of FLORES.
 POCKET_TOKENS, TOKENS = (28, 17), (70, 50)
 #: Sentences of FLORES-101's dev and test splits.
@@ -97,7 +102,7 @@ def removal_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     scores = score_steps(setting)
     if isinstance(scores, Missing):
         return scores
-    times = 1 + len(amounts(setting)) * (1 + 2 * _draws(setting))
+    times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
     work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
     return (
         *scores,
@@ -151,8 +156,7 @@ class ScoresOf:
     def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Result:
         """Score its heads."""
         choice = replace(setting.model, model=self.model, revision=None)
-        config = FindTranslation(choice, found_on(setting), _score(setting), THRESHOLD, "score")
-        return find_translation(config, out, progress)
+        return find_translation(_finding(setting, choice), out, progress)
 
 
 def _sentences(setting: Setting) -> tuple[Step, ...]:
@@ -182,39 +186,51 @@ def _halves(setting: Setting, out: Path, progress: Progress | None) -> Result:
         return result
 
 
-def _score(setting: Setting) -> TranslationScore:
+def scoring(setting: Setting) -> TranslationScore:
+    """How heads are scored."""
     return TranslationScore(
-        decode="reference" if setting.small else "greedy",
+        decode=decoded(setting),
+        aligner=setting.steering.aligner,
+        chat=in_chat(setting),
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
 
 
+def _finding(setting: Setting, model: ModelChoice) -> FindTranslation:
+    return FindTranslation(
+        model, found_on(setting), scoring(setting), THRESHOLD, ranked_by(setting)
+    )
+
+
 def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    config = FindTranslation(setting.model, found_on(setting), _score(setting), THRESHOLD, "score")
-    return find_translation(config, out, progress)
+    return find_translation(_finding(setting, setting.model), out, progress)
 
 
 def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:
     return compare_overlap(
-        CompareOverlap((str(setting.at("scores")),), top(setting), rank="score"), out
+        CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting)), out
     )
-
-
-def _draws(setting: Setting) -> int:
-    return DRAWS if setting.small else FEW_DRAWS
 
 
 def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
     removal = Removal(
-        draws=_draws(setting),
+        draws=setting.steering.draws or DRAWS,
+        loss_draws=setting.steering.draws,
+        measure=setting.steering.measure or None,
+        chat=in_chat(setting),
         threshold=THRESHOLD,
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
     heads = str(setting.at("scores"))
     config = VerifyRemoval(
-        heads, amounts(setting), setting.model, checked_on(setting), removal, rank="score"
+        heads,
+        amounts(setting),
+        setting.model,
+        checked_on(setting),
+        removal,
+        rank=ranked_by(setting),
     )
     return verify_removal(config, out, progress)
 

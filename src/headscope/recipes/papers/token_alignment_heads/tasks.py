@@ -13,6 +13,7 @@ from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.setting import (
     THRESHOLD,
     amounts,
+    ranked_by,
 )
 from headscope.recipes.papers.token_alignment_heads.steps import removal_steps
 from headscope.recipes.papers.token_alignment_heads.task_tables import (
@@ -31,8 +32,9 @@ __all__ = ["OTHER_TASKS"]
 
 #: Most items of a task of the pocket world, and of anybody's.
 POCKET_ITEMS, ITEMS = 100, 500
-#: Random sets of heads beside the chosen ones.
-DRAWS, FEW_DRAWS = 5, 3
+#: Random sets of heads of each kind beside the chosen ones: the fewest by which p over draws can be
+#: 0.05.
+DRAWS = 19
 #: Tokens of all tasks of the pocket world once: read, of one row, and written.
 POCKET_READ, POCKET_ROW, POCKET_WRITTEN = 70_000, 28, 3_400
 #: Of anybody's: tasks of a name, tokens of a question with one of its choices, and choices.
@@ -64,16 +66,16 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 def _work(setting: Setting) -> Work:
     """Every task as it is, without the heads, and without each random set."""
-    names = len(setting.data.benchmarks)
+    names, draws = len(setting.data.benchmarks), setting.steering.draws or DRAWS
     if not names:
         rows = max(1.0, setting.batch_tokens / POCKET_ROW)
         calls = POCKET_READ / POCKET_ROW / rows
         once = Work(
             POCKET_READ, generated=POCKET_WRITTEN, length=POCKET_ROW, rows=rows, calls=calls
         )
-        return once * (2 + 2 * DRAWS)
+        return once * (2 + 2 * draws)
     rows = max(1.0, setting.batch_tokens / TOKENS)
-    number = names * TASKS_OF_A_NAME * ITEMS * CHOICES * (2 + FEW_DRAWS)
+    number = names * TASKS_OF_A_NAME * ITEMS * CHOICES * (2 + 2 * draws)
     return Work(number * TOKENS, length=TOKENS, rows=rows, calls=number / rows)
 
 
@@ -93,15 +95,14 @@ def _tasks(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
         str(setting.at("scores")),
         amounts(setting)[-1:],
         setting.model,
-        limit=ITEMS if own else None,
+        limit=setting.steering.limit or (ITEMS if own else None),
         removal=Removal(
-            draws=FEW_DRAWS if own else DRAWS,
-            layer_matched=not own,
+            draws=setting.steering.draws or DRAWS,
             threshold=THRESHOLD,
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
         ),
-        rank="score",
+        rank=ranked_by(setting),
     )
     return verify_tasks(config, out, progress)
 

@@ -1,0 +1,131 @@
+"""What a user decides instead of a paper reaches the recipes that it is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headscope.heads import Geometry
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.papers import registry
+from headscope.recipes.papers.heads_up import steps as heads_up
+from headscope.recipes.papers.heads_up.asked import directions, word_tasks
+from headscope.recipes.papers.lahis import runs as lahis
+from headscope.recipes.papers.lahis.scale import scale
+from headscope.recipes.papers.paper import PaperData, Setting, Steering
+from headscope.recipes.papers.token_alignment_heads import steps as alignment
+from headscope.recipes.papers.token_alignment_heads import tasks
+
+STEERING = Steering(
+    limit=7,
+    draws=5,
+    k=3,
+    aligner="eflomal",
+    measure=("loss",),
+    rank="above-chance",
+    shots=2,
+    chat=True,
+    instruction="Say: {input}\n",
+    steps=11,
+    decode="greedy",
+)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The settings that each recipe was given, by its name; nothing is run."""
+    found: dict[str, Any] = {}
+
+    def instead(module: Any, name: str) -> None:
+        def recipe(config: Any, *_: object) -> dict[str, Any]:
+            found[name] = config
+            return {}
+
+        monkeypatch.setattr(module, name, recipe)
+
+    for name in ("find_translation", "compare_overlap", "verify_removal"):
+        instead(alignment, name)
+    instead(tasks, "verify_tasks")
+    for name in ("find_mask", "verify_mask"):
+        instead(heads_up, name)
+    for name in ("verify_perplexity", "verify_summaries"):
+        instead(lahis, name)
+    return found
+
+
+def setting(folder: Path, steering: Steering, model: str = "pocket", **data: Any) -> Setting:
+    total = Geometry.uniform(6, 16) if model == "pocket" else Geometry.uniform(32, 32)
+    return Setting(ModelChoice(model), total, "d", PaperData(**data), folder, steering=steering)
+
+
+def run(paper: str, experiment: str, given: Setting) -> None:
+    (one,) = (e for e in registry.paper_named(paper).experiments if e.name == experiment)
+    steps = one.steps(given)
+    assert isinstance(steps, tuple)
+    for step in steps:
+        if step.name != "task-files":
+            step.run(given, given.at(step.name), None)
+
+
+def test_heads_that_align_tokens(tmp_path: Path, asked: dict[str, Any]) -> None:
+    given = setting(tmp_path, STEERING)
+    for experiment in ("figure-1", "figure-5", "figure-9"):
+        run("token-alignment-heads", experiment, given)
+    score = asked["find_translation"].score
+    assert (score.aligner, score.decode, score.chat) == ("eflomal", "greedy", True)
+    assert asked["find_translation"].pairs.limit == 7 and asked["find_translation"].pairs.shots == 2
+    removal = asked["verify_removal"]
+    assert (removal.k, removal.pairs.limit, removal.pairs.shots) == ((3,), 7, 2)
+    assert (removal.removal.measure, removal.removal.all_draws) == (("loss",), {"loss": 5})
+    assert removal.removal.chat is True
+    assert asked["compare_overlap"].k == 3 and asked["verify_tasks"].k == (3,)
+    assert asked["verify_tasks"].removal.draws == 5 and asked["verify_tasks"].limit == 7
+    for name in ("find_translation", "compare_overlap", "verify_removal", "verify_tasks"):
+        assert asked[name].rank == "above-chance"
+
+
+def test_the_papers_own_prompts_and_ranking(tmp_path: Path, asked: dict[str, Any]) -> None:
+    files = ("en-zh=a.tsv", "zh-en=b.tsv")
+    given = setting(tmp_path, Steering(), "org/model", pairs=files)
+    for half in ("dev", "devtest"):
+        (given.at("sentences") / half).mkdir(parents=True)
+        for pair in ("en-zh", "zh-en"):
+            (given.at("sentences") / half / f"{pair}.tsv").write_text("a\tb\n")
+    (one,) = (
+        e for e in registry.paper_named("token-alignment-heads").experiments if e.name == "figure-1"
+    )
+    steps = one.steps(given)
+    assert isinstance(steps, tuple)
+    for step in steps:
+        if step.name != "sentences":
+            step.run(given, given.at(step.name), None)
+    for name, own in (("find_translation", "score"), ("verify_removal", "removal")):
+        assert getattr(asked[name], own).chat is False and asked[name].rank == "score"
+        assert asked[name].pairs.language_names == ("zh=Simplified Chinese",)
+    # Enough for p over draws to be 0.05.
+    assert asked["verify_removal"].removal.all_draws == {"text": 39}
+
+
+def test_masks(tmp_path: Path, asked: dict[str, Any]) -> None:
+    given = setting(tmp_path, STEERING)
+    for task in (directions(given)[0], word_tasks(given)[0]):
+        for step in (heads_up.mask_step(given, task), heads_up.proof_step(given, task)):
+            step.run(given, given.at(step.name), None)
+        for name, own in (("find_mask", "task"), ("verify_mask", "tasks")):
+            choice = getattr(asked[name], own)
+            assert (choice.limit, choice.shots, choice.chat) == (7, 2, True)
+            assert choice.instruction == "Say: {input}\n"
+        assert asked["find_mask"].changes["steps"] == 11 and asked["verify_mask"].draws == 5
+
+
+def test_heads_of_languages(tmp_path: Path, asked: dict[str, Any]) -> None:
+    given = setting(tmp_path, STEERING)
+    one = scale(given)
+    assert (one.found, one.tested, one.summaries) == (7, 7, 7)
+    assert (one.draws, one.layer_draws, one.writing_draws) == (5, 5, 5)
+    lahis.read_text(given, tmp_path, None)
+    lahis.summarise(given, tmp_path, None)
+    assert asked["verify_perplexity"].k == (3,) and asked["verify_perplexity"].removal.draws == 5
+    assert asked["verify_summaries"].k == 3 and asked["verify_summaries"].draws == 5
