@@ -438,6 +438,28 @@ def test_empty_outputs_are_measured() -> None:
     assert (top["p_sentences"], top["p_draws"]) == (1.0, 1.0)
 
 
+def test_bleu_of_different_units_has_no_mean() -> None:
+    texts = (("a long day is over now",), ("a day",), ("a long day",))
+    labels = [BASELINE, Label("top", 1, 0.0), Label("random", 1, 0.0, 0)]
+
+    def shown(*targets: str) -> dict[str, Any]:
+        made = {
+            f"en-{code}": Translations("en", code, ("1",), ("x",), texts[0], texts)
+            for code in targets
+        }
+        return evidence(labels, [(), ("0.0",), ("0.1",)], measure(made))
+
+    same = shown("de", "fr")
+    assert same["bleu_tokenizers"] == {"en-de": "13a", "en-fr": "13a"}
+    assert same["baseline"]["bleu"] == pytest.approx(100) and "bleu" not in same["not_measured"]
+    mixed = shown("de", "zh")
+    assert mixed["bleu_tokenizers"] == {"en-de": "13a", "en-zh": "zh"}
+    assert mixed["baseline"]["bleu"] is None and mixed["conditions"][0]["bleu"] is None
+    assert "13a, zh" in mixed["not_measured"]["bleu"]
+    for one in mixed["directions"].values():
+        assert one["baseline"]["bleu"] == pytest.approx(100)
+
+
 def test_a_set_drawn_again_is_no_new_evidence() -> None:
     # Of two heads one is chosen: the only control is the other one, however often it is drawn.
     made = Translations(

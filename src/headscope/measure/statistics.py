@@ -33,6 +33,7 @@ __all__ = [
     "bootstrap_difference",
     "bootstrap_interval",
     "bootstrap_score",
+    "holm",
     "overlap",
     "p_draws",
     "p_sentences",
@@ -159,3 +160,19 @@ def p_draws(condition: float, draws: ArrayLike) -> float:
 def least_p(draws: int) -> float:
     """The lowest value `p_draws` can have with so many different sets."""
     return 1 / (1 + draws)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of one family of tests after Holm's correction, in the same order.
+
+    Holm 1979, "A simple sequentially rejective multiple test procedure": the i-th smallest of m is
+    multiplied by m - i + 1, none may be below one before it, and none is above 1. All of those at
+    most 0.05 may be called true with a chance of 0.05 that any of them is not.
+    """
+    order = sorted(range(len(p_values)), key=lambda at: p_values[at])
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for place, at in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - place) * p_values[at]))
+        corrected[at] = largest
+    return corrected

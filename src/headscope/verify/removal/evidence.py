@@ -38,30 +38,43 @@ def evidence(
 ) -> dict[str, Any]:
     """The figures of a removal over all directions, and in `directions` those of each.
 
-    Over several directions every measure is the plain mean, and tests and intervals resample
-    sentences within directions. `labels` name the conditions in the order of the measures, the
-    first of them the model as it is; `sets` holds the heads of each. Fields: `baseline`,
-    `conditions`, `curves`, `p_value` (that over sentences at the largest k, its first gate and the
-    first kind of ablation), `identifier`, and `not_measured`, why a measure is null.
+    Over several directions every measure is the plain mean, but BLEU only where all are cut by the
+    same tokeniser (`bleu_tokenizers`); tests and intervals resample sentences within directions.
+    `labels` name the conditions in the order of the measures, the first of them the model as it is;
+    `sets` holds the heads of each. Fields: `baseline`, `conditions`, `curves`, `p_value` (that over
+    sentences at the largest k, its first gate and the first kind of ablation), `identifier`, and
+    `not_measured`, why a measure is null.
     """
-    names = list(measures.directions)
+    names, cut = list(measures.directions), measures.bleu_tokenizers
     total = len(names) + (len(names) > 1)
     found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(names):
-        found[name] = _described(_Parts(labels, sets, [measures.directions[name]], seed))
+        found[name] = _described(
+            _Parts(labels, sets, [measures.directions[name]], seed, cut.get(name, ""))
+        )
         if progress:
             progress("comparing", number + 1, total)
     whole = found[names[0]]
     if len(names) > 1:
-        whole = _described(_Parts(labels, sets, list(measures.directions.values()), seed))
+        one = "" if len(set(cut.values())) < 2 else None
+        whole = _described(_Parts(labels, sets, list(measures.directions.values()), seed, one))
         if progress:
             progress("comparing", total, total)
     return {
         **whole,
         "identifier": measures.identifier,
-        "not_measured": measures.missing,
+        "not_measured": {**measures.missing, **_mixed(cut)},
+        "bleu_tokenizers": dict(cut),
         "directions": found,
     }
+
+
+def _mixed(tokenizers: Mapping[str, str]) -> dict[str, str]:
+    """Why BLEU has no mean over directions, where its units differ."""
+    names = dict.fromkeys(tokenizers.values())
+    if len(names) < 2:
+        return {}
+    return {"bleu": f"directions are cut by {', '.join(names)}, so their BLEU has no mean"}
 
 
 def statistics(measures: Measures) -> dict[str, Array]:
@@ -81,6 +94,7 @@ class _Parts:
     sets: Sequence[Collection[str]]
     directions: Sequence[Measured]
     seed: int
+    tokenizer: str | None = ""  # of BLEU; None: they differ
 
     def counts(self, number: int) -> list[Array] | None:
         """The chrF counts of a condition by direction, (S, 24) each."""
@@ -106,7 +120,9 @@ class _Parts:
 
         return {
             "chrf": mean(lambda one: corpus(one.chrf, chrf_from_statistics)),
-            "bleu": mean(lambda one: corpus(one.bleu, bleu_from_statistics)),
+            "bleu": None
+            if self.tokenizer is None
+            else mean(lambda one: corpus(one.bleu, bleu_from_statistics)),
             **{name: mean(rate(name)) for name in RATES},
         }
 

@@ -6,13 +6,14 @@ What a package or command is missing for is None, with the reason; it is never 0
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
+from headscope.measure.tokenizers import bleu_tokenizer
 from headscope.verify.removal.outputs import Translations
 
 if TYPE_CHECKING:
@@ -53,11 +54,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measures:
-    """The measures of all directions; why some are missing, by name; who identified languages."""
+    """The measures of all directions; why some are missing, by name; who identified languages.
+
+    `bleu_tokenizers` are those of sacrebleu that BLEU cut each direction with.
+    """
 
     directions: dict[str, Measured]
     missing: dict[str, str]
     identifier: str | None
+    bleu_tokenizers: Mapping[str, str] = field(default_factory=dict)
 
 
 def measure(
@@ -93,6 +98,7 @@ def measure(
         },
         missing,
         identifier_name() if identified else None,
+        {name: bleu_tokenizer(made.target_language).name for name, made in directions.items()},
     )
 
 
@@ -119,7 +125,8 @@ def kept_from(before: Mapping[str, Array], measures: Measures, identifier: str |
         if any(getattr(one, key) is None for one in directions.values())
     }
     kept = measures.identifier is None and "off_target" not in missing
-    return Measures(directions, missing, identifier if kept else measures.identifier)
+    named = identifier if kept else measures.identifier
+    return Measures(directions, missing, named, measures.bleu_tokenizers)
 
 
 def _or_none(array: Array | None) -> Array:

@@ -11,10 +11,10 @@ from headscope.heads import count_words
 from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import paper_model, reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
-from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import (
     NAME,
     THRESHOLD,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headscope.measure.intervals import wilson_interval
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
@@ -15,7 +16,6 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     sentence,
     text,
 )
-from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
 from headscope.recipes.papers.token_alignment_heads.steps import failure_steps
 from headscope.recipes.papers.told import Bars, Row, Table, Told

@@ -12,10 +12,10 @@ from typing import Any
 from headscope.recipes.compare.checkpoints import checkpoint_series
 from headscope.recipes.compare.formation import Formation, formation
 from headscope.recipes.inputs import POCKET, PairsChoice, Progress
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence
-from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import (
     NAME,
     POCKET_FOUND,

@@ -18,9 +18,9 @@ from headscope.pocket.tasks import CROSS_LINGUAL, TASKS
 from headscope.recipes.costs.work import Work
 from headscope.recipes.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
-from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, how_chosen, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.told import Bars, Row, Table, Told

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headscope.recipes.papers.claims import answer_of, claims_of
 from headscope.recipes.papers.paper import Paper, Setting
 from headscope.recipes.papers.token_alignment_heads.alignment import ALIGNMENT
-from headscope.recipes.papers.token_alignment_heads.claims import answer_of, claims_of
 from headscope.recipes.papers.token_alignment_heads.classes import CLASSES, POSITIONS
 from headscope.recipes.papers.token_alignment_heads.consistency import CONSISTENCY
 from headscope.recipes.papers.token_alignment_heads.failures import FAILURES

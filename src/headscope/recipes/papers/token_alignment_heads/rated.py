@@ -13,6 +13,7 @@ from headscope.measure.intervals import wilson_interval
 from headscope.pocket.corpus import corpus_documents
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
@@ -21,7 +22,6 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     sentence,
     text,
 )
-from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import how_chosen, ranked_by, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.token_alignment_heads.trater import (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from headscope.recipes.papers.claims import of_removal, with_claims
 from headscope.recipes.papers.paper import Experiment, Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
@@ -18,12 +20,11 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     text,
     tops,
 )
-from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
 from headscope.recipes.papers.token_alignment_heads.steps import removal_steps
 from headscope.recipes.papers.told import Bars, Row, Table, Told
 
-__all__ = ["REMOVAL", "removal_claim", "removal_words"]
+__all__ = ["REMOVAL", "removal_claims", "removal_words", "texts_of"]
 
 #: Random heads of any layer, and as many of each layer as the chosen ones have.
 CONTROLS = {"random": "random heads", "random-layer-matched": "random heads of the same layers"}
@@ -35,43 +36,86 @@ def _tell_removal(setting: Setting) -> Told:
     found = setting.result("removal")
     if found is None:
         return Told()
-    table = _removal_table(setting, found)
+    claims = removal_claims(found)
+    losses = (_loss_table(found),) if "loss" in _measures(found) else ()
+    if "text" not in _measures(found):
+        said = "The loss of reference translations was measured, and no text was written."
+        return Told(losses, (), said, "", claims)
     shown = _example_table(setting)
     figures = tuple(
-        _bars(found, key, label) for key, label in (("bleu", "BLEU"), ("chrf", "chrF++"))
+        _bars(found, key, label)
+        for key, label in (("bleu", "BLEU"), ("chrf", "chrF++"))
+        if found["baseline"][key] is not None
     )
-    tables = (table,) if shown is None else (table, shown)
+    tables = (_removal_table(setting, found), *losses, *((shown,) if shown else ()))
     said, sure = removal_words(found)
-    return Told(tables, figures, said, sure, removal_claim(found))
+    return Told(tables, figures, said, sure, claims)
 
 
-def removal_claim(found: Mapping[str, Any]) -> dict[str, Any]:
-    """That the model needs these heads to translate, more than it needs others."""
+def _measures(found: Mapping[str, Any]) -> Sequence[str]:
+    measures: Sequence[str] = found.get("measures", ("text",))
+    return measures
+
+
+def texts_of(setting: Setting) -> dict[str, Any] | None:
+    """The result of the removal, if it was measured by what the model writes."""
+    found = setting.result("removal")
+    return found if found is not None and "text" in _measures(found) else None
+
+
+def removal_claims(found: Mapping[str, Any]) -> dict[str, Any]:
+    """That the model needs these heads to translate, more than others; by loss a claim of ours."""
     removed = tops(found)
     if not removed:
         return {}
     one = max(removed, key=lambda row: int(row["k"]))
-    against = one["against_random"]
-    known = against["low"] is not None and against["high"] is not None
-    holds: bool | None = None
-    if known and against["low"] > 0:
-        holds = False
-    elif known and against["high"] < 0 and _lost(one):
-        holds = True
-    drawn = random_mean(found, "random", one["k"], "chrf")
-    beside = "" if drawn is None else f", {drawn:.1f} without random ones"
-    by = (
-        f"chrF++ {found['baseline']['chrf']:.1f} as it is, {one['chrf']:.1f} without the top "
-        f"{one['k']}{beside}"
+    claims = []
+    both = len(_measures(found)) > 1
+    for measure, key, digits, name in (
+        ("text", "chrf", 1, "translation needs the heads"),
+        ("loss", "nll", 3, "reference translations cost more without the heads (by loss)"),
+    ):
+        if measure not in _measures(found):
+            continue
+        drawn = random_mean(found, "random", one["k"], key)
+        beside = "" if drawn is None else f", {drawn:.{digits}f} without random ones"
+        by = (
+            f"{'chrF++' if key == 'chrf' else 'nats a token'} "
+            f"{found['baseline'][key]:.{digits}f} as it is, {one[key]:.{digits}f} without the top "
+            f"{one['k']}{beside}; {found['sentences']} sentences"
+        )
+        sign, ending = (-1, "") if measure == "text" else (1, "_loss" if both else "")
+        claim = of_removal(name, one, by, ending=ending, sign=sign)
+        if claim.holds and not _lost(one, key, sign):
+            more = "more examples: not surely worse than as it is"
+            claim = replace(claim, holds=None, decides=more)
+        claims.append(claim)
+    return with_claims(*claims)
+
+
+def _lost(one: Mapping[str, Any], key: str = "chrf", sign: int = -1) -> bool:
+    """Whether it is surely worse without the heads than with them."""
+    ends = [one["change"][key][end] for end in ("low", "high")]
+    return None not in ends and min(sign * end for end in ends) > 0
+
+
+def _loss_table(found: Mapping[str, Any]) -> Table:
+    """Losses of the reference translations, of which the paper has none."""
+    rows = [Row("as it is", (cell(found["baseline"]["nll"]), cell(0.0)))]
+    for one in tops(found):
+        change = one["change"]["nll"]
+        changed = cell(change["value"], change["low"], change["high"])
+        rows.append(Row(f"without the top {one['k']}", (cell(one["nll"]), changed)))
+        for kind, words in CONTROLS.items():
+            drawn = random_mean(found, kind, one["k"], "nll")
+            less_base = less(drawn, found["baseline"]["nll"])
+            rows.append(Row(f"without {one['k']} {words}", (cell(drawn), cell(less_base))))
+    return Table(
+        "Loss of reference translations without the heads",
+        ("nats a token", "its change"),
+        tuple(rows),
+        note="Random heads: means of the draws. The paper measures no loss.",
     )
-    tested = f"{found['draws']} random sets and intervals over sentences" if known else ""
-    return with_claims(Claim("translation needs the heads", holds, by, tested))
-
-
-def _lost(one: Mapping[str, Any]) -> bool:
-    """Whether chrF++ is surely lower without the heads than with them."""
-    high = one["change"]["chrf"]["high"]
-    return high is not None and bool(high < 0)
 
 
 def _bars(found: Mapping[str, Any], key: str, label: str) -> Bars:
@@ -117,7 +161,7 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
             (
                 cell(base["chrf"], base["low"], base["high"], digits=1),
                 none,
-                cell(base["bleu"], digits=1),
+                cell(base["bleu"], digits=1, why=NOT_MEASURED),
                 none,
                 cell(percent(base["off_target"]), digits=1, why=NOT_MEASURED),
                 cell(percent(base["source_copy"]), digits=1, why=NOT_MEASURED),
@@ -139,11 +183,12 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
                         published=_exceeding(drops["chrf"]) if largest else None,
                         digits=1,
                     ),
-                    cell(one["bleu"], digits=1),
+                    cell(one["bleu"], digits=1, why=NOT_MEASURED),
                     cell(
                         less(one["bleu"], base["bleu"]),
                         published=_exceeding(drops["bleu"]) if largest else None,
                         digits=1,
+                        why=NOT_MEASURED,
                     ),
                     cell(percent(one["off_target"]), digits=1, why=NOT_MEASURED),
                     cell(percent(one["source_copy"]), digits=1, why=NOT_MEASURED),
@@ -165,11 +210,25 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
         "have too few others."
         if any(filled)
         else "",
+        _cut(found),
         "Published: the largest drops over the paper's models exceed these.",
     )
     columns = ("chrF++", "its change", "BLEU", "its change", "wrong language %", "source copied %")
     cited = bound(setting, "Section 5.1")
     return Table("Translation without the heads", columns, tuple(rows), cited, note)
+
+
+def _cut(found: Mapping[str, Any]) -> str:
+    """What BLEU was cut into words by, and why it has no mean."""
+    cut: dict[str, list[str]] = {}
+    for direction, name in found.get("bleu_tokenizers", {}).items():
+        cut.setdefault(name, []).append(direction)
+    if not cut:
+        return ""
+    if len(cut) == 1:
+        return f"BLEU is cut by {next(iter(cut))}."
+    parts = (f"{name} ({', '.join(own)})" for name, own in cut.items())
+    return f"BLEU is cut by {'; '.join(parts)}, and has no mean over different units."
 
 
 def _exceeding(drop: float | None) -> str | None:
@@ -185,8 +244,8 @@ def _random_row(found: Mapping[str, Any], kind: str, k: int) -> Row:
         (
             cell(means["chrf"], digits=1),
             cell(less(means["chrf"], base["chrf"]), digits=1),
-            cell(means["bleu"], digits=1),
-            cell(less(means["bleu"], base["bleu"]), digits=1),
+            cell(means["bleu"], digits=1, why=NOT_MEASURED),
+            cell(less(means["bleu"], base["bleu"]), digits=1, why=NOT_MEASURED),
             cell(percent(means["off_target"]), digits=1, why=NOT_MEASURED),
             cell(percent(means["source_copy"]), digits=1, why=NOT_MEASURED),
         ),

@@ -15,6 +15,9 @@ from headscope.recipes.papers.told import Reference
 
 __all__ = [
     "DIRECTIONS",
+    "FIGURE_5",
+    "FROM_ENGLISH",
+    "INTO_ENGLISH",
     "NAME",
     "THRESHOLD",
     "amounts",
@@ -49,6 +52,13 @@ DIRECTIONS = (
 )
 #: What the paper's prompts call Chinese (Figures 1 and 12).
 CHINESE = "zh=Simplified Chinese"
+#: Those of Figure 5 alone, and of Figure 28 those from English and those into it.
+FIGURE_5 = (
+    *("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-ms"),
+    *("de-es", "de-ja", "ja-ko"),
+)
+FROM_ENGLISH = tuple(pair for pair in DIRECTIONS if pair[:2] == "en" and pair != "en-ms")
+INTO_ENGLISH = tuple(pair for pair in DIRECTIONS if pair[-2:] == "en")
 #: Sentences of each direction of the pocket world that heads are found on, and checked on.
 POCKET_FOUND, POCKET_CHECKED = 100, 10
 

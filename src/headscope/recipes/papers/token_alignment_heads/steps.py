@@ -115,6 +115,8 @@ def failure_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     removal = removal_steps(setting)
     if isinstance(removal, Missing):
         return removal
+    if "text" not in (setting.steering.measure or ("text",)):
+        return Missing("by loss alone no text is written that could fail", "--measure text")
     own = Step("failures", "how translations fail", _failures, Work(), ("removal",))
     return (*removal, own)
 

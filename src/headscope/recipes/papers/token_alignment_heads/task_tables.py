@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from headscope.pocket.tasks import CROSS_LINGUAL
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
@@ -18,7 +19,6 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     text,
     tops,
 )
-from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
 from headscope.recipes.papers.told import Bars, Cell, Row, Table
 

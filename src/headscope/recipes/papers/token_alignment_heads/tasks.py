@@ -10,6 +10,7 @@ from headscope.pocket.tasks import write_tasks
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.token_alignment_heads.removal import texts_of
 from headscope.recipes.papers.token_alignment_heads.setting import (
     THRESHOLD,
     amounts,
@@ -108,7 +109,7 @@ def _tasks(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
 
 
 def _tell(setting: Setting) -> Told:
-    removal, found = setting.result("removal"), setting.result("tasks")
+    removal, found = texts_of(setting), setting.result("tasks")
     tables = [
         table for table in (tasks_table(setting, found), measures_table(setting, removal)) if table
     ]

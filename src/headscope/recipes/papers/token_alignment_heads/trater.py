@@ -8,10 +8,10 @@ from typing import Any
 
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import published, reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, less, range_of, sentence
-from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
 from headscope.recipes.papers.token_alignment_heads.setting import NAME
 from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
 from headscope.recipes.trater import TraterExperiment, trater_experiment
