@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from heads_up_helpers import (
     table_of,
 )
 from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.papers.heads_up import beside as beside_module
 from headscope.recipes.papers.heads_up.asked import Asked, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, partner
 from headscope.recipes.papers.heads_up.verdict import (
@@ -31,7 +33,8 @@ from headscope.recipes.papers.heads_up.verdict import (
 )
 from headscope.recipes.papers.heads_up.walks import target_first
 from headscope.recipes.papers.heads_up.words import ACCURACY, same_task
-from headscope.recipes.papers.paper import Setting
+from headscope.recipes.papers.paper import Setting, Steering
+from headscope.recipes.papers.published import PaperTask, inputs_digest, paper_tasks
 
 BASE, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B"
 FIGURES = Path(__file__).parents[1] / "src/headscope/recipes/papers/data/heads-up.tsv"
@@ -115,21 +118,44 @@ def test_translations_under_a_mask_that_the_paper_does_not_have(llama: Setting) 
         assert cells(main, "NLL, mask")[0].published == 0.580
 
 
-def test_xnli_is_asked_of_the_first_files_and_iwslt_of_the_second(llama: Setting) -> None:
-    def comparable(pairs: tuple[str, ...]) -> tuple[bool, bool]:
-        setting = with_(llama, pairs=pairs)
-        masks = EXPERIMENTS["table-1"].tell(setting).tables[0].reference
-        bleu = table_of(EXPERIMENTS["figure-6"].tell(setting), "BLEU").reference
-        assert masks is not None and bleu is not None
-        return masks.comparable, bleu.comparable
+def test_a_name_does_not_make_data_the_papers(llama: Setting, tmp_path: Path) -> None:
+    for place in ("data/my_xnli_lookalike.tsv", "data/iwslt2017/en-de.tsv"):
+        setting = with_(llama, pairs=(f"en-de={place}",) * 2)
+        for name in ("table-1", "figure-6"):
+            assert "not known by content" in why(setting, name)
+    # A word task is told by its inputs, in any order; not by the name of its file.
+    task = tmp_path / "antonym.json"
+    rows = [{"input": word, "output": "x"} for word in ("up", "left", "in ")]
+    task.write_text(json.dumps(rows), "utf-8")
+    setting = with_(llama, pairs=(), tasks=(str(task),))
+    assert "other examples of antonym" in why(setting, "table-2")
 
-    first, second = "en-de=data/xnli/en-de.tsv", "en-de=data/iwslt2017/en-de.tsv"
-    assert comparable((first, second)) == (True, True)
-    assert comparable((first,)) == (True, False)
-    assert comparable((second, first)) == (False, False)
-    assert comparable((second,)) == (False, False)
-    assert comparable((first, second, "de-en=data/xnli/de-en.tsv")) == (True, False)
-    assert comparable((first, "de-en=news.tsv")) == (False, False)
+
+def test_word_tasks_of_the_papers_inputs_are_compared(
+    llama: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = tmp_path / "antonym.json"
+    rows = [{"input": word, "output": "x"} for word in ("up", "left", "in ")]
+    task.write_text(json.dumps(rows), "utf-8")
+    known = PaperTask(3, inputs_digest(["in", "up", "left"]), "Name the antonym.")
+    monkeypatch.setattr(beside_module, "paper_tasks", lambda: {"antonym": known})
+    setting = with_(llama, pairs=(), tasks=(str(task),))
+    (table,) = [one for one in EXPERIMENTS["table-2"].tell(setting).tables if one.reference][:1]
+    assert table.reference is not None and table.reference.comparable
+    steered = replace(setting, steering=Steering(limit=20))
+    assert "limit 20" in why(steered, "table-2")
+
+
+def test_the_papers_instructions_are_asked_of_its_tasks(llama: Setting, tmp_path: Path) -> None:
+    tasks = paper_tasks()
+    assert len(tasks) == 35
+    for one in tasks.values():
+        assert len(one.inputs) == 64 and one.prompt.count("{input}") == 1
+    for name in ("antonym", "mine"):
+        (tmp_path / f"{name}.json").write_text('[{"input": "a", "output": "b"}]', "utf-8")
+    places = tuple(str(tmp_path / f"{name}.json") for name in ("antonym", "mine"))
+    theirs, mine = word_tasks(with_(llama, pairs=(), tasks=places))
+    assert theirs.choice.instruction == tasks["antonym"].prompt and mine.choice.instruction is None
 
 
 def why(setting: Setting, experiment: str, at: int = 0) -> str:

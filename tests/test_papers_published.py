@@ -450,18 +450,17 @@ def test_a_reference_is_comparable_only_for_the_same_model_and_data() -> None:
     own = reference("heads-up", "Table 13", BASE, default=INSTRUCT)
     assert (own.model, own.comparable) == (BASE, True)
     for asked, table in (("pocket", "Table 12"), (BASE, "Table 12"), (BASE, "Figure 6")):
-        other = reference("heads-up", table, asked, default=INSTRUCT, same_data=False)
+        other = reference("heads-up", table, asked, default=INSTRUCT)
         assert (other.model, other.comparable) == (INSTRUCT, False)
         assert other.why == "not comparable: other model"
-    data = reference(
-        "heads-up", "Table 1", BASE, default=BASE, same_data=False, data_why="other sentences"
-    )
-    assert (data.comparable, data.why) == (False, "not comparable: other sentences")
+    differs = ("other sentences", "our prompt")
+    data = reference("heads-up", "Table 1", BASE, default=BASE, differs=differs)
+    assert (data.comparable, data.why) == (False, "not comparable: other sentences; our prompt")
+    both = reference("heads-up", "Table 12", "pocket", default=INSTRUCT, differs=differs)
+    assert both.why == "not comparable: other model; other sentences; our prompt"
     for asked, told in (("Llama-3.1-8B", True), ("pocket", False), (INSTRUCT, False)):
         whole = reference("token-alignment-heads", "Section 5.1", asked, default="any")
         assert (whole.model, whole.comparable) == ("any", told)
-    bare = reference("heads-up", "Table 1", BASE, default=BASE, same_data=False)
-    assert bare.why == "not comparable: other data"
     with pytest.raises(ValueError, match="no model 'Llama-3'"):
         reference("heads-up", "Table 1", BASE, default="Llama-3")
 

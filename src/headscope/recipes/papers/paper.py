@@ -21,7 +21,7 @@ from headscope.recipes.places import place_digests
 from headscope.runs import file_digest
 from headscope.verify.removal import Removal
 
-__all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Steering", "Step"]
+__all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Steering", "Step", "decided"]
 
 Aligner = Literal["links", "eflomal"]
 Decode = Literal["reference", "greedy"]
@@ -193,6 +193,11 @@ def _object(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def decided(setting: Setting) -> tuple[str, ...]:
+    """What a user decided instead of the paper, each in a few words."""
+    return tuple(f"{name} {given}" for name, given in setting.steering.given.items())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ that belong to no single model are filed under the model `any`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -25,9 +26,12 @@ __all__ = [
     "ANY",
     "NAMES",
     "Note",
+    "PaperTask",
     "Published",
+    "inputs_digest",
     "notes",
     "paper_model",
+    "paper_tasks",
     "published",
     "reference",
     "source",
@@ -76,6 +80,7 @@ _MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 
 _COLUMNS = ("table", "model", "row", "column", "measure", "value")
+_TASK_COLUMNS = ("task", "examples", "inputs", "instruction")
 _NOTE_COLUMNS = ("paper", "table", "place", "kept", "why")
 
 
@@ -99,6 +104,26 @@ class Published:
     column: str
     measure: str
     value: float
+
+
+@dataclass(frozen=True)
+class PaperTask:
+    """A word task of Heads Up! (Table 10).
+
+    Attributes:
+        examples: how many it has.
+        inputs: `inputs_digest` of them, in the data of Todd et al. (2024) that the paper names.
+        instruction: the paper's words, without input and output.
+    """
+
+    examples: int
+    inputs: str
+    instruction: str
+
+    @property
+    def prompt(self) -> str:
+        """The instructed prompt up to where the output begins."""
+        return f"{self.instruction}\n\nInput:\n\n{{input}}\n\nOutput:\n\n"
 
 
 @dataclass(frozen=True)
@@ -152,6 +177,22 @@ def notes(paper: str) -> tuple[Note, ...]:
     )
 
 
+@cache
+def paper_tasks() -> Mapping[str, PaperTask]:
+    """The word tasks of Heads Up!, by name."""
+    return MappingProxyType(
+        {
+            name: PaperTask(int(examples), inputs, instruction)
+            for name, examples, inputs, instruction in _lines("heads-up-tasks.tsv", _TASK_COLUMNS)
+        }
+    )
+
+
+def inputs_digest(inputs: Iterable[str]) -> str:
+    """SHA-256 of the inputs of a task, whatever their order and the white space around them."""
+    return hashlib.sha256("\0".join(sorted(one.strip() for one in inputs)).encode()).hexdigest()
+
+
 def paper_model(paper: str, model: str) -> str | None:
     """The paper's own name of a model, or None if the paper does not have it.
 
@@ -186,8 +227,7 @@ def reference(
     model: str,
     *,
     default: str,
-    same_data: bool = True,
-    data_why: str = "",
+    differs: Sequence[str] = (),
 ) -> Reference:
     """Which published values stand beside a table of ours, and whether they may be compared.
 
@@ -195,8 +235,8 @@ def reference(
         model: the model that was run.
         default: the paper's model whose values are shown where the table has none of this one;
             `any` for what the paper tells of all its models, each of which is then comparable.
-        same_data: whether ours were measured on the same kind of data.
-        data_why: how the data differ, where they do.
+        differs: what else is not the paper's: data, prompt, decoding, measure or its tokenisation,
+            each in a few words such as `our prompt`.
 
     Raises:
         InputError: no such paper.
@@ -209,10 +249,9 @@ def reference(
     cited = source(paper, table)
     shown = own if own in here else default
     if own is None or shown not in (own, ANY) or shown not in here:
-        return Reference(cited, default, False, "not comparable: other model")
-    if not same_data:
-        return Reference(cited, shown, False, f"not comparable: {data_why or 'other data'}")
-    return Reference(cited, shown, True)
+        shown, differs = default, ("other model", *differs)
+    why = f"not comparable: {'; '.join(dict.fromkeys(differs))}" if differs else ""
+    return Reference(cited, shown, not differs, why)
 
 
 def _shown(paper: str) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from dataclasses import asdict
 from typing import Any
 
-from headscope.recipes.papers.paper import Paper, Setting
+from headscope.recipes.papers.paper import Paper, Setting, decided
 from headscope.recipes.papers.plan import Plan, Planned, PlannedStep
 from headscope.recipes.papers.told import Cell, Figure, Table, Told
 
@@ -92,8 +92,7 @@ def describe(
 
 def _decided(setting: Setting) -> str:
     """What a user decided instead of the paper."""
-    words = [f"{name} {given}" for name, given in setting.steering.given.items()]
-    return f"Decided for this run instead of the paper: {', '.join(words)}."
+    return f"Decided for this run instead of the paper: {', '.join(decided(setting))}."
 
 
 def _state(

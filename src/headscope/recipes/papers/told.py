@@ -60,8 +60,8 @@ class Row:
 class Reference:
     """Where the published values of a table come from, and whether ours may be compared.
 
-    `comparable` is whether the same model was measured on the same kind of data; `why` says what
-    differs otherwise, such as `not comparable: other model`.
+    `comparable` is whether model, data, prompt, decoding, measure and its tokenisation are the
+    paper's; `why` says what differs otherwise, such as `not comparable: other model; our prompt`.
     """
 
     source: str

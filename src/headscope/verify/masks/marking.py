@@ -49,15 +49,15 @@ def first_line(text: str) -> str:
 def marks(task: Task, texts: Sequence[str]) -> dict[str, Floats]:
     """Statistics of each output, (examples, features) by measure; sums of them give the scores.
 
-    `rouge_l` holds F1 (0 to 100) and 1. Of translations `chrf` and `bleu` hold sacrebleu's counts,
-    where sacrebleu (and what it needs for the language) is installed, and `bleu_published` the
-    score of `published` (0 to 100) and 1; of other tasks `accuracy` and `accuracy_words` hold 0 or
-    1, and 1.
+    `rouge_l` holds F1 (0 to 100) of the whole output and 1. Of translations `chrf` and `bleu` hold
+    sacrebleu's counts of its first line, where sacrebleu (and what it needs for the language) is
+    installed, and `bleu_published` the score of `published` (0 to 100) and 1; of other tasks
+    `accuracy` and `accuracy_words` hold 0 or 1, and 1.
     """
     references = [example.output for example in task.examples]
     lines = [first_line(text) for text in texts]
     ones = np.ones(len(texts))
-    rouge = rouge_l([plain_words(one) for one in lines], [plain_words(one) for one in references])
+    rouge = rouge_l([plain_words(one) for one in texts], [plain_words(one) for one in references])
     found: dict[str, Floats] = {"rouge_l": np.stack([rouge.texts, ones], axis=1)}
     if task.is_translation:
         # Without sacrebleu these are left out; the outputs are kept and can be scored later.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headscope.errors import InputError
 from headscope.recipes.papers.paper import Missing, Setting
+from headscope.recipes.papers.published import paper_tasks
 from headscope.recipes.tasks import TaskChoice
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "chosen",
     "directions",
     "first_task",
-    "training_places",
     "with_shots",
     "word_tasks",
 ]
@@ -177,14 +177,6 @@ def first_task(setting: Setting) -> Asked | None:
     return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
 
 
-def training_places(setting: Setting) -> tuple[str, ...]:
-    """The files and folders that masks of directions are trained on: not the second of any."""
-    first: dict[str, str] = {}
-    for one in setting.data.pairs:
-        first.setdefault(_direction(one) or one, one)
-    return tuple(first.values())
-
-
 def check_file(setting: Setting, direction: str) -> str | None:
     """The second file named for a direction: other sentences (IWSLT2017) to measure scaling on."""
     files = [one for one in setting.data.pairs if _direction(one) == direction]
@@ -248,7 +240,9 @@ def _pocket_words() -> tuple[Asked, ...]:
 
 
 def _file(path: Path, default: bool) -> Asked:
-    return Asked(_stem(path), TaskChoice(task=(str(path),)), False, default, _WORDS)
+    known = paper_tasks().get(_stem(path))
+    choice = TaskChoice(task=(str(path),), instruction=None if known is None else known.prompt)
+    return Asked(_stem(path), choice, False, default, _WORDS)
 
 
 def _stem(path: Path) -> str:

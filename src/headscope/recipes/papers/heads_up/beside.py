@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from headscope.recipes.papers.heads_up.asked import training_places
-from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.published import paper_model, reference, value
+from headscope.data.tasks import read_task
+from headscope.errors import InputError
+from headscope.recipes.papers.heads_up.asked import Asked, word_tasks
+from headscope.recipes.papers.paper import Setting, decided
+from headscope.recipes.papers.published import (
+    inputs_digest,
+    paper_model,
+    paper_tasks,
+    reference,
+    value,
+)
 from headscope.recipes.papers.told import NOT_RUN, Cell, Reference
 
 __all__ = [
@@ -88,28 +97,37 @@ def beside(
     data: str | None = None,
     main: str = MAIN,
     *,
-    places: Sequence[str | None] | None = None,
     other: str = "",
 ) -> Beside:
     """What stands beside a table: one of the paper's, or that of the model by its name.
 
-    `data` names what the paper measured on, where ours is the same only if the files say so: a
-    path with that name in it. `main` is the model whose values stand beside those of models that
-    the table does not have. `places` are the files that `data` is asked of, those that masks are
-    trained on if none are given. `other` says why ours is another quantity, whatever the data.
+    `data` names the sentences that the paper measured on, whose content is not known here, so that
+    no sentences count as the same; without it word tasks are compared, which are told by their
+    inputs. `main` is the model whose values stand beside those of models that the table does not
+    have. `other` says why ours is another quantity, whatever the data.
     """
     model = setting.model.model
     own = paper_model(NAME, model)
     table = tables if isinstance(tables, str) else tables.get(own or MAIN, tables[MAIN])
-    asked = training_places(setting) if places is None else places
-    same = data is None or (
-        bool(asked) and all(data.casefold() in (one or "").casefold() for one in asked)
-    )
-    why = other or ("" if data is None else f"other sentences than {data}'s")
-    return Beside(
-        table,
-        reference(NAME, table, model, default=main, same_data=same and not other, data_why=why),
-    )
+    differs = [other] if other else []
+    if data is not None:
+        differs += [f"sentences not known by content to be {data}'s", "our instructions"]
+    elif strange := [task.name for task in word_tasks(setting) if not _of_paper(task)]:
+        differs.append(f"other examples of {listed(strange)}")
+    differs += decided(setting)
+    return Beside(table, reference(NAME, table, model, default=main, differs=differs))
+
+
+def _of_paper(task: Asked) -> bool:
+    """Whether a task has the inputs of the paper's task of this name."""
+    theirs = paper_tasks().get(task.name)
+    if theirs is None or not task.choice.task or not Path(task.choice.task[0]).is_file():
+        return False
+    try:
+        examples = read_task(task.choice.task[0]).examples
+    except InputError:  # the step that reads it says why
+        return False
+    return inputs_digest(one.input for one in examples) == theirs.inputs
 
 
 def not_run(published: float | str | None = None, why: str = NOT_RUN, digits: int = 3) -> Cell:

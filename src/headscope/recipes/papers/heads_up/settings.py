@@ -122,7 +122,8 @@ def _data(setting: Setting) -> Table:
         ("examples trained on", "held out", "bare prompt", "instructed prompt"),
         tuple(Row(task.name, _data_cells(setting, task)) for task in tasks),
         _settings_reference("Table 10", ANY, "of word tasks all examples, not those trained on"),
-        "Instructions are worded by us, not the paper's. The paper holds out 100 examples of each "
+        "Instructions of word tasks that the paper has are the paper's (Table 10), others ours. It "
+        "holds out 100 examples of each "
         "task, of which the bundled model's word tasks have fewer.",
     )
 

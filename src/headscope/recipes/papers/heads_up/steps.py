@@ -149,7 +149,8 @@ class _Prove:
             None if self.hybrid is None else str(setting.at(self.hybrid)),
             self.draws and (setting.steering.draws or self.draws),
             setting.seed,
-            Asking(batch_tokens=setting.batch_tokens),
+            # The paper's ROUGE-L sees what follows a translation, too.
+            Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
         )
         return verify_mask(config, place, progress)
 

@@ -19,7 +19,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     NAME,
     THRESHOLD,
     bound,
-    halved,
+    differs,
     how_scored,
 )
 from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
@@ -147,8 +147,7 @@ def _beside(setting: Setting, most: float | None) -> tuple[float | str | None, R
         "Section 3.1",
         model,
         default=model,
-        same_data=not halved(setting),
-        data_why="other sentences",
+        differs=differs(setting),
     )
     return percent(own), cited, "The published figure is this model's."
 

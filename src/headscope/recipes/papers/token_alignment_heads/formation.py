@@ -20,6 +20,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     NAME,
     POCKET_FOUND,
     THRESHOLD,
+    differs,
     directions,
     halved,
     how_chosen,
@@ -121,7 +122,7 @@ def _tell(setting: Setting) -> Told:
         "Beside the paper's training",
         ("token alignment %", "inactive %", "overlap with last"),
         _beside(rows),
-        reference(NAME, "Figure 6", setting.model.model, default=SCRATCH),
+        reference(NAME, "Figure 6", setting.model.model, default=SCRATCH, differs=differs(setting)),
         "Shares of all heads in per cent; the paper's share of inactive heads is from section 4, "
         "its overlap from Figure 7. Over several directions shares are means of those in "
         "each.",

@@ -9,7 +9,7 @@ from headscope.data.flores import directions_in, is_flores
 from headscope.data.languages import parse_direction
 from headscope.heads import Amount, Rank, count_of
 from headscope.recipes.inputs import PairsChoice
-from headscope.recipes.papers.paper import Decode, Missing, Setting
+from headscope.recipes.papers.paper import Decode, Missing, Setting, decided
 from headscope.recipes.papers.published import ANY, reference
 from headscope.recipes.papers.told import Reference
 
@@ -24,6 +24,7 @@ __all__ = [
     "bound",
     "checked_on",
     "decoded",
+    "differs",
     "directions",
     "found_on",
     "halved",
@@ -129,6 +130,14 @@ def how_scored(setting: Setting) -> str:
         f"Heads are scored as in the paper on the model's own greedy translation, with {links}; "
         "the paper has links by GPT-4.1."
     )
+
+
+def differs(setting: Setting) -> tuple[str, ...]:
+    """What of our scores is not the paper's, beside the model."""
+    found = ["word links that are not GPT-4.1's", "sentences not known by content to be FLORES-101"]
+    if decoded(setting) != "greedy":
+        found.append("scored on the reference")
+    return (*found, *decided(setting))
 
 
 def bound(setting: Setting, table: str, default: str = ANY) -> Reference:
