@@ -14,6 +14,7 @@ from headscope.cli.output import emit, progress
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
+    from headscope.data.chat import ChatModel
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.papers.plan import Plan
     from headscope.recipes.papers.reproduce import Reproduce
@@ -71,6 +72,8 @@ def reproduce(
     ] = None,
     seed: options.Seed = 0,
     batch_tokens: options.BatchTokens = 8192,
+    llm_model: options.LlmModel = None,
+    base_url: options.BaseUrl = None,
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -88,7 +91,17 @@ def reproduce(
 
     given = (pairs, documents, tasks, benchmarks, questions, summaries, statements)
     data = PaperData(*(tuple(one or ()) for one in (*given, checkpoints, others)))
-    config = Reproduce(paper, model, data, seed, tuple(only or ()), full, retrain, batch_tokens)
+    config = Reproduce(
+        paper,
+        model,
+        data,
+        seed,
+        tuple(only or ()),
+        full,
+        retrain,
+        batch_tokens,
+        judge=_judge(llm_model, base_url),
+    )
     if paper == registry.ALL and only:
         raise InputError("--only names experiments of one paper; name the paper instead of all")
     if show:
@@ -105,6 +118,13 @@ def reproduce(
         failed = result["failed"]
         first, why = next(iter(failed.items()))
         raise InputError(f"{len(failed)} of the runs could not be made ({first}: {why})")
+
+
+def _judge(model: str | None, base_url: str | None) -> ChatModel | None:
+    """The language model that sorts failures beside the rules."""
+    from headscope.data.chat import ChatModel, default_cache
+
+    return None if model is None else ChatModel(model, base_url, default_cache("failures"))
 
 
 def _announce(paper: str, plan: Plan) -> None:

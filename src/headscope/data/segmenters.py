@@ -21,11 +21,10 @@ room; BudouX cuts Japanese into phrases.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from itertools import groupby
 
-from headscope.data.words import Word, is_unspaced, split_words
+from headscope.data.words import is_unspaced, split_words
 
 __all__ = ["CHARACTERS", "has_unspaced", "segmenter_name", "words_of"]
 
@@ -34,6 +33,7 @@ CHARACTERS = "characters"
 """The name of what stands for words where no segmenter is installed."""
 
 
+@cache
 def segmenter_name() -> str:
     """Name and version of the segmenter; `CHARACTERS` where it is not installed."""
     try:
@@ -59,23 +59,15 @@ def words_of(text: str) -> tuple[str, ...]:
         return tuple(word.text for word in units)
     from icu4py.breakers import WordBreaker
 
+    stretches: list[tuple[int, int]] = []
+    for unit in units:
+        start, end = stretches[-1] if stretches else (0, -1)
+        if end == unit.start and is_unspaced(unit.text[0]) and is_unspaced(text[start]):
+            stretches[-1] = start, unit.end
+        else:
+            stretches.append((unit.start, unit.end))
     found: list[str] = []
-    for run in _runs(units):
-        stretch = text[run[0].start : run[-1].end]
+    for start, end in stretches:
+        stretch = text[start:end]
         found += WordBreaker(stretch, "und") if is_unspaced(stretch[0]) else [stretch]
     return tuple(found)
-
-
-def _runs(units: list[Word]) -> list[list[Word]]:
-    """Units that follow each other without a gap and are all of such scripts; others alone."""
-    numbers: list[int] = []
-    for at, unit in enumerate(units):
-        last = units[at - 1] if at else None
-        joined = (
-            last is not None
-            and last.end == unit.start
-            and is_unspaced(unit.text[0])
-            and is_unspaced(last.text[0])
-        )
-        numbers.append(numbers[-1] if joined else at)
-    return [[unit for _, unit in run] for _, run in groupby(zip(numbers, units, strict=True), key=lambda one: one[0])]  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -45,7 +46,7 @@ class Reproduce:
     `paper` is its name. `only` names experiments, or tables and figures; without it all are run.
     `full` runs the steps that are left out by default, `retrain` repeats trainings whose results
     come with the package. None of these three changes what a single number is, so all of them
-    share one run folder, which fills up.
+    share one run folder, which fills up. `judge` sorts failures beside the rules.
     """
 
     paper: str
@@ -56,6 +57,7 @@ class Reproduce:
     full: bool = field(default=False, metadata={"signature": False})
     retrain: bool = field(default=False, metadata={"signature": False})
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    judge: ChatModel | None = None
 
 
 def reproduce(
@@ -187,6 +189,7 @@ def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Set
         full=config.full,
         retrain=config.retrain,
         batch_tokens=config.batch_tokens,
+        judge=config.judge,
     )
 
 
@@ -260,6 +263,9 @@ def _command(config: Reproduce) -> str:
     for name, values in asdict(config.data).items():
         for value in values:
             words += [f"--{name}", value]
+    if config.judge is not None:
+        words += ["--llm-model", config.judge.model]
+        words += ["--base-url", config.judge.base_url] if config.judge.base_url else []
     words += ["--seed", str(config.seed)] if config.seed else []
     for flag, wanted in (("--full", config.full), ("--retrain", config.retrain)):
         words += [flag] if wanted else []

@@ -220,4 +220,5 @@ def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
 
 
 def _failures(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    return verify_failures(VerifyFailures(run=setting.at("removal")), out, progress)
+    config = VerifyFailures(run=setting.at("removal"), llm=setting.judge)
+    return verify_failures(config, out, progress)
