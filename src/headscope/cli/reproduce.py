@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -14,6 +14,7 @@ from headscope.cli.output import emit, progress
 from headscope.errors import InputError
 
 if TYPE_CHECKING:
+    from headscope.data.chat import ChatModel
     from headscope.recipes.inputs import ModelChoice
     from headscope.recipes.papers.paper import Steering
     from headscope.recipes.papers.plan import Plan
@@ -34,8 +35,8 @@ def steering_choice(
         Option("--k", metavar="K", help="Heads compared, removed or changed: a number or a share."),
     ] = None,
     aligner: Annotated[
-        Literal["links", "eflomal"] | None,
-        Option("--aligner", help="What links words: the data's own links, or eflomal."),
+        options.AlignerName | None,
+        Option("--aligner", help="What links words: the data's links, eflomal, or --llm-model."),
     ] = None,
     measure: options.Measures = None,
     rank: Annotated[
@@ -120,6 +121,8 @@ def reproduce(
     ] = None,
     seed: options.Seed = 0,
     batch_tokens: options.BatchTokens = 8192,
+    llm_model: options.LlmModel = None,
+    base_url: options.BaseUrl = None,
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -138,7 +141,16 @@ def reproduce(
     given = (pairs, documents, tasks, benchmarks, questions, summaries, statements)
     data = PaperData(*(tuple(one or ()) for one in (*given, checkpoints, others)))
     config = Reproduce(
-        paper, model, data, seed, tuple(only or ()), full, retrain, batch_tokens, steering
+        paper,
+        model,
+        data,
+        seed,
+        tuple(only or ()),
+        full,
+        retrain,
+        batch_tokens,
+        steering,
+        _judge(llm_model, base_url),
     )
     if paper == registry.ALL and only:
         raise InputError("--only names experiments of one paper; name the paper instead of all")
@@ -156,6 +168,13 @@ def reproduce(
         failed = result["failed"]
         first, why = next(iter(failed.items()))
         raise InputError(f"{len(failed)} of the runs could not be made ({first}: {why})")
+
+
+def _judge(model: str | None, base_url: str | None) -> ChatModel | None:
+    """The language model that sorts failures beside the rules."""
+    from headscope.data.chat import ChatModel, default_cache
+
+    return None if model is None else ChatModel(model, base_url, default_cache("failures"))
 
 
 def _announce(paper: str, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, Rank
 from headscope.recipes.costs.work import Work
@@ -23,7 +24,7 @@ from headscope.verify.removal import Removal
 
 __all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Steering", "Step", "decided"]
 
-Aligner = Literal["links", "eflomal"]
+Aligner = Literal["links", "eflomal", "llm"]
 Decode = Literal["reference", "greedy"]
 
 #: What a finished run has; it holds the digest of the result.
@@ -122,6 +123,7 @@ class Setting:
         retrain: whether trainings are repeated whose results come with the package.
         batch_tokens: upper bound of the tokens of a batch.
         steering: what the user decided instead of the paper.
+        judge: the language model that sorts failures beside the rules, if any.
     """
 
     model: ModelChoice
@@ -134,6 +136,7 @@ class Setting:
     retrain: bool = False
     batch_tokens: int = 8192
     steering: Steering = field(default_factory=Steering)
+    judge: ChatModel | None = None
 
     @property
     def pocket(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -45,7 +46,7 @@ class Reproduce:
     `paper` is its name. `only` names experiments, or tables and figures; without it all are run.
     `full` runs the steps that are left out by default, `retrain` repeats trainings whose results
     come with the package. None of these three changes what a single number is, so all of them
-    share one run folder, which fills up.
+    share one run folder, which fills up. `judge` sorts failures beside the rules.
     """
 
     paper: str
@@ -57,6 +58,7 @@ class Reproduce:
     retrain: bool = field(default=False, metadata={"signature": False})
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     steering: Steering = field(default_factory=Steering)
+    judge: ChatModel | None = None
 
 
 def reproduce(
@@ -173,6 +175,8 @@ def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tupl
 def _check(papers: Iterable[Paper], config: Reproduce, lm: LanguageModel) -> None:
     """InputError for flags that no plan can be made of, before a folder is bound to them."""
     papers = list(papers)
+    if config.steering.aligner == "llm" and config.judge is None:
+        raise InputError("--aligner llm needs --llm-model NAME, the model that links words")
     for name in config.steering.given:
         if not any(name in paper.steered for paper in papers):
             known = sorted({one for paper in papers for one in paper.steered})
@@ -197,6 +201,7 @@ def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Set
         retrain=config.retrain,
         batch_tokens=config.batch_tokens,
         steering=config.steering,
+        judge=config.judge,
     )
 
 
@@ -278,6 +283,9 @@ def _command(config: Reproduce) -> str:
             words += [f"--{name}", str(value)]
     for name in config.only:
         words += ["--only", name]
+    if config.judge is not None:
+        words += ["--llm-model", config.judge.model]
+        words += ["--base-url", config.judge.base_url] if config.judge.base_url else []
     words += ["--seed", str(config.seed)] if config.seed else []
     for flag, wanted in (("--full", config.full), ("--retrain", config.retrain)):
         words += [flag] if wanted else []

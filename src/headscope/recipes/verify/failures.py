@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headscope.data.chat import ChatModel
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import Caution, InputError, MissingExtra
 from headscope.recipes.inputs import Progress
 from headscope.recipes.verify.failure_rows import Choice, Rows, rows_of_file, rows_of_run
 from headscope.runs import open_run
@@ -19,6 +20,10 @@ from headscope.verify.failures.judge import Verdict, Verdicts, judge
 __all__ = ["COMMAND", "VerifyFailures", "verify_failures"]
 
 COMMAND = "verify failures"
+UNSEGMENTED = (
+    "characters stand for the words of scripts without spaces, which makes kinds less sure; "
+    "install the segmenter with: pip install 'headscope[segmentation]'"
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,8 @@ def verify_failures(
     """
     began = time.monotonic()
     read = _read(config)
-    identifier = _identifier()
-    settings = {"settings": config, "identifier": identifier}
+    identifier, segmenter = _identifier(), _segmenter(read.rows)
+    settings = {"settings": config, "identifier": identifier, "segmenter": segmenter}
     about = {"data": str(read.path)}
     with open_run(out, COMMAND, settings, read.inputs, provenance=about) as run:
         if run.finished:
@@ -78,6 +83,7 @@ def verify_failures(
             "rule": {"good": GOOD, "loss": LOSS},
             "rules": config.rules,
             "identifier": identifier,
+            "segmenter": segmenter,
             "links": _links(cases),
             "rows": len(cases),
             "selected": sum(case.selected for case in cases),
@@ -117,6 +123,21 @@ def _identifier() -> str | None:
         return identifier_name()
     except MissingExtra:
         return None
+
+
+def _segmenter(rows: Sequence[Row]) -> str | None:
+    """What found the words of scripts without spaces; None where there are none to find.
+
+    Where nothing is installed that could, characters stand for words, and it warns (`Caution`).
+    """
+    from headscope.data.segmenters import CHARACTERS, has_unspaced, segmenter_name
+
+    texts = ((row.source, row.reference) for row in rows if row.links is None)
+    if not any(map(has_unspaced, (text for both in texts for text in both))):
+        return None
+    if segmenter_name() == CHARACTERS:
+        warnings.warn(Caution(UNSEGMENTED), stacklevel=2)
+    return segmenter_name()
 
 
 def _identified(

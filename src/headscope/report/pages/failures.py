@@ -21,9 +21,9 @@ __all__ = ["page"]
 KINDS = ("no translation", "hallucination", "missing details", "other")
 MEANING = {
     "no translation": "the source is repeated, or there is nothing, or it stays in its language",
-    "hallucination": "it says what no word of the source or of a good translation backs",
-    "missing details": "what it says is backed, but something of weight is missing",
-    "other": "the rest, such as faults of grammar",
+    "hallucination": "most of it, or much beside a translation, is backed by no word of a good one",
+    "missing details": "much of a good translation is missing, more than is put otherwise",
+    "other": "the rest, such as other words for the same and faults of grammar",
 }
 #: Token Alignment Heads (ICLR 2026), appendix A.4, where every case is one of three kinds.
 PAPER = {"no translation": 0.46, "missing details": 0.36, "hallucination": 0.18}
@@ -51,6 +51,7 @@ def page(path: Path) -> Page:
             ("", count(total, "case")),
             ablated(result["condition"] or {}),
             ("words linked by", _linked(result["links"])),
+            ("words cut by", str(result.get("segmenter") or "spaces and signs")),
             ("languages identified by", str(result["identifier"] or "nothing")),
         ]
     with naming(file, "a sorting of failures"):
@@ -109,10 +110,10 @@ def _shares(result: Mapping[str, Any], total: int, of_run: bool) -> Html:
     over = "the sentences good before and bad after" if of_run else "all rows of the file"
     caption = (
         f"Shares of the kinds in per cent over {over} ({count(total, 'case')}). The rules hold the "
-        "words of an output against its source and good translations. On sentences spoilt on "
-        "purpose they are right at least 95 times in 100 for each kind, but they cannot see "
-        "meaning: a paraphrase in other words counts as made up. The paper sorted its cases by eye "
-        "into three kinds."
+        "words of an output against its source and good translations. Of 60 labelled "
+        "translations in five languages they sort 49 rightly: they cannot see meaning, so that "
+        "one wrong word among right ones counts as put in other words. The paper sorted its cases "
+        "by eye into three kinds."
     )
     meanings = [tag("div", tag("dt", kind), tag("dd", MEANING[kind])) for kind in KINDS]
     return section(

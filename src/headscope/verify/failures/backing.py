@@ -75,7 +75,12 @@ class Backing:
     `copied`: output words that stand in the source and in no translation. `unsupported`: output
     content words that stand, in any form, neither in a translation nor in the source, and that
     translate no source word by the lexicon. `missing`: content words of a translation without a
-    counterpart in the output (of the translation that lacks the least). `source_covered`: source
+    counterpart in the output (of the translation that lacks the least). A paraphrase has as many
+    words of the one sort as of the other, so two shares count what is left of one of them without
+    the number of the other: `added`, unsupported words less missing ones, of the output's content
+    words; `dropped`, missing words less unsupported ones, of the translation's. `left_out`: words
+    that an output lacks which is a translation otherwise, word by word, as a share of the
+    translation's content words; 0 where anything else differs. `source_covered`: source
     content words that the output translates, by links and lexicon; `output_covered`: output
     content words linked to a source word. `repeated`: output words beyond the times that a
     translation or the source has them.
@@ -86,6 +91,10 @@ class Backing:
     unsupported_words: tuple[str, ...] = ()
     missing: float | None = None
     missing_words: tuple[str, ...] = ()
+    added: float | None = None
+    dropped: float | None = None
+    left_out: float | None = None
+    left_out_words: tuple[str, ...] = ()
     source_covered: float | None = None
     output_covered: float | None = None
     repeated: float | None = None
@@ -147,8 +156,20 @@ def back(sentence: Sentences, links: Links | None, output_text: str, known: Know
         i for i, _ in shared_words(output, source) if output[i] and letters(output[i]) not in exact
     ]
     lacking = [_lacking(one, source, output, translated, known) for one in translations]
-    shares = [(len(lack) / total, lack) for lack, total in lacking if total]
+    shares = [(len(lack) / total, lack, total) for lack, total in lacking if total]
     least = min(shares, key=lambda share: share[0], default=None)
+    more = len(unsupported) - len(least[1]) if least else 0
+    totals = [total for _, total in lacking]
+    cuts = [_left_out(one, output, known) for one in translations]
+    cut = min(
+        (
+            (len(one) / total, one)
+            for one, total in zip(cuts, totals, strict=True)
+            if one is not None and total
+        ),
+        key=lambda share: share[0],
+        default=(0.0, []),
+    )
     covered, linked = _coverage(source, translations[0], output, translated, links, known)
     return Backing(
         copied=len(copied) / words,
@@ -156,6 +177,10 @@ def back(sentence: Sentences, links: Links | None, output_text: str, known: Know
         unsupported_words=tuple(unsupported),
         missing=least[0] if least else None,
         missing_words=tuple(least[1]) if least else (),
+        added=max(0, more) / len(content) if content else None,
+        dropped=max(0, -more) / least[2] if least else None,
+        left_out=cut[0],
+        left_out_words=tuple(cut[1]),
         source_covered=covered,
         output_covered=sum(linked[j] for j in content) / len(content)
         if content and links is not None
@@ -199,13 +224,13 @@ def _lacking(
             lacking.append(translation[g])
         else:
             spare.remove(stands)
-    if not content or lacking:
-        return lacking, len(content)
-    return _left_out(translation, output, known), len(content)
+    return lacking, len(content)
 
 
-def _left_out(translation: Sequence[str], output: Sequence[str], known: Knowledge) -> list[str]:
-    """Words left out of a translation that is the same otherwise; none if anything else differs."""
+def _left_out(
+    translation: Sequence[str], output: Sequence[str], known: Knowledge
+) -> list[str] | None:
+    """Words left out of a translation that is the same otherwise; None if anything else differs."""
     rest = iter([letters(word) for word in output if word])
     left_out: list[str] = []
     following = next(rest, None)
@@ -214,7 +239,7 @@ def _left_out(translation: Sequence[str], output: Sequence[str], known: Knowledg
             following = next(rest, None)
         elif known.target.telling(word):
             left_out.append(word)
-    return left_out if following is None else []
+    return left_out if following is None else None
 
 
 def _coverage(

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from headscope.data.align.outputs import bare
-from headscope.data.words import is_unspaced, split_words
+from headscope.data.segmenters import words_of
+from headscope.data.words import split_words
 
 #: A word in more than this share of the sentences of a language for each of its letters joins other
 #: words rather than saying something itself: frequent words are short, and articles, pronouns and
@@ -47,7 +48,8 @@ def plain_words(text: str, pieces: bool) -> list[str]:
 
     Positions are those of the pieces or words: one that is signs alone is the empty text.
     """
-    words = (bare(word.text) for word in split_words(text, links_given=pieces))
+    found = [one.text for one in split_words(text, links_given=True)] if pieces else words_of(text)
+    words = map(bare, found)
     return [word if any(map(str.isalnum, word)) else "" for word in words]
 
 
@@ -59,6 +61,21 @@ def letters(word: str) -> str:
     return "".join(char for char in marked if not "\u0300" <= char <= "\u036f") or word
 
 
+@lru_cache(maxsize=1 << 16)
+def size(word: str) -> int:
+    """How much a word says, by its length in letters: the longer, the rarer (Zipf 1935).
+
+    A Han character, a morpheme, counts as three letters, a katakana, a syllable, as two.
+    """
+    return sum(
+        3 if _han(char) else 2 if "\u30a1" <= char <= "\u30fc" else 1 for char in letters(word)
+    )
+
+
+def _han(char: str) -> bool:
+    return "\u3400" <= char <= "\u9fff" or char >= "\U00020000"
+
+
 @lru_cache(maxsize=1 << 18)
 def akin(one: str, other: str) -> bool:
     """Whether two words look like forms of one word."""
@@ -67,6 +84,8 @@ def akin(one: str, other: str) -> bool:
         return True
     if any(map(str.isdigit, a + b)):
         return False  # figures have no endings
+    if min(map(size, (a, b))) > SHORT and any(map(_han, set(a) & set(b))):
+        return True  # a morpheme in common
     short, long = sorted((a, b), key=len)
     if len(short) >= INSIDE and short in long and len(short) >= COMMON_SHARE * len(long):
         return True
@@ -120,9 +139,9 @@ class Frequencies:
             return False
         plain = letters(word)
         if self.sentences < ENOUGH:
-            return len(plain) > SHORT or plain.isdigit() or is_unspaced(plain[0])
+            return size(word) > SHORT or plain.isdigit()
         count = self.counts.get(plain, 0)
-        return count - math.sqrt(count) <= FREQUENT_PER_LETTER * len(plain) * self.sentences
+        return count - math.sqrt(count) <= FREQUENT_PER_LETTER * size(word) * self.sentences
 
     def telling(self, word: str) -> bool:
         """Whether a word says something if it is left out and nothing else is changed.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headscope.data.align import LlmAligner
 from headscope.data.pairs import write_pairs
 from headscope.find.translation import TranslationScore
 from headscope.recipes.compare.overlap import CompareOverlap, compare_overlap
@@ -193,6 +194,7 @@ def scoring(setting: Setting) -> TranslationScore:
     return TranslationScore(
         decode=decoded(setting),
         aligner=setting.steering.aligner,
+        llm=None if setting.judge is None else LlmAligner(**vars(setting.judge)),
         chat=in_chat(setting),
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
@@ -238,4 +240,5 @@ def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
 
 
 def _failures(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    return verify_failures(VerifyFailures(run=setting.at("removal")), out, progress)
+    config = VerifyFailures(run=setting.at("removal"), llm=setting.judge)
+    return verify_failures(config, out, progress)
