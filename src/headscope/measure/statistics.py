@@ -33,6 +33,8 @@ __all__ = [
     "bootstrap_difference",
     "bootstrap_interval",
     "bootstrap_score",
+    "holm",
+    "least_p",
     "overlap",
     "p_draws",
     "p_sentences",
@@ -159,3 +161,17 @@ def p_draws(condition: float, draws: ArrayLike) -> float:
 def least_p(draws: int) -> float:
     """The lowest value `p_draws` can have with so many different sets."""
     return 1 / (1 + draws)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p-values of tests that are made together, corrected by Holm (1979), in their order.
+
+    The smallest is multiplied by the number of tests, the next by one less, and so on; none is
+    below one that was smaller before, and none above 1.
+    """
+    found = [1.0] * len(ps)
+    largest = 0.0
+    for rank, at in enumerate(sorted(range(len(ps)), key=lambda number: ps[number])):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[at]))
+        found[at] = largest
+    return found
