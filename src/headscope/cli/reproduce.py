@@ -30,7 +30,9 @@ def reproduce(
     paper: Annotated[
         str,
         Argument(
-            metavar="PAPER", help="token-alignment-heads, lahis, heads-up, or all three: all."
+            metavar="PAPER",
+            help="token-alignment-heads, lahis, heads-up, or all three: all. beside: experiments "
+            "that none of them has.",
         ),
     ],
     model: ModelChoice,
@@ -69,6 +71,13 @@ def reproduce(
     others: Annotated[
         Names, _several("--others", "MODEL", "Another model to put beside, such as its base")
     ] = None,
+    llm_model: Annotated[
+        str | None,
+        Option("--llm-model", metavar="NAME", help="beside: also ask it for word links."),
+    ] = None,
+    base_url: options.BaseUrl = None,
+    confidence: options.Confidence = 0.9,
+    cache: options.Cache = None,
     seed: options.Seed = 0,
     batch_tokens: options.BatchTokens = 8192,
     out: options.OutFolder = None,
@@ -79,7 +88,7 @@ def reproduce(
     Every table and figure is a named experiment. What was stopped goes on with the same command;
     what needs data that is not there says which. Writes report.html into the run folder.
     """
-    from headscope.cli.models import hide_loading_bars
+    from headscope.cli.models import hide_loading_bars, llm_aligner
     from headscope.recipes.papers import registry
     from headscope.recipes.papers.paper import PaperData
     from headscope.recipes.papers.reproduce import Reproduce
@@ -88,7 +97,10 @@ def reproduce(
 
     given = (pairs, documents, tasks, benchmarks, questions, summaries, statements)
     data = PaperData(*(tuple(one or ()) for one in (*given, checkpoints, others)))
-    config = Reproduce(paper, model, data, seed, tuple(only or ()), full, retrain, batch_tokens)
+    chosen = None if llm_model is None else "llm"
+    llm = llm_aligner(chosen, llm_model, base_url, confidence, cache)
+    names = tuple(only or ())
+    config = Reproduce(paper, model, data, seed, names, full, retrain, batch_tokens, llm)
     if paper == registry.ALL and only:
         raise InputError("--only names experiments of one paper; name the paper instead of all")
     if show:

@@ -155,10 +155,10 @@ def _masses(
         lm.model(**inputs)
     of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().double().numpy()
     mask, made = lm.geometry.mask(), []
-    for row, (own, of_keys) in enumerate(zip(tables, places, strict=True)):
+    for row, (pair_of, of_keys) in enumerate(zip(tables, places, strict=True)):
         seen = weights[of_row == row][..., : len(of_keys)]
         pair: list[Any] = []
-        for table in own:
+        for table in pair_of:
             over_heads = np.full(lm.geometry.shape, np.nan)
             over_heads[mask] = np.einsum("nhk,nk->h", seen, table[:, of_keys])
             pair.append(over_heads)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headscope.data.align import LlmAligner
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.recipes.costs.work import Work
@@ -78,6 +79,7 @@ class Setting:
         full: whether the steps that are left out by default are run as well.
         retrain: whether trainings are repeated whose results come with the package.
         batch_tokens: upper bound of the tokens of a batch.
+        llm: the language model that links words, where one was named.
     """
 
     model: ModelChoice
@@ -89,6 +91,7 @@ class Setting:
     full: bool = False
     retrain: bool = False
     batch_tokens: int = 8192
+    llm: LlmAligner | None = None
 
     @property
     def pocket(self) -> bool:

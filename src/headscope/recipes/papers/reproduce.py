@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope.data.align import LlmAligner
 from headscope.errors import InputError
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -56,6 +57,7 @@ class Reproduce:
     full: bool = field(default=False, metadata={"signature": False})
     retrain: bool = field(default=False, metadata={"signature": False})
     batch_tokens: int = field(default=8192, metadata={"signature": False})
+    llm: LlmAligner | None = field(default=None, metadata={"signature": "given"})
 
 
 def reproduce(
@@ -187,6 +189,7 @@ def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Set
         full=config.full,
         retrain=config.retrain,
         batch_tokens=config.batch_tokens,
+        llm=config.llm,
     )
 
 
@@ -261,6 +264,7 @@ def _command(config: Reproduce) -> str:
         for value in values:
             words += [f"--{name}", value]
     words += ["--seed", str(config.seed)] if config.seed else []
+    words += ["--llm-model", config.llm.model] if config.llm else []
     for flag, wanted in (("--full", config.full), ("--retrain", config.retrain)):
         words += [flag] if wanted else []
     return shlex.join(words)

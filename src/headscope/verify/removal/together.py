@@ -19,7 +19,7 @@ from headscope.errors import InputError
 from headscope.heads import Head, HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.measure.intervals import bootstrap_difference
-from headscope.measure.statistics import holm, least_p, p_draws, p_sentences
+from headscope.measure.statistics import counted, counted_mean, holm, least_p, p_draws, p_sentences
 from headscope.verify.removal.conditions import Condition
 from headscope.verify.removal.losses import ReferenceLosses
 from headscope.verify.removal.outputs import BASELINE, Label
@@ -92,22 +92,24 @@ def interactions(
     def extra(pair: Sequence[str]) -> list[Floats]:
         """The interaction of every sentence, with a count, (S, 2) by direction."""
         parts = zip(nll(*pair), nll(), nll(pair[0]), nll(pair[1]), strict=True)
-        return [np.stack([ab + o - a - b, np.ones(len(o))], axis=1) for ab, o, a, b in parts]
+        return [counted(ab + o - a - b) for ab, o, a, b in parts]
 
-    nothing = [np.stack([np.zeros(len(one)), np.ones(len(one))], axis=1) for one in nll()]
+    nothing = [counted(np.zeros(len(one))) for one in nll()]
     controls = [extra(pair) for pair in random]
     drawn = [float(np.mean([part[:, 0].mean() for part in one])) for one in controls]
     rows: list[dict[str, Any]] = []
     for pair in chosen:
         own = extra(pair)
-        found = bootstrap_difference(own, nothing, _mean, seed=seed)
+        found = bootstrap_difference(own, nothing, counted_mean, seed=seed)
         rows.append(
             {
                 "heads": list(pair),
                 "harms": [harm(head) for head in pair],
                 "together": harm(*pair),
                 "interaction": {name: float(value) for name, value in found._asdict().items()},
-                "p_sentences": p_sentences(own, nothing, _mean, seed=seed, alternative="two-sided"),
+                "p_sentences": p_sentences(
+                    own, nothing, counted_mean, seed=seed, alternative="two-sided"
+                ),
                 "p_draws": p_draws(-abs(found.value), -np.abs(drawn)),
             }
         )
@@ -115,7 +117,7 @@ def interactions(
         row["p_holm"] = p
     every = [np.mean(parts, axis=0) for parts in zip(*map(extra, chosen), strict=True)]
     beside = [np.stack(parts) for parts in zip(*controls, strict=True)]
-    difference = bootstrap_difference(every, beside, _mean, seed=seed)
+    difference = bootstrap_difference(every, beside, counted_mean, seed=seed)
     return {
         "pairs": rows,
         "random": [
@@ -125,7 +127,3 @@ def interactions(
         "least_p": least_p(len(drawn)),
         "difference": {name: float(value) for name, value in difference._asdict().items()},
     }
-
-
-def _mean(sums: NDArray[Any]) -> Floats:
-    return np.asarray(sums[..., 0] / sums[..., 1])
