@@ -79,7 +79,9 @@ def reproduce(
     paper: Annotated[
         str,
         Argument(
-            metavar="PAPER", help="token-alignment-heads, lahis, heads-up, or all three: all."
+            metavar="PAPER",
+            help="token-alignment-heads, lahis, heads-up, or all three: all. beside: experiments "
+            "that none of them has.",
         ),
     ],
     model: ModelChoice,
@@ -150,7 +152,7 @@ def reproduce(
         retrain,
         batch_tokens,
         steering,
-        _judge(llm_model, base_url),
+        _llm(llm_model, base_url),
     )
     if paper == registry.ALL and only:
         raise InputError("--only names experiments of one paper; name the paper instead of all")
@@ -170,8 +172,8 @@ def reproduce(
         raise InputError(f"{len(failed)} of the runs could not be made ({first}: {why})")
 
 
-def _judge(model: str | None, base_url: str | None) -> ChatModel | None:
-    """The language model that sorts failures beside the rules."""
+def _llm(model: str | None, base_url: str | None) -> ChatModel | None:
+    """The language model that sorts failures beside the rules, and links words."""
     from headscope.data.chat import ChatModel, default_cache
 
     return None if model is None else ChatModel(model, base_url, default_cache("failures"))

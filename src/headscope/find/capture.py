@@ -42,10 +42,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Part:
-    """A named place in a run for finished batches; without a run nothing is kept."""
+    """A named place in a run for finished batches; without a run nothing is kept.
+
+    `links`: under which name word links are kept there. Several alignments share the peaks.
+    """
 
     run: Run | None = None
     name: str = ""
+    links: str = "alignment"
 
     def record(self, name: str) -> Any:
         """A kept record, or None."""

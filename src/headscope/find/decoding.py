@@ -34,6 +34,40 @@ class Decoded:
     alignment: Alignment
 
 
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A pair with its reference translation as one text.
+
+    `ids` are all its tokens, `rows` the places of the target's, `source` (T,) marks those of the
+    source; `words` are its words and links.
+    """
+
+    ids: tuple[int, ...]
+    rows: NDArray[np.intp]
+    source: NDArray[np.bool_]
+    words: Sentence
+
+
+def given_texts(
+    lm: LanguageModel, pairs: PairFile, config: TranslationScore, part: Part
+) -> tuple[list[Given], Alignment]:
+    """Prompt and reference translation of every pair as one string, with its word links."""
+    alignment = _alignment(lm, part, pairs, config, pairs.pairs)
+    fulls = [
+        prompt.with_target(pair.target)
+        for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
+    ]
+    texts = [encode(lm.tokenizer, full.text, full.special) for full in fulls]
+    _check_lengths(texts, lm.context_length, pairs)
+    given = []
+    for text, full, words in zip(texts, fulls, _words(alignment), strict=True):
+        row = np.flatnonzero(within(text.spans, *full.target_span))
+        target = membership(text.spans[row], words[1], full.target_start)
+        sentence = _sentence(target, _source(text.spans, full.source_span, words), words)
+        given.append(Given(text.ids, row, within(text.spans, *full.source_span), sentence))
+    return given, alignment
+
+
 def given_translations(
     lm: LanguageModel,
     pairs: PairFile,
@@ -42,25 +76,11 @@ def given_translations(
     progress: Progress | None,
 ) -> Decoded:
     """Prompt and reference translation as one string, one forward pass a batch."""
-    alignment = _alignment(lm, part, pairs, config, pairs.pairs)
-    fulls = [
-        prompt.with_target(pair.target)
-        for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
-    ]
-    texts = [encode(lm.tokenizer, full.text, full.special) for full in fulls]
-    _check_lengths(texts, lm.context_length, pairs)
-    rows, keys, sentences = [], [], []
-    for text, full, words in zip(texts, fulls, _words(alignment), strict=True):
-        row = np.flatnonzero(within(text.spans, *full.target_span))
-        rows.append(row)
-        keys.append(within(text.spans, *full.source_span))
-        target = membership(text.spans[row], words[1], full.target_start)
-        sentences.append(_sentence(target, _source(text.spans, full.source_span, words), words))
-    scope = keys if config.scope == "source" else None
-    captured = capture_reference(
-        lm, [text.ids for text in texts], rows, scope, config, part, progress
-    )
-    return Decoded(sentences, captured, alignment)
+    given, alignment = given_texts(lm, pairs, config, part)
+    scope = [one.source for one in given] if config.scope == "source" else None
+    ids, rows = [one.ids for one in given], [one.rows for one in given]
+    captured = capture_reference(lm, ids, rows, scope, config, part, progress)
+    return Decoded([one.words for one in given], captured, alignment)
 
 
 def own_translations(
@@ -120,7 +140,7 @@ def _alignment(
 
     The annotator links the model's own tokens (Token Alignment Heads, section 2.1).
     """
-    kept = part.record("alignment")
+    kept = part.record(part.links)
     if kept is not None:
         return Alignment.from_dict(kept)
     aligner = config.aligner
@@ -133,7 +153,7 @@ def _alignment(
     options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
     alignment = align_words(spoken, options, pairs.source_language, pairs.target_language, extra)
     alignment = _with_silent(alignment, said)
-    part.keep_record("alignment", alignment.as_dict())
+    part.keep_record(part.links, alignment.as_dict())
     return alignment
 
 

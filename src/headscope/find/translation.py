@@ -41,6 +41,7 @@ def translation_score(
     config: TranslationScore = DEFAULT,
     run: Run | None = None,
     progress: Progress | None = None,
+    links: str = "alignment",
 ) -> HeadScores:
     """Score every head of `lm` on sentence pairs of one direction.
 
@@ -51,6 +52,8 @@ def translation_score(
         run: a run folder; batches, outputs and links are kept there, and a run that was stopped
             goes on with what is there. See `TranslationScore.keep_peaks` for what stays at the end.
         progress: called with (sentences done, sentences in all).
+        links: the name under which the run keeps the word links. Reference translations that one
+            run scores by several links are read by the model once.
 
     Returns:
         Scores in [0, 1] with bootstrap bounds. `extra`: `chance`, and `identical` and
@@ -66,7 +69,7 @@ def translation_score(
     if not pairs.pairs:
         raise InputError(f"{pairs.path} holds no sentence pairs")
     check_aligner(pairs, config)
-    part = Part(run, f"{pairs.source_language}-{pairs.target_language}")
+    part = Part(run, f"{pairs.source_language}-{pairs.target_language}", links)
     decode = given_translations if config.decode == "reference" else own_translations
     decoded = decode(lm, pairs, config, part, progress)
     counts = _count(decoded.sentences, decoded.captured, config)

@@ -23,6 +23,7 @@ __all__ = [
     "check_finished",
     "place_of",
     "rank_words",
+    "read_parts",
     "read_scores",
     "resolve_heads",
     "save_scores",
@@ -72,6 +73,12 @@ def read_scores(folder: str | PathLike[str]) -> dict[str, HeadScores]:
     if MEAN in found:  # earlier versions left the directions' scores out of it
         found[MEAN] = found[MEAN].with_parts(found)
     return found
+
+
+def read_parts(folder: str | PathLike[str]) -> dict[str, HeadScores]:
+    """The scores of each direction of a run, without their mean; of a single one under `mean`."""
+    found = read_scores(folder)
+    return {name: one for name, one in found.items() if name != MEAN} or found
 
 
 def place_of(spec: str | PathLike[str]) -> Path | None:

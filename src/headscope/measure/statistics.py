@@ -11,7 +11,7 @@ from math import comb
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
 from headscope.measure.intervals import (
@@ -33,7 +33,11 @@ __all__ = [
     "bootstrap_difference",
     "bootstrap_interval",
     "bootstrap_score",
+    "counted",
+    "counted_mean",
     "holm",
+    "least_p",
+    "mean_against_draws",
     "overlap",
     "p_draws",
     "p_sentences",
@@ -176,3 +180,44 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(order) - place) * p_values[at]))
         corrected[at] = largest
     return corrected
+
+
+def counted(values: ArrayLike) -> NDArray[np.float64]:
+    """Numbers of sentences (..., S) as statistics (..., S, 2), whose score is `counted_mean`."""
+    numbers = np.asarray(values, dtype=np.float64)
+    return np.stack([numbers, np.ones_like(numbers)], axis=-1)
+
+
+def counted_mean(sums: NDArray[Any]) -> NDArray[np.float64]:
+    """The mean of what `counted` made, from sums over sentences."""
+    return np.asarray(sums[..., 0] / sums[..., 1], dtype=np.float64)
+
+
+def mean_against_draws(
+    condition: Sequence[ArrayLike],
+    draws: Sequence[ArrayLike],
+    seed: int = 0,
+    alternative: Literal["lower", "higher"] = "higher",
+) -> dict[str, float]:
+    """A mean over sentences under a condition, against those under random draws.
+
+    Args:
+        condition: a number of each sentence (S,), by language pair.
+        draws: the same under each of several different random removals, (draws, S).
+        seed: of resampled sentences and of swaps.
+        alternative: whether the condition's mean is tested to be higher or lower.
+
+    Returns:
+        `value`: the condition's mean minus that of the draws, over several pairs the plain mean;
+        its bounds over sentences, `low` and `high`; `p_sentences`, `p_draws` (see there).
+    """
+    sign = -1.0 if alternative == "higher" else 1.0
+    one, others = [counted(part) for part in condition], [counted(part) for part in draws]
+    found = bootstrap_difference(one, others, counted_mean, seed=seed)
+    means = np.mean([np.mean(np.asarray(part), axis=1) for part in draws], axis=0)
+    own = float(np.mean([np.mean(np.asarray(part)) for part in condition]))
+    return {
+        **{name: float(value) for name, value in found._asdict().items()},
+        "p_sentences": p_sentences(one, others, lambda sums: sign * counted_mean(sums), seed=seed),
+        "p_draws": p_draws(sign * own, sign * means),
+    }

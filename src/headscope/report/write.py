@@ -64,6 +64,7 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "reproduce token-alignment-heads": paper.page,
     "reproduce lahis": paper.page,
     "reproduce heads-up": paper.page,
+    "reproduce beside": paper.page,
     "reproduce all": paper_index.page,
     "survey": methods.survey_page,
     "use adapt": adapt.page,

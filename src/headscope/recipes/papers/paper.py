@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, Rank
@@ -123,7 +124,7 @@ class Setting:
         retrain: whether trainings are repeated whose results come with the package.
         batch_tokens: upper bound of the tokens of a batch.
         steering: what the user decided instead of the paper.
-        judge: the language model that sorts failures beside the rules, if any.
+        llm: the language model that sorts failures beside the rules and links words, if any.
     """
 
     model: ModelChoice
@@ -136,12 +137,17 @@ class Setting:
     retrain: bool = False
     batch_tokens: int = 8192
     steering: Steering = field(default_factory=Steering)
-    judge: ChatModel | None = None
+    llm: ChatModel | None = None
 
     @property
     def pocket(self) -> bool:
         """Whether it is the bundled model, which brings data for everything."""
         return self.model.model == POCKET
+
+    @property
+    def linker(self) -> LlmAligner | None:
+        """The language model as one that links words."""
+        return None if self.llm is None else LlmAligner(**vars(self.llm))
 
     @property
     def small(self) -> bool:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from headscope.errors import InputError
 from headscope.recipes.papers.paper import Experiment, Paper
 
-__all__ = ["ALL", "PAPERS", "experiments_named", "paper_named"]
+__all__ = ["ALL", "BESIDE", "PAPERS", "experiments_named", "paper_named"]
 
 #: The name that stands for all papers.
 ALL = "all"
@@ -24,17 +24,20 @@ PAPERS: Mapping[str, str] = MappingProxyType(
         "heads-up": "headscope.recipes.papers.heads_up",
     }
 )
+#: Experiments beside those of the papers; `all` leaves them out.
+BESIDE: Mapping[str, str] = MappingProxyType({"beside": "headscope.recipes.papers.beside"})
 
 
 def paper_named(name: str) -> Paper:
     """The paper of this name; InputError, with what there is, if there is none."""
-    if name not in PAPERS:
+    known = {**PAPERS, **BESIDE}
+    if name not in known:
         raise InputError(
-            f"{name!r} is no paper{_near(name, PAPERS)}; there are {', '.join(PAPERS)}, and {ALL}"
+            f"{name!r} is no paper{_near(name, known)}; there are {', '.join(known)}, and {ALL}"
         )
-    found = import_module(PAPERS[name]).PAPER
+    found = import_module(known[name]).PAPER
     if not isinstance(found, Paper):
-        raise TypeError(f"{PAPERS[name]}.PAPER is no Paper")
+        raise TypeError(f"{known[name]}.PAPER is no Paper")
     return found
 
 

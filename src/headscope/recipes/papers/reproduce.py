@@ -46,7 +46,7 @@ class Reproduce:
     `paper` is its name. `only` names experiments, or tables and figures; without it all are run.
     `full` runs the steps that are left out by default, `retrain` repeats trainings whose results
     come with the package. None of these three changes what a single number is, so all of them
-    share one run folder, which fills up. `judge` sorts failures beside the rules.
+    share one run folder, which fills up. `llm` sorts failures beside the rules, and links words.
     """
 
     paper: str
@@ -58,7 +58,7 @@ class Reproduce:
     retrain: bool = field(default=False, metadata={"signature": False})
     batch_tokens: int = field(default=8192, metadata={"signature": False})
     steering: Steering = field(default_factory=Steering)
-    judge: ChatModel | None = None
+    llm: ChatModel | None = field(default=None, metadata={"signature": "given"})
 
 
 def reproduce(
@@ -175,7 +175,7 @@ def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tupl
 def _check(papers: Iterable[Paper], config: Reproduce, lm: LanguageModel) -> None:
     """InputError for flags that no plan can be made of, before a folder is bound to them."""
     papers = list(papers)
-    if config.steering.aligner == "llm" and config.judge is None:
+    if config.steering.aligner == "llm" and config.llm is None:
         raise InputError("--aligner llm needs --llm-model NAME, the model that links words")
     for name in config.steering.given:
         if not any(name in paper.steered for paper in papers):
@@ -201,7 +201,7 @@ def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Set
         retrain=config.retrain,
         batch_tokens=config.batch_tokens,
         steering=config.steering,
-        judge=config.judge,
+        llm=config.llm,
     )
 
 
@@ -283,9 +283,9 @@ def _command(config: Reproduce) -> str:
             words += [f"--{name}", str(value)]
     for name in config.only:
         words += ["--only", name]
-    if config.judge is not None:
-        words += ["--llm-model", config.judge.model]
-        words += ["--base-url", config.judge.base_url] if config.judge.base_url else []
+    if config.llm is not None:
+        words += ["--llm-model", config.llm.model]
+        words += ["--base-url", config.llm.base_url] if config.llm.base_url else []
     words += ["--seed", str(config.seed)] if config.seed else []
     for flag, wanted in (("--full", config.full), ("--retrain", config.retrain)):
         words += [flag] if wanted else []

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headscope.data.align import LlmAligner
 from headscope.data.pairs import write_pairs
 from headscope.find.translation import TranslationScore
 from headscope.recipes.compare.overlap import CompareOverlap, compare_overlap
@@ -194,7 +193,7 @@ def scoring(setting: Setting) -> TranslationScore:
     return TranslationScore(
         decode=decoded(setting),
         aligner=setting.steering.aligner,
-        llm=None if setting.judge is None else LlmAligner(**vars(setting.judge)),
+        llm=setting.linker if setting.steering.aligner == "llm" else None,
         chat=in_chat(setting),
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
@@ -240,5 +239,5 @@ def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
 
 
 def _failures(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    config = VerifyFailures(run=setting.at("removal"), llm=setting.judge)
+    config = VerifyFailures(run=setting.at("removal"), llm=setting.llm)
     return verify_failures(config, out, progress)

@@ -1,0 +1,210 @@
+"""How stable a choice of heads is: under other sentences, directions, thresholds, sizes and links.
+
+Everything follows from the scores of single sentences that runs keep; no model takes part. Over
+several directions the plain mean of their scores counts, and directions of equal length are
+resampled alike, as in `headscope.measure.intervals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.heads import Amount, HeadScores, count_of
+from headscope.measure.correlation import rank_correlations
+from headscope.measure.intervals import bootstrap_difference, resamples
+from headscope.measure.statistics import counted, counted_mean, overlap
+
+__all__ = [
+    "Choice",
+    "links_agreement",
+    "resampled_scores",
+    "scores_agreement",
+    "sentence_scores",
+    "stability",
+]
+
+Floats = NDArray[np.float64]
+#: Resamples of the sentences, and splits of them into halves.
+RESAMPLES, SPLITS = 1000, 100
+#: The share of resamples in which a head has to be chosen to count as firmly chosen.
+FIRM = 0.95
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which heads are chosen: those that score above `threshold`, or the `k` best by score."""
+
+    threshold: float | None = None
+    k: Amount | None = None
+
+    def of(self, values: Floats) -> NDArray[np.bool_]:
+        """The heads chosen by values (..., N); of equal ones the first, as in `HeadScores.top`."""
+        if self.k is None:
+            return np.asarray(values > (self.threshold or 0.0))
+        order = np.argsort(-values, axis=-1, kind="stable")
+        chosen = np.zeros(values.shape, dtype=np.bool_)
+        np.put_along_axis(chosen, order[..., : count_of(self.k, values.shape[-1])], True, axis=-1)
+        return chosen
+
+
+def sentence_scores(scores: HeadScores) -> Floats:
+    """The score of every head on every sentence, (S, N); NaN where a sentence has none.
+
+    Raises `InputError` for scores that keep no statistics by sentence.
+    """
+    mask, kept = scores.geometry.mask(), scores.statistics
+    if "mass" in kept:
+        return np.asarray(kept["mass"][:, mask], dtype=np.float64)
+    if "hits" not in kept:
+        raise InputError(f"these scores ({scores.method}) keep no sentences")
+    totals = kept["totals"].astype(np.float64)[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(totals > 0, kept["hits"][:, mask] / totals, np.nan))
+
+
+def resampled_scores(parts: Sequence[HeadScores], seed: int = 0) -> Floats:
+    """Mean scores of resampled sentences, (1000, N)."""
+    drawn = np.zeros(())
+    for part in parts:
+        rows = _known(part)
+        random = np.random.default_rng([seed, len(rows)])
+        means = np.empty((RESAMPLES, rows.shape[1]))
+        for at, weights in resamples(len(rows), RESAMPLES, random, rows.shape[1]):
+            means[at] = weights @ rows / len(rows)
+        drawn = drawn + means / len(parts)
+    return np.asarray(drawn)
+
+
+def stability(parts: Sequence[HeadScores], choice: Choice, seed: int = 0) -> dict[str, Any]:
+    """How stable the heads chosen from scores of one or several directions are.
+
+    Returns:
+        `heads`: how many are chosen by the mean score; `firm`: how many of these are chosen in at
+        least 95 % of 1,000 resamples of the sentences, `loose`: how many others are in at least
+        5 %. `halves`: the mean Jaccard index of the heads chosen by either half of the sentences,
+        over 100 random splits, and `directions`: that of the heads of every two directions (None
+        for one); each with `expected`, the mean for random sets of these sizes.
+    """
+    rows = [_known(part) for part in parts]
+    means = np.stack([one.mean(axis=0) for one in rows])
+    chosen = choice.of(means.mean(axis=0))
+    often = choice.of(resampled_scores(parts, seed)).mean(axis=0)
+    halves = []
+    for split in range(SPLITS):
+        sides = np.zeros((2, means.shape[1]))
+        for one in rows:
+            order = np.random.default_rng([seed, len(one), split]).permutation(len(one))
+            half = len(one) // 2
+            sides[0] += one[order[:half]].mean(axis=0) if half else one.mean(axis=0)
+            sides[1] += one[order[half:]].mean(axis=0)
+        halves.append(tuple(choice.of(sides / len(rows))))
+    ways = list(combinations(choice.of(means), 2))
+    return {
+        "heads": int(chosen.sum()),
+        "firm": int((chosen & (often >= FIRM)).sum()),
+        "loose": int((~chosen & (often >= 1 - FIRM)).sum()),
+        "halves": _mean_overlap(halves),
+        "directions": _mean_overlap(ways) if ways else None,
+    }
+
+
+def links_agreement(
+    own: Mapping[str, HeadScores], others: Mapping[str, Mapping[str, HeadScores]],
+    threshold: float, k: Amount, seed: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """Scores by some links beside those by others, of the same sentences by direction.
+
+    Returns:
+        `links`: by name the `heads` above `threshold`; the overlap of these with `own` ones
+        (`above`) and of the `k` best (`best`), each `jaccard`, `expected` and `p_value`
+        (hypergeometric); `furthest`, the largest distance of a head's mean score; and
+        `difference`, the mean score of `own`'s k best heads minus that by own links, with an
+        interval over the sentences that both score. `spread`: over all `others`, the largest
+        range of one head's mean score, and `spread_direction` in any one direction.
+    """
+    first = next(iter(own.values()))
+    mask = first.geometry.mask()
+    above, best = Choice(threshold), Choice(k=k)
+
+    def mean(scores: Mapping[str, HeadScores]) -> Floats:
+        return np.asarray(np.mean([one.values[mask] for one in scores.values()], axis=0))
+
+    base = mean(own)
+    found = {}
+    for name, scores in others.items():
+        values = mean(scores)
+        pairs = [
+            _both(sentence_scores(scores[way]), sentence_scores(own[way]), best.of(base))
+            for way in own
+        ]
+        theirs, ours = [one for one, _ in pairs], [one for _, one in pairs]
+        difference = bootstrap_difference(theirs, ours, counted_mean, seed=seed)
+        found[name] = {
+            "heads": int(above.of(values).sum()),
+            "above": _overlap(above.of(base), above.of(values)),
+            "best": _overlap(best.of(base), best.of(values)),
+            "furthest": float(np.abs(values - base).max()),
+            "difference": {key: float(value) for key, value in difference._asdict().items()},
+        }
+    means = np.stack([mean(scores) for scores in others.values()])
+    single = [np.stack([scores[way].values[mask] for scores in others.values()]) for way in own]
+    return {
+        "heads": int(above.of(base).sum()),
+        "links": found,
+        "spread": float(np.ptp(means, axis=0).max()),
+        "spread_direction": max(float(np.ptp(one, axis=0).max()) for one in single),
+    }
+
+
+def scores_agreement(
+    one: Mapping[str, HeadScores], other: Mapping[str, HeadScores], k: Amount, seed: int = 0
+) -> dict[str, Any]:
+    """Two scores of the same heads, of one or several directions each.
+
+    Returns:
+        The overlap of their `k` best heads by score (`size`, `shared`, `jaccard`, `expected`,
+        `p_value`), and the rank correlation over all heads and within layers (see
+        `rank_correlations`), with intervals over the sentences of `one`.
+    """
+    mask = next(iter(one.values())).geometry.mask()
+    values = [np.mean([part.values[mask] for part in side.values()], axis=0)
+              for side in (one, other)]  # fmt: skip
+    best = [Choice(k=k).of(value) for value in values]
+    layers, drawn = np.nonzero(mask)[0], resampled_scores(list(one.values()), seed)
+    return {
+        "size": int(best[0].sum()),
+        "shared": int((best[0] & best[1]).sum()),
+        **_overlap(*best),
+        **rank_correlations(values[0], values[1], layers, drawn, seed=seed),
+    }
+
+
+def _known(scores: HeadScores) -> Floats:
+    rows = sentence_scores(scores)
+    return rows[np.isfinite(rows).all(axis=1)]
+
+
+def _both(one: Floats, other: Floats, heads: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """The mean over `heads` of each sentence that both score, with a count, (S, 2) each."""
+    known = np.isfinite(one).all(axis=1) & np.isfinite(other).all(axis=1)
+    return counted(one[known][:, heads].mean(axis=1)), counted(other[known][:, heads].mean(axis=1))
+
+
+def _overlap(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> dict[str, float]:
+    found = overlap(np.flatnonzero(one).tolist(), np.flatnonzero(other).tolist(), len(one))
+    return {
+        "jaccard": found.jaccard, "expected": found.expected_exact, "p_value": found.p_value
+    }  # fmt: skip
+
+
+def _mean_overlap(pairs: Sequence[tuple[NDArray[np.bool_], ...]]) -> dict[str, float]:
+    found = [_overlap(one, other) for one, other in pairs]
+    return {name: fmean(one[name] for one in found) for name in ("jaccard", "expected")}

@@ -1,0 +1,106 @@
+"""The runs behind the experiments: heads are scored and removed on references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headscope.find.translation import TranslationScore
+from headscope.heads import Amount
+from headscope.measure.baseline import Rules
+from headscope.recipes.find.attention_mass import FindAttentionMass, find_attention_mass
+from headscope.recipes.find.links import FindByLinks, find_by_links
+from headscope.recipes.inputs import PairsChoice, Progress
+from headscope.recipes.papers.paper import Missing, Setting, Step
+from headscope.recipes.papers.token_alignment_heads import setting as papers
+from headscope.recipes.papers.token_alignment_heads.steps import score_steps, sentences_of
+from headscope.recipes.verify.copying import VerifyCopying, verify_copying
+from headscope.recipes.verify.heads import VerifyHeads, verify_heads
+from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
+from headscope.recipes.verify.together import VerifyTogether, verify_together
+from headscope.verify.removal import Removal
+
+__all__ = ["sizes", "steps_of"]
+
+#: Directions of the pocket world in which every language is once the source and once the target.
+RING = ("en-de", "de-es", "es-ru", "ru-tr", "tr-en")
+#: The most sentences of a direction of other data.
+MOST = 100
+#: Random sets beside each set by text, of which p can fall to 0.025, and by loss.
+TEXT_DRAWS, LOSS_DRAWS = 39, 99
+#: How many of the best heads make pairs, and of how many sizes copies are looked at.
+PAIRED, COPIED = 6, 2
+SMALL, LARGE = ("5%", "15%", "25%"), (10, 20, 30, 50)
+
+
+def sizes(setting: Setting) -> tuple[Amount, ...]:
+    """How many heads are chosen and removed: shares of few heads, numbers of many."""
+    return SMALL if setting.small else LARGE
+
+
+def sentences(setting: Setting, check: bool) -> PairsChoice:
+    """The sentences that heads are found on, or others that they are checked on."""
+    choice = papers.checked_on(setting) if check else papers.found_on(setting)
+    if setting.pocket and not setting.data.pairs:
+        return replace(choice, pair=RING)
+    return replace(choice, limit=min(choice.limit or MOST, MOST))
+
+
+def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Missing:
+    """These runs, in this order, behind those that make their sentences; or what is missing."""
+    scores = score_steps(setting)
+    if isinstance(scores, Missing):
+        return scores
+    work, written = (sentences_of(setting, 10, MOST, generate=one) for one in (False, True))
+    share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
+    each = 1 + 2 * LOSS_DRAWS
+    # What each is in words, how often the references are read, and what it needs.
+    known: dict[str, tuple[str, float, tuple[str, ...]]] = {
+        "links": ("scores by several word links", 2, ()),
+        "mass": ("attention on the aligned word", 1, ()),
+        "sizes": ("loss without few or many heads", 1 + len(sizes(setting)) * each, ("links",)),
+        "single": ("loss without each head", 1 + 2 * setting.geometry.total, ("links", "mass")),
+        "pairs": ("loss without two heads", 3 * PAIRED + 2 * each, ("links",)),
+        "copy-loss": ("loss of copies", 2 + 2 * COPIED * (1 + LOSS_DRAWS), ("links",)),
+        "copies": ("what is written", 1 + COPIED * (1 + TEXT_DRAWS), ("links",)),
+    }
+    before = scores[:-1]
+    made = []
+    for name in names:
+        title, times, after = known[name]
+        cost = (written if name == "copies" else work) * (times * share)
+        needs = (*(one.name for one in before), *after)
+        large = name == "single" and not setting.small
+        made.append(Step(name, title, partial(_run, name), cost, needs, extended=large))
+    return (*before, *made)
+
+
+def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    model, heads, k = setting.model, str(setting.at("links")), sizes(setting)
+    found, checked = sentences(setting, check=False), sentences(setting, check=True)
+    seed, tokens = setting.seed, setting.batch_tokens
+    score = TranslationScore(seed=seed, batch_tokens=tokens)
+    removal = Removal(draws=TEXT_DRAWS, seed=seed, batch_tokens=tokens)
+    loss = replace(removal, measure=("loss",), loss_draws=LOSS_DRAWS)
+    if name == "links":
+        return find_by_links(FindByLinks(model, found, score, llm=setting.linker), out, progress)
+    if name == "mass":
+        return find_attention_mass(FindAttentionMass(model, found, score), out, progress)
+    if name == "single":
+        single = VerifyHeads(model, checked, removal, (heads, str(setting.at("mass"))))
+        return verify_heads(single, Rules(), out, progress)
+    if name == "pairs":
+        pairs = VerifyTogether(heads, PAIRED, model, checked, loss, "score")
+        return verify_together(pairs, out, progress)
+    if name == "copy-loss":
+        loss = replace(loss, layer_matched=False)
+        copying = VerifyCopying(heads, k[:COPIED], model, checked, loss, "score")
+        return verify_copying(copying, out, progress)
+    if name == "copies":
+        k, loss = k[:COPIED], replace(removal, layer_matched=False)
+    return verify_removal(
+        VerifyRemoval(heads, k, model, checked, loss, rank="score"), out, progress
+    )

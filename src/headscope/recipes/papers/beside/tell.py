@@ -1,0 +1,225 @@
+"""What the runs show: one function an experiment, each from stored runs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headscope.compare.stability import Choice, links_agreement, scores_agreement, stability
+from headscope.heads.resolve import read_parts, read_scores
+from headscope.measure.statistics import holm
+from headscope.recipes.papers.beside.steps import sizes
+from headscope.recipes.papers.paper import Setting
+from headscope.recipes.papers.token_alignment_heads.cells import cell, range_of, tops
+from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, top
+from headscope.recipes.papers.told import Cell, Row, Table, Told, p_cell
+from headscope.recipes.verify.copying import copies_written
+
+THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)
+#: Scores of other runs that the cost of single removal is held against.
+RANKED = ("translation_score", "translation_score_above_chance", "attention_mass")
+BEYOND = "Intervals are over sentences; p within layers permutes heads there (9,999 times)."
+CHANCE = "By chance and p: random sets of these sizes (hypergeometric)."
+
+
+def threshold(setting: Setting) -> Told:
+    """How many heads other thresholds and sizes choose, how stably, and what they cost."""
+    removed = setting.result("sizes")
+    if removed is None:
+        return Told()
+    parts, seed = list(read_parts(setting.at("links")).values()), setting.seed
+    found = {f"above {one:g}": stability(parts, Choice(one), seed) for one in THRESHOLDS}
+    found |= {f"best {one}": stability(parts, Choice(k=one), seed) for one in sizes(setting)}
+    names = ("heads", "in 95% of resamples", "halves", "by chance", "directions", "by chance")
+    rows: dict[str, Any] = {}
+    for name, one in found.items():
+        rows[name] = (one["heads"], one["firm"], *_both(one["halves"]), *_both(one["directions"]))
+    note = f"Jaccard indices of 100 random halves of the sentences, and of directions. {CHANCE}"
+    chosen = _table("Heads chosen by threshold and by number", names, rows, note)
+    best, rows = tops(removed), {}
+    for top, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
+        rows[f"best {top['k']}"] = (
+            top["change"]["nll"], top["against_random"], p_cell(p), p_cell(top["p_draws"]),
+            top["against_random_layer_matched"], p_cell(top["p_draws_layer_matched"]),
+        )  # fmt: skip
+    title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
+    names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")
+    usual, low, high = (found[f"above {one:g}"] for one in (THRESHOLD, 0.05, 0.2))
+    cost = [f"best {one['k']} {range_of(one['against_random'], 2)}, p {one['p_draws']:.2g}"
+            for one in best]  # fmt: skip
+    said = (
+        f"Above {THRESHOLD:g} there are {usual['heads']} heads, {usual['firm']} of them in at "
+        f"least 95% of resamples; above 0.05 {low['heads']}, above 0.2 {high['heads']}. Rise of "
+        f"the NLL minus that without random heads, p over draws: {'; '.join(cost)}."
+    )
+    return Told((chosen, _table(title, names, rows, note)), (), said, _over(removed))
+
+
+def links(setting: Setting) -> Told:
+    """The same heads by given links, by fits of eflomal, by a language model."""
+    found = setting.result("links")
+    if found is None:
+        return Told()
+    folder, k, of = setting.at("links"), top(setting), found["links"]
+    others = {name: read_parts(folder / "links" / name) for name in of if name != "own"}
+    fits = {name: one for name, one in others.items() if name != "llm"}
+    agreed, among = (
+        links_agreement(read_parts(folder), some, THRESHOLD, k, setting.seed)
+        for some in (others, fits)
+    )
+    own = "the data's links" if of["own"]["aligner"] == "links" else "one more fit of eflomal"
+    rows: dict[str, Any] = {own: (of["own"]["tokens"], agreed["heads"], *(None,) * 7)}
+    for name, one in agreed["links"].items():
+        rows[name] = (
+            of[name]["tokens"], one["heads"], *_both(one["above"]), *_both(one["best"]),
+            p_cell(one["best"]["p_value"]), one["furthest"], one["difference"],
+        )  # fmt: skip
+    names = ("tokens", f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard",
+             "by chance", "p", "largest distance", "mean of the best, difference")  # fmt: skip
+    near = [agreed["links"][name]["best"]["jaccard"] for name in fits]
+    said = (
+        f"Between {len(near)} fits of eflomal a head's score differs by up to "
+        f"{among['spread']:.3f} (in one direction {among['spread_direction']:.3f}). The best {k} "
+        f"heads by a fit and by {own} have a Jaccard index of {min(near):.2f} to {max(near):.2f}."
+    )
+    asked = "" if "llm" in of else " No language model was asked; --llm-model names one."
+    table = _table("Heads by other word links", names, rows, f"Beside {own}. {CHANCE}")
+    return Told((table,), (), said, f"eflomal was fitted on these sentences alone.{asked}")
+
+
+def mass(setting: Setting) -> Told:
+    """Peaks beside the attention on the aligned word."""
+    if not (setting.done("links") and setting.done("mass")):
+        return Told()
+    peaks, masses = (read_scores(setting.at(name))["mean"] for name in ("links", "mass"))
+    rows = {}
+    for head in peaks.top(top(setting), "score") | masses.top(top(setting), "score"):
+        chance = float(masses.extra["chance"][head.layer, head.head])
+        rows[str(head)] = (peaks[head], masses[head], chance)
+    table = _table(
+        "The best heads by peaks or by attention",
+        ("translation score", "attention on the word", "under other sentences' links"),
+        rows,
+        "Attention: a head's weights on the aligned word; mean over tokens, then sentences.",
+    )
+    found = _agreement(setting, "mass")
+    said = (
+        f"{_shared(found)} by peaks and by attention. Rank correlation over all heads "
+        f"{range_of(found['all'], 2)}, within layers {range_of(found['within_layers'], 2)}, p "
+        f"{found['p_within_layers']:.2g}."
+    )
+    return Told((table,), (), said, BEYOND)
+
+
+def single(setting: Setting) -> Told:
+    """The translation score beside what each head costs alone."""
+    found = setting.result("single")
+    if found is None:
+        return Told()
+    known = [one for one in found["correlations"] if one["with"] in RANKED]
+    ps = holm([one["p_within_layers"] for one in known])
+    rows = {}
+    for one, p in zip(known, ps, strict=True):
+        name = f"{one['with'].replace('_', ' ')}, {one['ablate']} ablation"
+        ranks = one["all"], one["within_layers"]
+        rows[name] = (*ranks, p_cell(one["p_within_layers"]), p_cell(p))
+    names = ("over all heads", "within layers", "p", "p, Holm")
+    said = (
+        "Translation score and cost of a head alone (zero ablation): rank correlation within "
+        f"layers {range_of(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. "
+        f"{_shared(_agreement(setting, 'single'))} by score and by cost."
+    )
+    table = _table("Rank correlation with what each head costs alone", names, rows)
+    return Told((table,), (), said, BEYOND)
+
+
+def pairs(setting: Setting) -> Told:
+    """Two heads removed together, beside the sum of what each costs alone."""
+    found = setting.result("pairs")
+    if found is None:
+        return Told()
+    rows = {}
+    for one in found["pairs"]:
+        harms = *one["harms"], one["together"], one["interaction"]
+        rows[" and ".join(one["heads"])] = *harms, p_cell(one["p_holm"]), p_cell(one["p_draws"])
+    table = _table(
+        "Two heads removed together, rise of the NLL in nats a token",
+        ("one", "the other", "together", "more than the sum", "p, Holm", "p, draws"),
+        rows,
+        f"p over draws: {len(found['random'])} random pairs, of any layers.",
+    )
+    sure = [one for one in found["pairs"] if max(one["p_holm"], one["p_draws"]) <= 0.05]
+    more = sum(one["interaction"]["value"] > 0 for one in sure)
+    beside = [one["interaction"] for one in found["random"]]
+    said = (
+        f"Of {len(found['pairs'])} pairs of the best heads {more} cost more together than the sum "
+        f"of each alone and {len(sure) - more} less (Holm's p over sentences, and p over random "
+        f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
+        f" nats. Single random pairs: {min(beside):+.3f} to {max(beside):+.3f}."
+    )
+    return Told((table,), (), said, _over(found))
+
+
+def copying(setting: Setting) -> Told:
+    """Whether copies become likelier, or are written, without the heads."""
+    loss = setting.result("copy-loss")
+    if loss is None or not setting.done("copies"):
+        return Told()
+    written = copies_written(setting.at("copies"), setting.seed)
+    rows: dict[str, Any] = {}
+    said = []
+    for tests, wrote in zip(loss["tests"], written, strict=True):
+        k, copy, beside = tests["k"], tests["copy"], wrote["against_random"]
+        for name in ("copies written", "copy", "reference", "preference"):
+            one = tests.get(name, wrote)
+            parts = one["as_is"], one["without"], one["random"], one["against_random"]
+            rows[f"{name}, best {k}"] = (*parts, p_cell(one["against_random"]["p_draws"]))
+        said.append(
+            f"Without the best {k} heads {wrote['without']:.0%} of outputs copy the source (as it "
+            f"is {wrote['as_is']:.0%}; minus random heads {range_of(beside, 2)}, p over draws "
+            f"{beside['p_draws']:.2g}). The copy's NLL changes by {range_of(copy['change'], 2)} "
+            f"(minus random heads {range_of(copy['against_random'], 2)}), the reference's by "
+            f"{range_of(tests['reference']['change'], 2)}."
+        )
+    names = ("as it is", "without them", "random heads", "difference", "p, draws")
+    note = (
+        "Copies written: a share. The others: NLL in nats a token; preference: copy minus "
+        "reference. p asks whether the preference falls, and whether the others rise."
+    )
+    table = _table("Copies without the heads", names, rows, note)
+    return Told((table,), (), " ".join(said), _over(loss))
+
+
+def _table(title: str, columns: tuple[str, ...], rows: Mapping[str, Any], note: str = "") -> Table:
+    made = tuple(Row(name, tuple(map(_cell, values))) for name, values in rows.items())
+    return Table(title, columns, made, note=note)
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, Mapping):
+        return cell(value["value"], value["low"], value["high"], why="none")
+    whole = isinstance(value, int)
+    return value if isinstance(value, Cell) else cell(value, digits=0 if whole else 3, why="none")
+
+
+def _both(found: Mapping[str, float] | None) -> tuple[float | None, float | None]:
+    return (None, None) if found is None else (found["jaccard"], found["expected"])
+
+
+def _agreement(setting: Setting, step: str) -> dict[str, Any]:
+    parts = [read_parts(setting.at(name)) for name in ("links", step)]
+    return scores_agreement(parts[0], parts[1], top(setting), setting.seed)
+
+
+def _shared(found: Mapping[str, Any]) -> str:
+    return (
+        f"{found['shared']} heads are among the best {found['size']} (Jaccard "
+        f"{found['jaccard']:.2f}, by chance {found['expected']:.2f}, p {found['p_value']:.2g})"
+    )
+
+
+def _over(found: Mapping[str, Any]) -> str:
+    return (
+        f"Intervals are over {found['sentences']} sentences that the heads were not found on; "
+        "p over draws is over random heads that are no token alignment heads."
+    )

@@ -1,0 +1,113 @@
+"""Every two of the best heads removed together, beside random pairs, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headscope.data.align import choose_aligner
+from headscope.errors import naming
+from headscope.heads import Amount, Rank, about_rank
+from headscope.measure.baseline import Rules
+from headscope.recipes.baseline import check_translations
+from headscope.recipes.inputs import (
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    about_model,
+    model_inputs,
+    model_provenance,
+    resolved_chat,
+)
+from headscope.recipes.leakage import check_leakage
+from headscope.recipes.verify.removal import alignment_heads, head_sets, read_test_directions
+from headscope.recipes.verify.removal_run import STATISTICS
+from headscope.runs import open_run
+from headscope.verify.removal import Removal
+from headscope.verify.removal.losses import reference_alignment, reference_losses
+from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
+
+__all__ = ["COMMAND", "VerifyTogether", "verify_together"]
+
+COMMAND = "verify pairs of heads"
+
+
+@dataclass(frozen=True)
+class VerifyTogether:
+    """A whole run.
+
+    `heads` is what `resolve_heads` reads, `k` how many of them make pairs, `rank` what scores are
+    ranked by. Of `removal` the loss draws are the random pairs; heads are set to zero.
+    """
+
+    heads: str = field(metadata={"signature": False})
+    k: Amount = 6
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    removal: Removal = field(default_factory=lambda: Removal(measure=("loss",)))
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    baseline: Rules = field(default_factory=Rules)
+
+
+def verify_together(
+    config: VerifyTogether, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Remove heads alone and in pairs and return their interactions (see `interactions`).
+
+    The run keeps every sentence's losses in `statistics.safetensors`, conditions in the order of
+    `sets` of the result. A run that was stopped goes on where it was. Raises `InputError` if the
+    heads were found on sentences of the test data.
+    """
+    began = time.monotonic()
+    seed = config.removal.seed
+    directions = read_test_directions(config.pairs, config.model.model, seed)
+    leakage = check_leakage(config.heads, directions, False)
+    for pairs in directions.values():
+        with naming(pairs.path):
+            choose_aligner(pairs.pairs)
+    lm = config.model.load_for(out)
+    removal = resolved_chat(lm, config.removal)
+    (heads,) = head_sets(config.heads, (config.k,), lm, config.rank)
+    avoid, note = alignment_heads(config.heads, removal, lm)
+    chosen, random = pairs_of(heads, removal.all_draws["loss"], seed, avoid)
+    planned = planned_pairs(heads, [*chosen, *random])
+    settings = {
+        "settings": replace(config, removal=removal),
+        "conditions": [one.key for one in planned],
+        "leakage": leakage,
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    about = {**model_provenance(lm), "seed": seed}
+    with open_run(out, COMMAND, settings, model_inputs(lm, directions), provenance=about) as run:
+        if run.finished:
+            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+        works = check_translations(lm, directions, removal, run, config.baseline, progress)
+        links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
+        losses = reference_losses(lm, directions, links, planned, removal, run, None, progress)
+        run.write_tensors(
+            STATISTICS,
+            {f"{pair}.{name}": array for pair, one in losses.items()
+             for name, array in one.tensors().items()},
+        )  # fmt: skip
+        sets = [[str(head) for head in one.heads] for one in planned]
+        best, other = ([list(map(str, pair)) for pair in pairs] for pairs in (chosen, random))
+        result = {
+            "signature": run.signature,
+            "heads": [str(head) for head in heads],
+            **about_rank(heads),
+            "sets": sets,
+            "sentences": sum(len(one.tokens) for one in losses.values()),
+            "directions": list(directions),
+            "pool": "outside" if avoid is None else "non-alignment",
+            "pool_note": note,
+            **interactions(losses, sets, best, other, seed),
+            "leakage": leakage,
+            **works,
+            "model": about_model(lm),
+            "run": str(run.path),
+            "seconds": time.monotonic() - began,
+        }
+        run.finish(result)
+        return result

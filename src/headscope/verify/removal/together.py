@@ -1,0 +1,129 @@
+"""Two heads removed together: more than the sum of what each costs alone, or less?
+
+Single removal is a lower bound of what a head does, since others may stand in for it. Two heads
+that stand in for each other cost more together than the sum of each alone; two of which either is
+useless without the other cost less. The interaction of a pair is harm(both) − harm(a) − harm(b) in
+nats a token, where harm is the rise of the NLL of a reference translation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.heads import Head, HeadSet
+from headscope.heads.draws import draw_heads
+from headscope.measure.intervals import bootstrap_difference
+from headscope.measure.statistics import counted, counted_mean, holm, least_p, p_draws, p_sentences
+from headscope.verify.removal.conditions import Condition
+from headscope.verify.removal.losses import ReferenceLosses
+from headscope.verify.removal.outputs import BASELINE, Label
+
+__all__ = ["interactions", "pairs_of", "planned_pairs"]
+
+Floats = NDArray[np.float64]
+Pair = tuple[Head, Head]
+
+
+def pairs_of(
+    heads: HeadSet, draws: int, seed: int = 0, avoid: HeadSet | None = None
+) -> tuple[list[Pair], list[Pair]]:
+    """Every two of `heads`, and `draws` different random pairs of heads outside them.
+
+    `avoid` are the token alignment heads, left out of the random pairs as far as possible. Raises
+    `InputError` for fewer than two heads, or if fewer than two are left to be drawn.
+    """
+    if len(heads) < 2:
+        raise InputError(f"{len(heads)} heads make no pair; choose a larger k")
+    two = HeadSet(heads.geometry, heads.heads[:2])
+    drawn = draw_heads(two, draws, seed, heads if avoid is None else heads | avoid)
+    found = [(one.heads.heads[0], one.heads.heads[1]) for one in drawn]
+    return list(combinations(heads, 2)), [one for one in found if not set(one) & set(heads)]
+
+
+def planned_pairs(heads: HeadSet, pairs: Sequence[Pair]) -> list[Condition]:
+    """The model of `heads` as it is, without each head of the pairs, and without each pair."""
+    geometry = heads.geometry
+    singles = sorted({head for pair in pairs for head in pair})
+    sets = [(head,) for head in singles] + [tuple(pair) for pair in pairs]
+    return [Condition(BASELINE, HeadSet(geometry, ()))] + [
+        Condition(Label("top", len(one), 0.0), HeadSet(geometry, one)) for one in sets
+    ]
+
+
+def interactions(
+    directions: Mapping[str, ReferenceLosses],
+    sets: Sequence[Sequence[str]],
+    chosen: Sequence[Sequence[str]],
+    random: Sequence[Sequence[str]],
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The interactions of chosen pairs and of random ones, from stored losses.
+
+    Args:
+        directions: losses by direction, of the conditions that remove `sets`.
+        sets: the heads that each condition removes; none in the first.
+        chosen, random: pairs of heads, each of which `sets` holds alone and together.
+        seed: of resampled sentences and of swaps.
+
+    Returns:
+        `pairs`: of each chosen pair `heads`, `harms` (of each alone), `together`, the `interaction`
+        with `value`, `low` and `high` (95 % over sentences; over several directions of their plain
+        mean), `p_sentences` (its sign swapped sentence by sentence, 9,999 times, two-sided),
+        `p_holm` over the chosen pairs, and `p_draws`, over random pairs whose interaction is at
+        least as far from 0. `random`: heads and interaction of each random pair; `least_p`: the
+        lowest that `p_draws` can be. `difference`: the mean of the chosen pairs minus that of the
+        random ones, with an interval over sentences.
+    """
+    places = {frozenset(one): number for number, one in enumerate(sets)}
+    means = [one.sums.sum(axis=2) / one.tokens.sum(axis=1) for one in directions.values()]
+
+    def nll(*heads: str) -> list[Floats]:
+        return [one[places[frozenset(heads)]] for one in means]
+
+    def harm(*heads: str) -> float:
+        return float(np.mean([np.mean(a - b) for a, b in zip(nll(*heads), nll(), strict=True)]))
+
+    def extra(pair: Sequence[str]) -> list[Floats]:
+        """The interaction of every sentence, with a count, (S, 2) by direction."""
+        parts = zip(nll(*pair), nll(), nll(pair[0]), nll(pair[1]), strict=True)
+        return [counted(ab + o - a - b) for ab, o, a, b in parts]
+
+    nothing = [counted(np.zeros(len(one))) for one in nll()]
+    controls = [extra(pair) for pair in random]
+    drawn = [float(np.mean([part[:, 0].mean() for part in one])) for one in controls]
+    rows: list[dict[str, Any]] = []
+    for pair in chosen:
+        own = extra(pair)
+        found = bootstrap_difference(own, nothing, counted_mean, seed=seed)
+        rows.append(
+            {
+                "heads": list(pair),
+                "harms": [harm(head) for head in pair],
+                "together": harm(*pair),
+                "interaction": {name: float(value) for name, value in found._asdict().items()},
+                "p_sentences": p_sentences(
+                    own, nothing, counted_mean, seed=seed, alternative="two-sided"
+                ),
+                "p_draws": p_draws(-abs(found.value), -np.abs(drawn)),
+            }
+        )
+    for row, p in zip(rows, holm([row["p_sentences"] for row in rows]), strict=True):
+        row["p_holm"] = p
+    every = [np.mean(parts, axis=0) for parts in zip(*map(extra, chosen), strict=True)]
+    beside = [np.stack(parts) for parts in zip(*controls, strict=True)]
+    difference = bootstrap_difference(every, beside, counted_mean, seed=seed)
+    return {
+        "pairs": rows,
+        "random": [
+            {"heads": list(pair), "interaction": value}
+            for pair, value in zip(random, drawn, strict=True)
+        ],
+        "least_p": least_p(len(drawn)),
+        "difference": {name: float(value) for name, value in difference._asdict().items()},
+    }
