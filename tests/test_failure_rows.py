@@ -163,10 +163,10 @@ def printed() -> list[tuple[str, str, str, str]]:
 
 @pytest.fixture(scope="module")
 def sentences() -> list[Row]:
-    """IWSLT sentences as context, where they are there."""
+    """IWSLT sentences as context."""
     file = SEEDS.parent / "data" / "iwslt2017" / "en-zh-test.parquet"
     if not file.is_file():
-        return []
+        pytest.skip("the IWSLT sentences are not here")
     pq = pytest.importorskip("pyarrow.parquet")
     texts = [one["translation"] for one in pq.read_table(file).slice(0, 1000).to_pylist()]
     return [
