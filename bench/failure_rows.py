@@ -42,10 +42,10 @@ def labelled(author: str) -> list[tuple[str, Row]]:
     return found
 
 
-def sort_rows(rows: Sequence[tuple[str, Row]], rules: Rules = Rules()) -> list[Case]:
+def sort_rows(rows: Sequence[tuple[str, Row]], rules: Rules | None = None) -> list[Case]:
     """What the rules say of them."""
     only = [row for _, row in rows]
-    return classify(only, identify([row.after for row in only]), rules, align=False)
+    return classify(only, identify([row.after for row in only]), rules or Rules(), align=False)
 
 
 def agreement(rows: Sequence[tuple[str, Row]], cases: Sequence[Case]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ FLAGS = {
     | MODEL
     | {"--model", "--list", "--only", "--full", "--retrain", "--pairs", "--documents", "--tasks"}
     | {"--benchmarks", "--questions", "--summaries", "--statements", "--checkpoints", "--others"}
-    | {"--seed", "--batch-tokens", "--out"},
+    | {"--seed", "--batch-tokens", "--out", "--llm-model", "--base-url"},
     "architectures": COMMON | {"--registered", "--out"},
     "use export": COMMON
     | MODEL

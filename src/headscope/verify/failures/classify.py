@@ -190,7 +190,12 @@ def _judge(row: Row, evidence: Evidence, rules: Rules) -> tuple[Kind, str]:
         return "missing details", f"it lacks {_listed(backing.missing_words)}"
     if (backing.left_out or 0.0) >= rules.left_out:
         return "missing details", f"it leaves out {_listed(backing.left_out_words)}"
-    return "other", "most of its words are backed, and few are missing or added"
+    if backing.unsupported_words:
+        few = _listed(backing.unsupported_words)
+        return "other", f"nothing backs {few}, which may be other words for the same"
+    if backing.missing_words:
+        return "other", f"it lacks {_listed(backing.missing_words)} at most"
+    return "other", "its words are backed, and none of weight is missing"
 
 
 def _in_source_language(row: Row, language: str | None) -> bool:
