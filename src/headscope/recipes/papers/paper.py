@@ -217,6 +217,7 @@ class Paper:
         experiments: in the paper's order.
         answer: the paper's question answered for this model from what was told, and how sure,
             given what the experiments told by their names.
+        notes: what holds for several experiments, told once for all of them.
     """
 
     name: str
@@ -226,3 +227,4 @@ class Paper:
     method: tuple[str, str, str]
     experiments: tuple[Experiment, ...]
     answer: Callable[[Setting, Mapping[str, Told]], tuple[str, str]]
+    notes: Callable[[Setting], tuple[str, ...]] = lambda setting: ()

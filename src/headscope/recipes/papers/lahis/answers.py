@@ -25,8 +25,7 @@ def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
     left = [name for name in ANSWERS if name not in more]
     sure = (
         "Counts are of languages whose whole 95 % interval lies on that side; each interval is of "
-        "its own, so with many of them one in forty lies there by chance. Which heads are specific "
-        "depends on the documents they were found on, which no interval here holds."
+        "its own, so with many of them one in forty lies there by chance."
     )
     if "importance" in more and more["importance"]["halves"]:
         halves = more["importance"]["halves"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import HEADS, said
-from headscope.recipes.papers.lahis.words import SAMPLE, UNPUBLISHED, span
+from headscope.recipes.papers.lahis.scale import HEADS
+from headscope.recipes.papers.lahis.words import span
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.told import Bars, Cell, Heatmap, Row, Table, Told
 
@@ -52,8 +52,7 @@ def tell_importance(setting: Setting) -> Told:
             "by chance",
         ),
         tuple(rows),
-        UNPUBLISHED,
-        f"Importance, and so the threshold, is in thousandths of a nat a token. {said(setting)}",
+        note="Importance, and so the threshold, is in thousandths of a nat a token.",
     )
     figures = [_map(setting, code, one) for code, one in languages.items()]
     pairs = [one["jaccard"] for one in found["overlap"]]
@@ -95,8 +94,6 @@ def tell_sets(setting: Setting) -> Told:
             "Heads of each language",
             ("important", "general among them", "specific", "specific heads, best first"),
             own,
-            UNPUBLISHED,
-            said(setting),
         )
     ]
     if found["general_in"] is not None:
@@ -108,7 +105,7 @@ def tell_sets(setting: Setting) -> Told:
             f"Important in at least {found['general_in']} of {len(languages)} languages; by chance "
             f"{found['general_expected']:.2g} heads would be."
         )
-        tables.append(Table("General heads", ("languages",), shared, UNPUBLISHED, note))
+        tables.append(Table("General heads", ("languages",), shared, note=note))
     return Told(
         tuple(tables),
         (_profile(found),),
@@ -236,7 +233,7 @@ def _importance_sure(found: Mapping[str, Any], halves: Mapping[str, Mapping[str,
             " Two languages are about as alike as two halves of one language's documents, so part "
             "of what differs between languages is the sample."
         )
-    return f"{text} {SAMPLE}"
+    return text
 
 
 def _sets_found(found: Mapping[str, Any]) -> str:
@@ -259,5 +256,5 @@ def _sets_sure(found: Mapping[str, Any]) -> str:
     halves = f"Halves of the documents agree to {span(agree, 2)} (Jaccard). " if agree else ""
     return (
         f"{halves}The numbers follow from the quantile, and from how many languages there are. "
-        f"Whether a set does anything is tested elsewhere (ppl, general-head). {SAMPLE}"
+        "Whether a set does anything is tested elsewhere (ppl, general-head)."
     )

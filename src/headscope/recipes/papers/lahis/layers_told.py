@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import said, step_name
+from headscope.recipes.papers.lahis.scale import step_name
 from headscope.recipes.papers.lahis.words import (
-    UNPUBLISHED,
     count,
     documents_said,
     draws_limit,
@@ -69,8 +68,7 @@ def tell_layers(setting: Setting) -> Told:
             "languages with surely more than random",
         ),
         tuple(rows),
-        UNPUBLISHED,
-        f"Shares are means over languages. {said(setting)}",
+        note="Shares are means over languages.",
     )
     changes_map = Heatmap(
         "Change of NLL without a layer's heads",
@@ -104,7 +102,7 @@ def tell_layers(setting: Setting) -> Told:
         (table,),
         tuple(figures),
         _layers_found(languages, shares, even),
-        f"{documents_said(setting, found)} Beside every layer stand as many random heads, "
+        f"{documents_said(found)} Beside every layer stand as many random heads, "
         f"{count(found['draws'], 'draw')} from all layers; {draws_limit(found['draws'])}. Removing "
         "a whole layer is a large intervention, which says little of its single heads.",
         {"worst": _worst(languages)},

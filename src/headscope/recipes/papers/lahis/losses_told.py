@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import said, step_name
+from headscope.recipes.papers.lahis.scale import step_name
 from headscope.recipes.papers.lahis.words import (
-    SAMPLE,
-    UNPUBLISHED,
     capital,
     cell,
     documents_said,
@@ -47,10 +45,10 @@ def tell_perplexity(setting: Setting) -> Told:
         "change": {code: one["change"]["value"] for code, one in known.items()},
     }
     return Told(
-        (_losses(setting, found, chosen), _perplexities(found, chosen)),
+        (_losses(found, chosen), _perplexities(found, chosen)),
         (),
         sentence,
-        _perplexity_sure(setting, found, known),
+        _perplexity_sure(found, known),
         more,
     )
 
@@ -64,7 +62,7 @@ def tell_cross(setting: Setting) -> Told:
     if matrix is None:
         return Told(
             found="No language has heads of its own here, so there is nothing to cross.",
-            sure=documents_said(setting, found),
+            sure=documents_said(found),
         )
     texts = matrix["text_of"]
     random = [[None if one is None else one["value"] for one in row] for row in matrix["random"]]
@@ -102,13 +100,13 @@ def tell_cross(setting: Setting) -> Told:
         "Difference: the own text's change less that of the other text which rises most, chosen "
         "anew in every bootstrap draw."
     )
-    table = Table("Own text against other text", columns, rows, UNPUBLISHED, note)
+    table = Table("Own text against other text", columns, rows, note=note)
     if not own:
         return Told(
             (),
             (figure,),
             "With text of one language nothing can be crossed.",
-            documents_said(setting, found),
+            documents_said(found),
         )
     margins = {code: one["own_minus_largest_other"] for code, one in own.items()}
     # A loss that falls less than any other is no harm.
@@ -118,7 +116,7 @@ def tell_cross(setting: Setting) -> Told:
         (table,),
         (figure,),
         _cross_found(own, most, surely),
-        f"{documents_said(setting, found)} {capital(draws_limit(found['draws']))}. {SAMPLE}",
+        f"{documents_said(found)} {capital(draws_limit(found['draws']))}.",
         {"languages": len(own), "own_most": len(most), "own_most_surely": len(surely)},
     )
 
@@ -134,9 +132,7 @@ def _removed(found: Mapping[str, Any], code: str, role: str) -> Mapping[str, Any
     )
 
 
-def _losses(
-    setting: Setting, found: Mapping[str, Any], chosen: Mapping[str, Mapping[str, Any] | None]
-) -> Table:
+def _losses(found: Mapping[str, Any], chosen: Mapping[str, Mapping[str, Any] | None]) -> Table:
     columns = (
         "heads",
         "specific heads removed",
@@ -182,8 +178,6 @@ def _losses(
         "Change of NLL of a language's own text, nats a token",
         columns,
         tuple(rows),
-        UNPUBLISHED,
-        said(setting),
     )
 
 
@@ -221,9 +215,8 @@ def _perplexities(
             "specific removed, exp of mean",
         ),
         tuple(rows),
-        UNPUBLISHED,
-        "Mean of exp, over documents, is the perplexity of the published code; perplexities of "
-        "different languages are no common scale.",
+        note="Mean of exp, over documents, is the perplexity of the published code; perplexities "
+        "of different languages are no common scale.",
     )
 
 
@@ -277,16 +270,14 @@ def _largest_p(one: Mapping[str, Any]) -> float:
     return max(float(one[key]) for key in ("p_draws", "p_draws_layer_matched") if key in one)
 
 
-def _perplexity_sure(
-    setting: Setting, found: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
-) -> str:
-    text = documents_said(setting, found)
+def _perplexity_sure(found: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> str:
+    text = documents_said(found)
     if known:
         text += (
             " These intervals are of the mean over the draws, and say nothing of single draws; "
             f"{draws_limit(found['draws'])}."
         )
-    return f"{text} {SAMPLE}"
+    return text
 
 
 def _cross_found(own: Mapping[str, Any], most: Sequence[str], surely: Sequence[str]) -> str:

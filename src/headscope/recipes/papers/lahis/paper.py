@@ -12,6 +12,7 @@ from headscope.recipes.papers.lahis.heads_told import tell_importance, tell_sets
 from headscope.recipes.papers.lahis.layers_told import tell_layers
 from headscope.recipes.papers.lahis.losses_told import tell_cross, tell_perplexity
 from headscope.recipes.papers.lahis.scale import codes, directions_given
+from headscope.recipes.papers.lahis.words import notes
 from headscope.recipes.papers.lahis.writing_told import (
     tell_general,
     tell_off_target,
@@ -198,4 +199,5 @@ PAPER = Paper(
     ),
     experiments=EXPERIMENTS,
     answer=answer,
+    notes=notes,
 )

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import codes, said, step_name
+from headscope.recipes.papers.lahis.scale import codes, step_name
 from headscope.recipes.papers.lahis.words import (
-    SAMPLE,
-    SURE,
-    UNPUBLISHED,
     cell,
     count,
     draws_limit,
@@ -32,7 +29,7 @@ COLUMNS = (
     "p over prompts",
     "p over draws",
 )
-PROMPTS = f"{SURE}, over prompts and beside the random sets that were drawn"
+PROMPTS = "Intervals are over prompts, and beside the random sets that were drawn"
 
 
 def tell_general(setting: Setting) -> Told:
@@ -47,8 +44,7 @@ def tell_general(setting: Setting) -> Told:
         f"A model that {what}, without {count(found['k'], 'general head')}",
         COLUMNS,
         tuple(_row(NAMES[key][0], one, NAMES[key][1]) for key, one in measures.items()),
-        UNPUBLISHED,
-        f"{said(setting)} Not measured: {_missing(found)}.",
+        note=f"Not measured: {_missing(found)}.",
     )
     by_language = Table(
         "ROUGE-L by language",
@@ -57,7 +53,6 @@ def tell_general(setting: Setting) -> Told:
             _row(code, one["effects"]["general"].get("rouge_l"))
             for code, one in found["languages"].items()
         ),
-        UNPUBLISHED,
     )
     rouge = measures["rouge_l"]
     direction = sign(rouge["change"])
@@ -83,7 +78,7 @@ def tell_general(setting: Setting) -> Told:
         (table, by_language),
         (),
         text,
-        f"{sure} Texts that heads were found on are not tested on.",
+        sure,
         {"direction": direction, "against_random": surely, "repeats": repeats},
     )
 
@@ -110,11 +105,9 @@ def tell_off_target(setting: Setting) -> Told:
         ]
         note = (
             "Share of outputs in another language than asked for, %. Specific: the heads specific "
-            f"to it; full: as many by importance alone. {said(setting)}"
+            "to it; full: as many by importance alone."
         )
-        tables.append(
-            Table(f"{title} in another language", COLUMNS, tuple(rows), UNPUBLISHED, note)
-        )
+        tables.append(Table(f"{title} in another language", COLUMNS, tuple(rows), note=note))
         told = {kind: _off(title, kind, one) for kind, one in kinds.items()}
         texts += list(told.values())
         if "specific" not in kinds and "chosen" not in kinds:
@@ -127,8 +120,7 @@ def tell_off_target(setting: Setting) -> Told:
         return Told()
     sure = (
         f"{PROMPTS}; {draws_limit(draws)}. The language of an output is identified from its text, "
-        "which errs on few words; the share as is, which holds these errors, stands beside. "
-        f"Texts that heads were found on are not tested on. {SAMPLE}"
+        "which errs on few words; the share as is, which holds these errors, stands beside."
         if texts
         else ""
     )
@@ -156,12 +148,9 @@ def tell_transfer(setting: Setting) -> Told:
         ]
         note = (
             "% of answers. A is the language of the first statement, B that of the second. Ranked: "
-            "the better rank of the English or native first token of either answer. "
-            f"{said(setting)}"
+            "the better rank of the English or native first token of either answer."
         )
-        tables.append(
-            Table(f"Answers to contradictions{pair}", COLUMNS, tuple(rows), UNPUBLISHED, note)
-        )
+        tables.append(Table(f"Answers to contradictions{pair}", COLUMNS, tuple(rows), note=note))
         for kind, measures in found["effects"].items():
             texts.append(_transferred(kind, measures["follows_a"], found, pair))
         more[part[1:] or "all"] = {
@@ -178,7 +167,7 @@ def tell_transfer(setting: Setting) -> Told:
     draws = next(iter(results.values()))["draws"]
     sure = (
         f"{PROMPTS}; {draws_limit(draws)}. Random heads stand under the same gate, since turning "
-        f"up any heads changes answers. {SAMPLE}"
+        "up any heads changes answers."
     )
     return Told(tuple(tables), (), " ".join(texts), sure, more)
 
@@ -239,8 +228,7 @@ def _by_pair(found: Mapping[str, Any]) -> Table:
         "Answers as A's statement says, by pair (A-B)",
         ("A up, change", "A up, against random", "B down, change", "B down, against random"),
         tuple(rows),
-        UNPUBLISHED,
-        "In % of answers; few prompts a pair, so single rows say little.",
+        note="In % of answers; few prompts a pair, so single rows say little.",
     )
 
 
@@ -249,8 +237,7 @@ def _unmeasured(title: str, why: str) -> Table:
         f"{title} in another language",
         COLUMNS,
         (Row("all languages", empty(len(COLUMNS), "not measured")),),
-        UNPUBLISHED,
-        f"Not measured: {why}",
+        note=f"Not measured: {why}",
     )
 
 

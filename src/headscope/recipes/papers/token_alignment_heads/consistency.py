@@ -10,7 +10,7 @@ from headscope.recipes.papers.paper import Experiment, Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, sentence
 from headscope.recipes.papers.token_alignment_heads.claims import Claim, with_claims
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound
 from headscope.recipes.papers.token_alignment_heads.steps import overlap_steps
 from headscope.recipes.papers.told import Heatmap, Row, Table, Told, p_cell
 
@@ -75,7 +75,6 @@ def _tell(setting: Setting) -> Told:
         tuple(_row(name, group, least) for name, group in groups),
         bound(setting, "Section 3.2", LLAMA),
         sentence(
-            how_chosen(setting),
             "The p-value is that of the pair least alike (hypergeometric). Published: the paper "
             "tells that no pair lies below this figure.",
         ),
