@@ -107,6 +107,15 @@ def _leaves(more: Mapping[str, Any]) -> str:
     return f"Outputs in another language, without a language's own heads: {'; '.join(said)}."
 
 
+def _led_back(more: Mapping[str, Any]) -> str:
+    ways = {"x3": "turning its heads up", "away x0": "removing the other language's heads"}
+    helping = [way for kind, way in ways.items() if more.get(kind)]
+    less = (
+        f"become fewer by {' and by '.join(helping)}" if helping else "do not surely become fewer"
+    )
+    return f"Answers in another language than asked for {less}."
+
+
 def _believed(more: Mapping[str, Any]) -> str:
     told = {
         "up": "Turning a language's heads up",
@@ -158,6 +167,7 @@ ANSWERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "ppl-cross": _own,
     "general-head": _shared,
     "off-target": _leaves,
+    "mitigation": _led_back,
     "attn-transfer": _believed,
     "head-mask": _adapted,
 }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headscope.data.languages import is_known, language_name
-from headscope.recipes.papers.lahis.scale import HEADS, said
+from headscope.recipes.papers.lahis.scale import HEADS, PAPER_SCALE, said
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.published import published
-from headscope.recipes.papers.told import NOT_RUN, Cell
+from headscope.recipes.papers.told import NOT_RUN, Cell, Row, Table
 
 __all__ = [
     "MODELS",
@@ -26,6 +25,7 @@ __all__ = [
     "sign",
     "span",
     "spread",
+    "table_of",
 ]
 
 #: What no interval of an experiment holds.
@@ -48,6 +48,17 @@ def cell(one: Mapping[str, Any], digits: int = 3, factor: float = 1.0) -> Cell:
 def empty(columns: int, why: str = NOT_RUN) -> tuple[Cell, ...]:
     """A row without figures, and why."""
     return tuple(Cell(why=why) for _ in range(columns))
+
+
+def table_of(
+    title: str,
+    rows: Mapping[str, Any],
+    columns: Mapping[str, Callable[[Any], Cell]],
+    note: str = "",
+) -> Table:
+    """A row for each of `rows`, with what every column makes of it."""
+    made = [Row(name, tuple(each(one) for each in columns.values())) for name, one in rows.items()]
+    return Table(title, tuple(columns), tuple(made), note=note)
 
 
 def sign(one: Mapping[str, Any]) -> int:
@@ -103,15 +114,11 @@ def documents_said(found: Mapping[str, Any]) -> str:
 
 def notes(setting: Setting) -> tuple[str, ...]:
     """What holds for every experiment: settings, published figures, documents, what `sure` is."""
-    samples, gates = (
-        next(f"{one.value:,.0f}" for one in published("lahis") if one.row == row)
-        for row in ("importance", "soft head mask")
-    )
     told = [
         said(setting),
         # Our sources have the paper's abstract and the published code's description, and no table.
         "No published figure is at hand but the numbers of documents that a language is scored on "
-        f"({samples}) and of trained gates ({gates}); the paper's models are {MODELS}.",
+        f"({PAPER_SCALE.found:,}) and of trained gates; the paper's models are {MODELS}.",
         SURE,
     ]
     heads = setting.result(HEADS)
