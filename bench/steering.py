@@ -14,20 +14,18 @@ the test split. The runs are kept in --runs and go on where they were.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.data.languages import language_name
-from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.pocket.sample import sample_documents, sample_pairs
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.recipes.use.gates import GateChoice
 from headscope.recipes.use.steering import FACTORS, Steer, steer
+from headscope.recipes.use.steering_prompts import write_astray
 
 SOURCE, TARGETS = "en", ("de", "es", "ru", "tr")
 SETTINGS = {"documents-1": 1, "mask": 0, "documents-2": 2}
@@ -97,18 +95,13 @@ def main() -> None:
 def write_prompts(given: argparse.Namespace, name: str, code: str) -> Path:
     """A file of translation prompts into one language, with references."""
     documents, number, seed = SETTINGS[name], given.prompts, given.seed
-    names = language_name(SOURCE), language_name(code)
     longer = sample_documents(SOURCE, "test", number * (documents or 1), seed).documents
     before = [one.text for one in longer]
-    rows = []
-    for at, pair in enumerate(sample_pairs(f"{SOURCE}-{code}", "test", number, seed).pairs):
-        told = before[at * documents : (at + 1) * documents]
-        prompt = DEFAULT_TEMPLATE.render(pair.source, *names).text
-        rows.append({"id": pair.id, "text": "\n".join([*told, prompt]), "reference": pair.target})
-    path: Path = given.runs / "prompts" / f"{name}-{code}-{number}-{seed}.jsonl"
+    told = ["\n".join(before[at : at + documents]) for at in range(0, len(before), documents or 1)]
+    path = given.runs / "prompts" / f"{name}-{code}-{number}-{seed}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    return path
+    pairs = sample_pairs(f"{SOURCE}-{code}", "test", number, seed)
+    return write_astray(path, pairs, told if documents else ())
 
 
 def brief(result: dict[str, Any]) -> dict[str, Any]:

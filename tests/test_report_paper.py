@@ -468,6 +468,19 @@ def test_the_index_makes_no_other_scheme_of_a_path(tmp_path: Path) -> None:
     assert not [link for link in links if link.startswith("javascript")]
 
 
+def test_how_to_read_a_table_and_what_holds_for_all_stand_once(tmp_path: Path) -> None:
+    tables = [made.accuracy_table(), made.pairs_table(), made.words_table()]
+    one = made.experiment("a", "Table 1", tables=tables)
+    two = made.experiment("b", "Table 2", tables=tables)
+    notes = ["Ten heads where the paper takes 20.", "Random draws are five."]
+    text = page_of(made.write_paper(tmp_path, experiments=[one, two], notes=notes))
+    for said in (*notes, "a cell holds, from above", "Figures without an interval have none"):
+        assert text.count(said) == 1, said
+    assert "from above: ours" not in text.split('id="experiments"')[1]
+    older = page_of(made.write_paper(tmp_path / "older", experiments=[one]))  # told no notes
+    assert "What holds for several experiments" not in older
+
+
 # ---- what is read is what a recipe told ----------------------------------------------------------
 def test_what_the_report_reads_is_what_was_told(tmp_path: Path) -> None:
     figures = [made.heatmap(3, 4, empty=5), made.lines(), made.bars(3, signs=True)]

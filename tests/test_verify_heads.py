@@ -256,6 +256,24 @@ def test_intervals_of_correlations_are_about_what_another_sample_gives() -> None
     assert inside >= 42
 
 
+def test_intervals_of_correlations_count_the_examples_of_both_scores() -> None:
+    generator = np.random.default_rng(3)
+    layers, truth = np.repeat(np.arange(6), 8), generator.normal(size=48)
+    sentences = truth + 3 * generator.normal(size=(30, 48))
+    others = truth + 3 * generator.normal(size=(30, 48))
+    some = generator.integers(30, size=(300, 30))
+    drawn, drawn_others = (one[some].mean(axis=1) for one in (sentences, others))
+    scores = sentences.mean(axis=0), others.mean(axis=0)
+    one = rank_correlations(*scores, layers, drawn, 9)["all"]
+    both = rank_correlations(*scores, layers, drawn, 9, resampled_others=drawn_others)["all"]
+    assert both["value"] == one["value"]
+    assert both["high"] - both["low"] > one["high"] - one["low"]
+    same = rank_correlations(scores[0], scores[0], layers, drawn, 9, resampled_others=drawn)
+    assert (same["all"]["low"], same["all"]["high"]) == pytest.approx((1, 1))
+    with pytest.raises(ValueError, match="other heads"):
+        rank_correlations(*scores, layers, drawn, 9, resampled_others=drawn_others[:9])
+
+
 def test_p_of_the_permutation_inside_layers_is_uniform_without_a_relation() -> None:
     generator = np.random.default_rng(1)
     layers = np.repeat(np.arange(4), 4)

@@ -30,6 +30,7 @@ def rank_correlations(
     permutations: int = 9999,
     seed: int = 0,
     level: float = 0.95,
+    resampled_others: Floats | None = None,
 ) -> dict[str, Any]:
     """Spearman's rank correlation over all heads, and within layers.
 
@@ -45,19 +46,29 @@ def rank_correlations(
             the value.
         permutations, seed: of the test.
         level: of the intervals.
+        resampled_others: (B, N), `others` of the same resampled examples, where they rest on them
+            too; None: `others` are taken as they are.
 
     Returns:
         `all` and `within_layers`, each `value`, `low` and `high`, and `p_within_layers`; None where
         one of the scores has no ranking. JSON.
     """
-    if not len(scores) == len(others) == len(layers) or resampled.shape[1:] != scores.shape:
+    if not len(scores) == len(others) == len(layers) or not (
+        resampled.shape[1:] == scores.shape
+        and (resampled_others is None or resampled_others.shape == resampled.shape)
+    ):
         raise InputError("the scores, their layers and the resampled scores are of other heads")
     one, other = mid_ranks(scores), mid_ranks(others)
     drawn = np.stack([mid_ranks(row) for row in resampled])
+    drawn_others = (
+        other
+        if resampled_others is None
+        else np.stack([mid_ranks(row) for row in resampled_others])
+    )
     found: dict[str, Any] = {}
     for name, centre in (("all", _centred), ("within_layers", _within(layers))):
         value = _correlation(centre(one), centre(other))
-        estimates = _correlation(centre(drawn), centre(other))
+        estimates = _correlation(centre(drawn), centre(drawn_others))
         tail = (1 - level) / 2
         low, high = np.quantile(estimates, [tail, 1 - tail])
         # Resampling adds the noise of the examples a second time and so pulls every estimate
@@ -90,7 +101,7 @@ def _within(layers: NDArray[Any]) -> Callable[[Floats], Floats]:
 
 
 def _correlation(ranks: Floats, other: Floats) -> Floats:
-    """Of centred ranks (..., N) and (N,); NaN where either does not vary."""
-    spread = np.sqrt((ranks**2).sum(axis=-1) * (other @ other))
+    """Of centred ranks (..., N) and (N,) or (..., N); NaN where either does not vary."""
+    spread = np.sqrt((ranks**2).sum(axis=-1) * (other**2).sum(axis=-1))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(spread > 1e-9, ranks @ other / spread, np.nan))
+        return np.asarray(np.where(spread > 1e-9, (ranks * other).sum(axis=-1) / spread, np.nan))

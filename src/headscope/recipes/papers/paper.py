@@ -277,6 +277,7 @@ class Paper:
         answer: the paper's question answered for this model from what was told, and how sure,
             given what the experiments told by their names.
         steered: what of `Steering` its experiments follow.
+        notes: what holds for several experiments, told once for all of them.
     """
 
     name: str
@@ -287,3 +288,4 @@ class Paper:
     experiments: tuple[Experiment, ...]
     answer: Callable[[Setting, Mapping[str, Told]], tuple[str, str]]
     steered: frozenset[str] = frozenset()
+    notes: Callable[[Setting], tuple[str, ...]] = lambda setting: ()

@@ -76,6 +76,7 @@ def describe(
             "method": list(paper.method),
         },
         "answer": {"found": typeset(found), "sure": typeset(sure)},
+        "notes": [typeset(note) for note in paper.notes(setting)],
         "experiments": rows,
         "totals": {
             "experiments": len(rows),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from safetensors.numpy import load_file
+
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
+from headscope.measure.intervals import bootstrap_difference
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -40,13 +45,14 @@ from headscope.verify.languages.matrix import matrices
 from headscope.verify.languages.resampling import Text, resample
 from headscope.verify.languages.sets import LanguageHeads, language_heads
 from headscope.verify.removal import Removal
+from headscope.verify.writing.evidence import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyPerplexity", "store_texts", "verify_perplexity"]
+__all__ = ["COMMAND", "VerifyPerplexity", "paired_loss", "store_texts", "verify_perplexity"]
 
 COMMAND = "verify perplexity"
 
@@ -193,6 +199,28 @@ def store_texts(
             for identifier, tokens in zip(one.ids, one.tokens, strict=True)
         ],
     )
+
+
+def paired_loss(one: Path, other: Path, language: str, seed: int = 0) -> dict[str, float] | None:
+    """What the heads removed in `one` cost their language's text more than those in `other`.
+
+    Both are folders of finished runs on the same documents. Nats a token, with the interval of the
+    paired bootstrap over documents; None where a run has removed no heads of the language.
+    InputError if the documents differ.
+    """
+    if (one / "documents.jsonl").read_bytes() != (other / "documents.jsonl").read_bytes():
+        raise InputError(f"{one} and {other} read other documents; give both the same")
+    read = []
+    for folder in (one, other):
+        rows = [json.loads(row) for row in (folder / "conditions.jsonl").open(encoding="utf-8")]
+        names = [(row["of"], row["role"], row["kind"]) for row in rows]
+        if (language, "chosen", "removed") not in names:
+            return None
+        losses = load_file(folder / "losses.safetensors")
+        nll = losses[f"{language}.nll"][names.index((language, "chosen", "removed"))]
+        read.append(np.stack([nll, losses[f"{language}.tokens"]], axis=-1))
+    found = bootstrap_difference(read[0], read[1], ratio, seed=seed)
+    return {key: float(value) for key, value in found._asdict().items()}
 
 
 def _sized(

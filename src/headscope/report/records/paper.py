@@ -82,6 +82,7 @@ class PaperRecord:
     command: str
     found: str
     sure: str
+    notes: tuple[str, ...]
     experiments: tuple[Experiment, ...]
     failed: Mapping[str, str]
     seconds: float | None
@@ -109,6 +110,7 @@ def read_paper(path: Path) -> PaperRecord:
             command=str(result["command"]),
             found=text(answer["found"]),
             sure=text(answer["sure"]),
+            notes=words(result.get("notes") or []),
             experiments=_experiments(result["experiments"]),
             failed={str(step): str(why) for step, why in (result.get("failed") or {}).items()},
             seconds=optional(result.get("seconds")),

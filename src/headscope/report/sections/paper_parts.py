@@ -96,9 +96,15 @@ def method_section(record: PaperRecord) -> Html:
             "p",
             "Below, every table and figure of the paper is measured again with this model; "
             "\u201ctheirs\u201d are the figures that the paper published. A difference is given "
-            "only where the same model was measured on the same kind of data.",
+            "only where the same model was measured on the same kind of data. In a table of more "
+            "than two columns a cell holds, from above: ours, its 95\u00a0% interval, theirs (ours "
+            "minus theirs). Figures without an interval have none.",
             class_="note",
         ),
+        tag("p", "What holds for several experiments:", class_="note") if record.notes else None,
+        tag("ul", [tag("li", note) for note in record.notes], class_="note")
+        if record.notes
+        else None,
     )
 
 

@@ -28,7 +28,6 @@ def table_figure(identifier: str, one: Table) -> Html:
     caption = join(
         tag("strong", one.title.rstrip("."), ". "),
         f"{sentence_of(one.note)} " if one.note else None,
-        _reading(one),
         _source(one),
     )
     stacked = len(one.columns) > FLAT
@@ -132,25 +131,6 @@ def _numeric(value: Value) -> bool:
     if isinstance(value, str):
         return value.startswith(("< ", "> ", "\u2264 ", "\u2265 "))
     return value is not None
-
-
-def _numbers(one: Table) -> list[Shown]:
-    return [cell for _, row in one.rows for cell in row if isinstance(cell.value, (int, float))]
-
-
-def _reading(one: Table) -> str | None:
-    """How a cell is to be read, and whether there are intervals."""
-    cells = [cell for _, row in one.rows for cell in row]
-    intervals = any(cell.low is not None for cell in cells)
-    published = any(cell.published is not None for cell in cells)
-    none = "" if intervals or not _numbers(one) else "Ours have no interval. "
-    if len(one.columns) <= FLAT or not (intervals or published):
-        return none
-    lines = ["ours", *(["its 95\u00a0% interval"] if intervals else [])]
-    if published:
-        compared = any(cell.difference is not None for cell in cells)
-        lines.append("theirs (ours minus theirs)" if compared else "theirs")
-    return f"{none}Each cell, from above: {', '.join(lines)}. "
 
 
 def _source(one: Table) -> list[Child]:

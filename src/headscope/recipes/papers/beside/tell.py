@@ -37,10 +37,10 @@ def threshold(setting: Setting) -> Told:
     note = f"Jaccard indices of 100 random halves of the sentences, and of directions. {CHANCE}"
     chosen = _table("Heads chosen by threshold and by number", names, rows, note)
     best, rows = tops(removed), {}
-    for top, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
-        rows[f"best {top['k']}"] = (
-            top["change"]["nll"], top["against_random"], p_cell(p), p_cell(top["p_draws"]),
-            top["against_random_layer_matched"], p_cell(top["p_draws_layer_matched"]),
+    for own, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
+        rows[f"best {own['k']}"] = (
+            own["change"]["nll"], own["against_random"], p_cell(p), p_cell(own["p_draws"]),
+            own["against_random_layer_matched"], p_cell(own["p_draws_layer_matched"]),
         )  # fmt: skip
     title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
     names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")

@@ -25,8 +25,7 @@ def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
     left = [name for name in ANSWERS if name not in more]
     sure = (
         "Counts are of languages whose whole 95 % interval lies on that side; each interval is of "
-        "its own, so with many of them one in forty lies there by chance. Which heads are specific "
-        "depends on the documents they were found on, which no interval here holds."
+        "its own, so with many of them one in forty lies there by chance."
     )
     if "importance" in more and more["importance"]["halves"]:
         halves = more["importance"]["halves"]
@@ -108,6 +107,15 @@ def _leaves(more: Mapping[str, Any]) -> str:
     return f"Outputs in another language, without a language's own heads: {'; '.join(said)}."
 
 
+def _led_back(more: Mapping[str, Any]) -> str:
+    ways = {"x3": "turning its heads up", "away x0": "removing the other language's heads"}
+    helping = [way for kind, way in ways.items() if more.get(kind)]
+    less = (
+        f"become fewer by {' and by '.join(helping)}" if helping else "do not surely become fewer"
+    )
+    return f"Answers in another language than asked for {less}."
+
+
 def _believed(more: Mapping[str, Any]) -> str:
     told = {
         "up": "Turning a language's heads up",
@@ -159,6 +167,7 @@ ANSWERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "ppl-cross": _own,
     "general-head": _shared,
     "off-target": _leaves,
+    "mitigation": _led_back,
     "attn-transfer": _believed,
     "head-mask": _adapted,
 }

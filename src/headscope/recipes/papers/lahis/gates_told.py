@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import codes, said, step_name
-from headscope.recipes.papers.lahis.words import MODELS, SURE, cell, count, empty, sign
+from headscope.recipes.papers.lahis.scale import codes, step_name
+from headscope.recipes.papers.lahis.words import MODELS, cell, count, empty, sign
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.published import source, value
 from headscope.recipes.papers.told import Cell, Reference, Row, Table, Told
@@ -61,7 +61,7 @@ def tell_gates(setting: Setting) -> Told:
             source("lahis", ABSTRACT),
             MODELS,
             False,
-            "no published figure at hand but the number of gates, of a model that is not named",
+            "not comparable: the abstract does not say of which model",
         )
         if found is None:
             rows = tuple(Row(name, empty(len(COLUMNS))) for name in CONDITIONS.values())
@@ -90,7 +90,7 @@ def tell_gates(setting: Setting) -> Told:
         note = (
             f"Trained on {pairs['train']} pairs, stopped on {pairs['stop']}, tested on "
             f"{pairs['test']}; {count(len(found['seeds']), 'training')}. A question is "
-            f"answered where an answer occurs in the first ten tokens. {said(setting)}"
+            "answered where an answer occurs in the first ten tokens."
         )
         tables.append(Table(title, COLUMNS, rows, reference, note))
         tables.append(_gates(found, code))
@@ -184,7 +184,7 @@ def _found(
 def _sure(setting: Setting, known: Mapping[str, Mapping[str, Any]]) -> str:
     seeds = min(len(one["seeds"]) for one in known.values())
     text = (
-        f"{SURE}, over questions, those on one context drawn together; behind each figure "
+        "Intervals are over questions, those on one context drawn together; behind each figure "
         f"{'stands' if seeds == 1 else 'stand'} {count(seeds, 'training')} with other pairs and "
         "other random heads, whose scatter is not in the intervals. Test questions are on "
         "contexts that nothing was trained on."

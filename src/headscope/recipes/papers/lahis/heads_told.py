@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import HEADS, said
-from headscope.recipes.papers.lahis.words import SAMPLE, UNPUBLISHED, span
+from headscope.recipes.papers.lahis.scale import HEADS
+from headscope.recipes.papers.lahis.words import span, table_of
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Bars, Cell, Heatmap, Row, Table, Told
+from headscope.recipes.papers.told import Bars, Cell, Heatmap, Told
 
 __all__ = ["tell_importance", "tell_sets"]
 
@@ -21,39 +21,20 @@ def tell_importance(setting: Setting) -> Told:
         return Told()
     languages = found["languages"]
     halves = {code: one["halves"] for code, one in languages.items() if one["halves"]}
-    rows = []
-    for code, one in languages.items():
-        agree = halves.get(code)
-        rows.append(
-            Row(
-                code,
-                (
-                    Cell(one["documents"], digits=0),
-                    Cell(one["tokens"], digits=0),
-                    Cell(one["loss"]),
-                    Cell(one["important"], digits=0),
-                    Cell(1000 * one["threshold"], digits=2),
-                    Cell(_best(one)),
-                    Cell(agree["jaccard"], digits=2) if agree else Cell(why="one document"),
-                    Cell(agree["expected_exact"]) if agree else Cell(why="one document"),
-                ),
-            )
-        )
-    table = Table(
+    table = table_of(
         "Importance by language",
-        (
-            "documents",
-            "tokens",
-            "loss",
-            "important heads",
-            "threshold, thousandths",
-            "most important head",
-            "halves, Jaccard",
-            "by chance",
-        ),
-        tuple(rows),
-        UNPUBLISHED,
-        f"Importance, and so the threshold, is in thousandths of a nat a token. {said(setting)}",
+        languages,
+        {
+            "documents": lambda one: Cell(one["documents"], digits=0),
+            "tokens": lambda one: Cell(one["tokens"], digits=0),
+            "loss": lambda one: Cell(one["loss"]),
+            "important heads": lambda one: Cell(one["important"], digits=0),
+            "threshold, thousandths": lambda one: Cell(1000 * one["threshold"], digits=2),
+            "most important head": lambda one: Cell(_best(one)),
+            "halves, Jaccard": lambda one: _halves(one, "jaccard", 2),
+            "by chance": lambda one: _halves(one, "expected_exact", 3),
+        },
+        "Importance, and so the threshold, is in thousandths of a nat a token.",
     )
     figures = [_map(setting, code, one) for code, one in languages.items()]
     pairs = [one["jaccard"] for one in found["overlap"]]
@@ -78,37 +59,30 @@ def tell_sets(setting: Setting) -> Told:
     if found is None:
         return Told()
     languages = found["languages"]
-    own = tuple(
-        Row(
-            code,
-            (
-                Cell(one["important"], digits=0),
-                Cell(one["important"] - len(one["specific"]), digits=0),
-                Cell(len(one["specific"]), digits=0),
-                Cell(_listed(one["specific"]) or None, why="no head is specific"),
-            ),
-        )
-        for code, one in languages.items()
-    )
     tables = [
-        Table(
+        table_of(
             "Heads of each language",
-            ("important", "general among them", "specific", "specific heads, best first"),
-            own,
-            UNPUBLISHED,
-            said(setting),
+            languages,
+            {
+                "important": lambda one: Cell(one["important"], digits=0),
+                "general among them": lambda one: Cell(
+                    one["important"] - len(one["specific"]), digits=0
+                ),
+                "specific": lambda one: Cell(len(one["specific"]), digits=0),
+                "specific heads, best first": lambda one: Cell(
+                    _listed(one["specific"]) or None, why="no head is specific"
+                ),
+            },
         )
     ]
     if found["general_in"] is not None:
-        shared = tuple(
-            Row(f"{one['layer']}.{one['head']}", (Cell(one["languages"], digits=0),))
-            for one in found["general"]
-        )
+        shared = {_listed([one]): one for one in found["general"]}
         note = (
             f"Important in at least {found['general_in']} of {len(languages)} languages; by chance "
             f"{found['general_expected']:.2g} heads would be."
         )
-        tables.append(Table("General heads", ("languages",), shared, UNPUBLISHED, note))
+        column = {"languages": lambda one: Cell(one["languages"], digits=0)}
+        tables.append(table_of("General heads", shared, column, note))
     return Told(
         tuple(tables),
         (_profile(found),),
@@ -126,6 +100,11 @@ def tell_sets(setting: Setting) -> Told:
 def _best(one: Mapping[str, Any]) -> str:
     top = max(one["heads"], key=lambda head: float(head["score"]))
     return f"{top['layer']}.{top['head']}"
+
+
+def _halves(one: Mapping[str, Any], key: str, digits: int) -> Cell:
+    agree = one["halves"]
+    return Cell(agree[key], digits=digits) if agree else Cell(why="one document")
 
 
 def _listed(heads: list[Mapping[str, Any]]) -> str:
@@ -236,7 +215,7 @@ def _importance_sure(found: Mapping[str, Any], halves: Mapping[str, Mapping[str,
             " Two languages are about as alike as two halves of one language's documents, so part "
             "of what differs between languages is the sample."
         )
-    return f"{text} {SAMPLE}"
+    return text
 
 
 def _sets_found(found: Mapping[str, Any]) -> str:
@@ -259,5 +238,5 @@ def _sets_sure(found: Mapping[str, Any]) -> str:
     halves = f"Halves of the documents agree to {span(agree, 2)} (Jaccard). " if agree else ""
     return (
         f"{halves}The numbers follow from the quantile, and from how many languages there are. "
-        f"Whether a set does anything is tested elsewhere (ppl, general-head). {SAMPLE}"
+        "Whether a set does anything is tested elsewhere (ppl, general-head)."
     )

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import said, step_name
+from headscope.recipes.papers.lahis.scale import step_name
 from headscope.recipes.papers.lahis.words import (
-    UNPUBLISHED,
     count,
     documents_said,
     draws_limit,
@@ -16,9 +15,10 @@ from headscope.recipes.papers.lahis.words import (
     several,
     sign,
     span,
+    table_of,
 )
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told
+from headscope.recipes.papers.told import Cell, Heatmap, Told
 
 __all__ = ["tell_layers"]
 
@@ -38,39 +38,33 @@ def tell_layers(setting: Setting) -> Told:
     even = {
         one["layer"]: one["even"] for each in list(profile.values())[:1] for one in each["layers"]
     }
-    rows = []
-    for at, layer in enumerate(layers):
-        changes = [one["layers"][at] for one in languages.values()]
-        rows.append(
-            Row(
-                str(layer),
-                (
-                    Cell(first[at]["heads"], digits=0),
-                    Cell(_percent(shares[layer]), why="no heads were scored", digits=1),
-                    Cell(_percent(even.get(layer)), why="no heads were scored", digits=1),
-                    Cell(mean(one["change"]["value"] for one in changes)),
-                    Cell(min(one["change"]["low"] for one in changes)),
-                    Cell(max(one["change"]["high"] for one in changes)),
-                    Cell(mean(one["random"]["mean"] for one in changes)),
-                    Cell(sum(sign(one["against_random"]) > 0 for one in changes), digits=0),
-                ),
-            )
-        )
-    table = Table(
+    rows = {
+        str(layer): (layer, [one["layers"][at] for one in languages.values()])
+        for at, layer in enumerate(layers)
+    }
+    unscored = "no heads were scored"
+    table = table_of(
         "Whole layers",
-        (
-            "heads",
-            "share of important heads, %",
-            "if spread evenly, %",
-            "change of NLL, mean over languages",
-            "lowest interval end",
-            "highest interval end",
-            "as many random heads",
-            "languages with surely more than random",
-        ),
-        tuple(rows),
-        UNPUBLISHED,
-        f"Shares are means over languages. {said(setting)}",
+        rows,
+        {
+            "heads": lambda row: Cell(row[1][0]["heads"], digits=0),
+            "share of important heads, %": lambda row: Cell(
+                _percent(shares[row[0]]), why=unscored, digits=1
+            ),
+            "if spread evenly, %": lambda row: Cell(
+                _percent(even.get(row[0])), why=unscored, digits=1
+            ),
+            "change of NLL, mean over languages": lambda row: Cell(
+                mean(one["change"]["value"] for one in row[1])
+            ),
+            "lowest interval end": lambda row: Cell(min(one["change"]["low"] for one in row[1])),
+            "highest interval end": lambda row: Cell(max(one["change"]["high"] for one in row[1])),
+            "as many random heads": lambda row: Cell(mean(one["random"]["mean"] for one in row[1])),
+            "languages with surely more than random": lambda row: Cell(
+                sum(sign(one["against_random"]) > 0 for one in row[1]), digits=0
+            ),
+        },
+        "Shares are means over languages.",
     )
     changes_map = Heatmap(
         "Change of NLL without a layer's heads",
@@ -104,7 +98,7 @@ def tell_layers(setting: Setting) -> Told:
         (table,),
         tuple(figures),
         _layers_found(languages, shares, even),
-        f"{documents_said(setting, found)} Beside every layer stand as many random heads, "
+        f"{documents_said(found)} Beside every layer stand as many random heads, "
         f"{count(found['draws'], 'draw')} from all layers; {draws_limit(found['draws'])}. Removing "
         "a whole layer is a large intervention, which says little of its single heads.",
         {"worst": _worst(languages)},

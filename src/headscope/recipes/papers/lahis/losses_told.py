@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import said, step_name
+from headscope.recipes.papers.lahis.scale import step_name
 from headscope.recipes.papers.lahis.words import (
-    SAMPLE,
-    UNPUBLISHED,
     capital,
     cell,
     documents_said,
     draws_limit,
-    empty,
     mean_known,
     names,
     several,
     sign,
     span,
+    table_of,
 )
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told, p_cell
 
-__all__ = ["tell_cross", "tell_perplexity"]
+__all__ = ["NO_HEADS", "losses_table", "removed", "tell_cross", "tell_perplexity"]
 
 NO_HEADS = "no head is specific to this language"
+NO_DRAWS = Cell(why="no draws")
 
 
 def tell_perplexity(setting: Setting) -> Told:
@@ -34,7 +33,7 @@ def tell_perplexity(setting: Setting) -> Told:
     found = setting.result(step_name(setting, "perplexity"))
     if found is None:
         return Told()
-    chosen = {code: _removed(found, code, "chosen") for code in found["languages"]}
+    chosen = {code: removed(found, code, "chosen") for code in found["languages"]}
     known = {code: one for code, one in chosen.items() if one is not None}
     sentence = _perplexity_found(known, len(chosen))
     more = {
@@ -47,10 +46,10 @@ def tell_perplexity(setting: Setting) -> Told:
         "change": {code: one["change"]["value"] for code, one in known.items()},
     }
     return Told(
-        (_losses(setting, found, chosen), _perplexities(found, chosen)),
+        (losses_table(found, chosen), _perplexities(found, chosen)),
         (),
         sentence,
-        _perplexity_sure(setting, found, known),
+        _perplexity_sure(found, known),
         more,
     )
 
@@ -64,7 +63,7 @@ def tell_cross(setting: Setting) -> Told:
     if matrix is None:
         return Told(
             found="No language has heads of its own here, so there is nothing to cross.",
-            sure=documents_said(setting, found),
+            sure=documents_said(found),
         )
     texts = matrix["text_of"]
     random = [[None if one is None else one["value"] for one in row] for row in matrix["random"]]
@@ -84,31 +83,24 @@ def tell_cross(setting: Setting) -> Told:
         note="Random: the mean of the free draws beside all rows.",
     )
     own = matrix["own"]
-    columns = ("own text", "most harmed other text", "its change", "difference", "p over draws")
-    rows = tuple(
-        Row(
-            code,
-            (
-                Cell(one["own"]),
-                Cell(one["largest_other"]["language"]),
-                Cell(one["largest_other"]["change"]),
-                cell(one["own_minus_largest_other"]),
-                p_cell(one["p_draws"]) if "p_draws" in one else Cell(why="no draws"),
-            ),
-        )
-        for code, one in own.items()
-    )
     note = (
         "Difference: the own text's change less that of the other text which rises most, chosen "
         "anew in every bootstrap draw."
     )
-    table = Table("Own text against other text", columns, rows, UNPUBLISHED, note)
+    columns = {
+        "own text": lambda one: Cell(one["own"]),
+        "most harmed other text": lambda one: Cell(one["largest_other"]["language"]),
+        "its change": lambda one: Cell(one["largest_other"]["change"]),
+        "difference": lambda one: cell(one["own_minus_largest_other"]),
+        "p over draws": lambda one: p_cell(one["p_draws"]) if "p_draws" in one else NO_DRAWS,
+    }
+    table = table_of("Own text against other text", own, columns, note)
     if not own:
         return Told(
             (),
             (figure,),
             "With text of one language nothing can be crossed.",
-            documents_said(setting, found),
+            documents_said(found),
         )
     margins = {code: one["own_minus_largest_other"] for code, one in own.items()}
     # A loss that falls less than any other is no harm.
@@ -118,12 +110,13 @@ def tell_cross(setting: Setting) -> Told:
         (table,),
         (figure,),
         _cross_found(own, most, surely),
-        f"{documents_said(setting, found)} {capital(draws_limit(found['draws']))}. {SAMPLE}",
+        f"{documents_said(found)} {capital(draws_limit(found['draws']))}.",
         {"languages": len(own), "own_most": len(most), "own_most_surely": len(surely)},
     )
 
 
-def _removed(found: Mapping[str, Any], code: str, role: str) -> Mapping[str, Any] | None:
+def removed(found: Mapping[str, Any], code: str, role: str) -> Mapping[str, Any] | None:
+    """What the removal of a language's heads in this role cost its own text, None if none was."""
     return next(
         (
             one
@@ -134,57 +127,36 @@ def _removed(found: Mapping[str, Any], code: str, role: str) -> Mapping[str, Any
     )
 
 
-def _losses(
-    setting: Setting, found: Mapping[str, Any], chosen: Mapping[str, Mapping[str, Any] | None]
+def losses_table(
+    found: Mapping[str, Any], chosen: Mapping[str, Mapping[str, Any] | None], by: str = ""
 ) -> Table:
-    columns = (
-        "heads",
-        "specific heads removed",
-        "random, mean",
-        "random, most",
-        "same layers, mean",
-        "same layers, most",
-        "above random",
-        "above same layers",
-        "p over draws",
-        "p over draws, same layers",
-        "as many by importance",
-    )
-    rows = []
-    for code, one in chosen.items():
-        full = _removed(found, code, "full")
-        last = cell(full["change"]) if full else Cell(why="no heads were scored")
-        if one is None:
-            rows.append(Row(code, (*empty(len(columns) - 1, NO_HEADS), last)))
-            continue
-        matched = "random_layer_matched" in one
-        rows.append(
-            Row(
-                code,
-                (
-                    Cell(one["size"], digits=0),
-                    cell(one["change"]),
-                    Cell(one["random"]["mean"]),
-                    Cell(one["random"]["high"]),
-                    *(
-                        Cell(one["random_layer_matched"][key]) if matched else Cell(why="not drawn")
-                        for key in ("mean", "high")
-                    ),
-                    cell(one["against_random"]),
-                    cell(one["against_random_layer_matched"]) if matched else Cell(why="not drawn"),
-                    p_cell(one["p_draws"]),
-                    p_cell(one["p_draws_layer_matched"]) if matched else Cell(why="not drawn"),
-                    last,
-                ),
-            )
-        )
-    return Table(
-        "Change of NLL of a language's own text, nats a token",
-        columns,
-        tuple(rows),
-        UNPUBLISHED,
-        said(setting),
-    )
+    """What the removal of each language's heads costs its own text; `by`: which heads, in words."""
+
+    def of(key: str, make: Callable[[Any], Cell] = cell) -> Callable[[Any], Cell]:
+        def column(row: tuple[Mapping[str, Any] | None, Any]) -> Cell:
+            one, _ = row
+            why = NO_HEADS if one is None else "not drawn"
+            return make(one[key]) if one and key in one else Cell(why=why)
+
+        return column
+
+    rows = {code: (one, removed(found, code, "full")) for code, one in chosen.items()}
+    columns = {
+        "heads": of("size", lambda size: Cell(size, digits=0)),
+        "specific heads removed": of("change"),
+        "random, mean": of("random", lambda draws: Cell(draws["mean"])),
+        "random, most": of("random", lambda draws: Cell(draws["high"])),
+        "same layers, mean": of("random_layer_matched", lambda draws: Cell(draws["mean"])),
+        "same layers, most": of("random_layer_matched", lambda draws: Cell(draws["high"])),
+        "above random": of("against_random"),
+        "above same layers": of("against_random_layer_matched"),
+        "p over draws": of("p_draws", p_cell),
+        "p over draws, same layers": of("p_draws_layer_matched", p_cell),
+        "as many by importance": lambda row: (
+            cell(row[1]["change"]) if row[1] else Cell(why="no heads were scored")
+        ),
+    }
+    return table_of(f"Change of NLL of a language's own text{by}, nats a token", rows, columns)
 
 
 def _perplexities(
@@ -221,9 +193,8 @@ def _perplexities(
             "specific removed, exp of mean",
         ),
         tuple(rows),
-        UNPUBLISHED,
-        "Mean of exp, over documents, is the perplexity of the published code; perplexities of "
-        "different languages are no common scale.",
+        note="Mean of exp, over documents, is the perplexity of the published code; perplexities "
+        "of different languages are no common scale.",
     )
 
 
@@ -277,16 +248,14 @@ def _largest_p(one: Mapping[str, Any]) -> float:
     return max(float(one[key]) for key in ("p_draws", "p_draws_layer_matched") if key in one)
 
 
-def _perplexity_sure(
-    setting: Setting, found: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
-) -> str:
-    text = documents_said(setting, found)
+def _perplexity_sure(found: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> str:
+    text = documents_said(found)
     if known:
         text += (
             " These intervals are of the mean over the draws, and say nothing of single draws; "
             f"{draws_limit(found['draws'])}."
         )
-    return f"{text} {SAMPLE}"
+    return text
 
 
 def _cross_found(own: Mapping[str, Any], most: Sequence[str], surely: Sequence[str]) -> str:

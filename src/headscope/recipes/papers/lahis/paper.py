@@ -11,9 +11,12 @@ from headscope.recipes.papers.lahis.gates_told import tell_gates
 from headscope.recipes.papers.lahis.heads_told import tell_importance, tell_sets
 from headscope.recipes.papers.lahis.layers_told import tell_layers
 from headscope.recipes.papers.lahis.losses_told import tell_cross, tell_perplexity
-from headscope.recipes.papers.lahis.scale import codes, directions_given
+from headscope.recipes.papers.lahis.moving import moving_steps, tell_moving
+from headscope.recipes.papers.lahis.scale import astray, codes, directions_given
+from headscope.recipes.papers.lahis.words import notes
 from headscope.recipes.papers.lahis.writing_told import (
     tell_general,
+    tell_mitigation,
     tell_off_target,
     tell_transfer,
 )
@@ -45,6 +48,13 @@ QUESTIONS = Missing(
 )
 
 
+ASTRAY = Missing(
+    "answers go astray behind a text in the language that is translated from, and no direction has "
+    "documents in both its languages",
+    "--pairs en-de=FILE with --documents en=FILE and --documents de=FILE",
+)
+
+
 def _of_documents(*needed: Callable[[Setting], Step]) -> Callable[[Setting], Steps]:
     """The heads, and runs that need no more than documents."""
 
@@ -54,6 +64,12 @@ def _of_documents(*needed: Callable[[Setting], Step]) -> Callable[[Setting], Ste
         return (made.heads(setting), *(one(setting) for one in needed))
 
     return steps
+
+
+def _moving(setting: Setting) -> Steps:
+    return (
+        DOCUMENTS if _without_documents(setting) else (made.heads(setting), *moving_steps(setting))
+    )
 
 
 def _cross(setting: Setting) -> Steps:
@@ -80,6 +96,12 @@ def _off_target(setting: Setting) -> Steps:
     both = setting.pocket or directions_given(setting)
     translated = (made.translating(setting),) if both else ()
     return made.heads(setting), *translated, made.continuing(setting)
+
+
+def _mitigation(setting: Setting) -> Steps:
+    if _without_documents(setting):
+        return DOCUMENTS
+    return (made.heads(setting), made.mitigation(setting)) if astray(setting)[1] else ASTRAY
 
 
 def _transfer(setting: Setting) -> Steps:
@@ -153,6 +175,13 @@ EXPERIMENTS = (
         tell_off_target,
     ),
     Experiment(
+        "mitigation",
+        (),
+        "Answers in the wrong language, led back by the heads of either language",
+        _mitigation,
+        tell_mitigation,
+    ),
+    Experiment(
         "attn-transfer",
         ("exp-type attn_transfer",),
         "Which of two contradicting statements is believed, with a language turned up or down",
@@ -172,6 +201,13 @@ EXPERIMENTS = (
         "A language's text without whole layers, and where important heads lie",
         _of_documents(made.layers),
         tell_layers,
+    ),
+    Experiment(
+        "moving-gate",
+        (),
+        "Heads by the gate that the published code moves, beside those by the gate that stays",
+        _moving,
+        tell_moving,
     ),
 )
 
@@ -199,4 +235,5 @@ PAPER = Paper(
     experiments=EXPERIMENTS,
     answer=answer,
     steered=frozenset(("limit", "draws", "k")),
+    notes=notes,
 )

@@ -9,6 +9,7 @@ from typing import Any
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.find.lahis import Lahis
 from headscope.find.soft_gate import SoftGate
+from headscope.heads import Head
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.recipes.find.soft_gate import FindSoftGate, find_soft_gate
@@ -16,6 +17,8 @@ from headscope.recipes.inputs import PairsChoice, Progress
 from headscope.recipes.papers.lahis.documents import choice
 from headscope.recipes.papers.lahis.scale import (
     HEADS,
+    MOVING,
+    astray,
     codes,
     directions_given,
     general_in,
@@ -25,16 +28,20 @@ from headscope.recipes.papers.lahis.scale import (
 from headscope.recipes.papers.lahis.work import EPOCHS, PAIRS, STOP, gradient_batch, loss_batch
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.questions import QuestionsChoice
+from headscope.recipes.use.steering import Steer, steer
+from headscope.recipes.use.steering_prompts import astray_files
 from headscope.recipes.verify.layers import VerifyLayers, verify_layers
 from headscope.recipes.verify.off_target import Ask, VerifyOffTarget, verify_off_target
 from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.recipes.verify.summaries import VerifySummaries, verify_summaries
 from headscope.recipes.verify.transfer import VerifyTransfer, verify_transfer
 from headscope.verify.languages.conditions import LanguageRemoval
+from headscope.verify.languages.sets import default_count
 
 __all__ = [
     "answer_contradictions",
     "go_on",
+    "lead_back",
     "read_text",
     "read_without_layers",
     "score_heads",
@@ -50,26 +57,45 @@ ASKED = "Question: {question}\n{context}\nAnswer:"
 Result = Mapping[str, Any]
 
 
-def score_heads(setting: Setting, folder: Path, progress: Progress | None) -> Result:
-    """Importance, specific and general heads, on the documents to find on."""
+def score_heads(
+    setting: Setting, folder: Path, progress: Progress | None, moving: bool = False
+) -> Result:
+    """Importance, specific and general heads, on the documents to find on.
+
+    `moving`: the gate takes a step after every document, as in the published code.
+    """
     config = FindLahis(
         model=setting.model,
         documents=choice(setting, "found"),
-        score=Lahis(seed=setting.seed, batch_tokens=gradient_batch(setting)),
+        score=Lahis(moving, seed=setting.seed, batch_tokens=gradient_batch(setting)),
         general_in=general_in(setting),
     )
     return find_lahis(config, folder, progress)
 
 
-def read_text(setting: Setting, folder: Path, progress: Progress | None) -> Result:
-    """Each language's documents to test on, without each language's heads."""
-    k = setting.steering.k
+def read_text(
+    setting: Setting, folder: Path, progress: Progress | None, moving: bool = False
+) -> Result:
+    """Each language's documents to test on, without each language's heads.
+
+    `moving`: the specific heads by the moving gate alone, with fewer draws.
+    """
+    one = scale(setting)
+    heads: tuple[str, ...] = (str(setting.at(HEADS)),)
+    if moving:
+        k = default_count(setting.geometry)
+        heads = tuple(
+            f"{code}={','.join(str(Head(head['layer'], head['head'])) for head in own)}"
+            for code, found in (setting.result(MOVING) or {})["languages"].items()
+            if (own := found["specific"][:k])
+        )
+    amount = None if moving else setting.steering.k
     config = VerifyPerplexity(
-        (str(setting.at(HEADS)),),
-        () if k is None else (k,),
+        heads,
+        () if amount is None else (amount,),
         model=setting.model,
         documents=choice(setting, "tested"),
-        removal=_removal(setting, scale(setting).draws, layer_matched=True),
+        removal=_removal(setting, one.layer_draws if moving else one.draws, layer_matched=True),
         rank="score",
     )
     return verify_perplexity(config, folder, progress)
@@ -151,6 +177,37 @@ def _off_target(
         rank="score",
     )
     return verify_off_target(config, folder, progress)
+
+
+def lead_back(setting: Setting, folder: Path, progress: Progress | None) -> Result:
+    """Translations asked for behind a text in another language, with heads of either changed."""
+    one, (source, ways) = scale(setting), astray(setting)
+    heads = (setting.result(HEADS) or {})["languages"]
+    own = setting.pocket
+    pairs = PairsChoice(ways if own else (), () if own else ways, limit=one.steered)
+    documents = choice(setting, "tested", one.steered)
+    place, model = setting.folder / "prompts", setting.model.model
+    files = {
+        code: file
+        for code, file in astray_files(place, pairs, documents, source, model, setting.seed).items()
+        if heads[code]["specific"]
+    }
+    config = Steer(
+        tuple(files),
+        str(setting.at(HEADS)),
+        k=written_share(setting),
+        factors=(3.0,),
+        away=source,
+        data=tuple(f"{code}={file}" for code, file in files.items()),
+        model=setting.model,
+        draws=one.steering_draws,
+        max_new_tokens=2 * one.output,
+        one_line=True,
+        seed=setting.seed,
+        batch_tokens=setting.batch_tokens,
+        rank="score",
+    )
+    return steer(config, folder, progress)
 
 
 def answer_contradictions(

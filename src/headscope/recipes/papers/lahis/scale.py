@@ -12,7 +12,10 @@ from headscope.verify.languages.sets import default_count
 
 __all__ = [
     "HEADS",
+    "MOVING",
+    "PAPER_SCALE",
     "Scale",
+    "astray",
     "codes",
     "directions_given",
     "general_in",
@@ -25,6 +28,8 @@ __all__ = [
 
 #: The step that scores heads, which every other reads.
 HEADS = "heads"
+#: The same with the gate that the published code moves.
+MOVING = "heads-moving"
 
 #: Languages of the bundled model.
 POCKET_LANGUAGES = 5
@@ -44,7 +49,9 @@ class Scale:
         writing_draws: random sets beside heads while the model writes.
         summaries, sentences, beginnings: prompts of a language (of a direction for sentences).
         statements: prompts of an ordered pair of languages.
-        questions: questions that gates are tested on.
+        steered: prompts of a language to which a model is led back.
+    steering_draws: random sets beside heads that lead it back.
+    questions: questions that gates are tested on.
         seeds: trainings of gates.
         document, prompt, output: mean tokens of a document, a prompt and an output.
     """
@@ -59,6 +66,8 @@ class Scale:
     sentences: int
     beginnings: int
     statements: int
+    steered: int
+    steering_draws: int
     questions: int
     seeds: int
     document: int
@@ -69,11 +78,11 @@ class Scale:
 #: Counts of prompts and questions, which a limit lowers.
 LIMITED = ("summaries", "sentences", "beginnings", "statements", "questions")
 #: As in the paper: documents of 2,048 tokens. What the source leaves open is ours.
-PAPER_SCALE = Scale("", 1000, 1000, 10, 10, 10, 100, 100, 100, 50, 500, 5, 2048, 400, 64)
+PAPER_SCALE = Scale("", 1000, 1000, 10, 10, 10, 100, 100, 100, 50, 100, 39, 500, 5, 2048, 400, 64)
 #: What the bundled model does in a quarter of an hour on two cores.
-SHORT = Scale("", 200, 100, 10, 5, 5, 40, 5, 40, 10, 200, 2, 76, 30, 14)
+SHORT = Scale("", 200, 100, 10, 5, 5, 40, 5, 40, 10, 20, 19, 200, 2, 76, 30, 14)
 #: What the commands do with the bundled model by themselves.
-LONG = Scale("full", 200, 200, 10, 10, 10, 40, 20, 100, 20, 500, 5, 76, 30, 14)
+LONG = Scale("full", 200, 200, 10, 10, 10, 40, 20, 100, 20, 60, 39, 500, 5, 76, 30, 14)
 
 
 def scale(setting: Setting) -> Scale:
@@ -105,6 +114,21 @@ def codes(given: tuple[str, ...]) -> tuple[str, ...]:
 def directions_given(setting: Setting) -> tuple[str, ...]:
     """The files of sentence pairs that say their direction."""
     return tuple(one for one in setting.data.pairs if "=" in one)
+
+
+def astray(setting: Setting) -> tuple[str, tuple[str, ...]]:
+    """From which language a model is led back, and files (the bundled model: names) of directions.
+
+    The language that most directions start from, of those with documents on both sides.
+    """
+    if setting.pocket:
+        return "en", tuple(f"en-{code}" for code in ("de", "es", "ru", "tr"))
+    known, found = codes(setting.data.documents), dict[str, tuple[str, ...]]()
+    for one in directions_given(setting):
+        source, _, target = one.partition("=")[0].partition("-")
+        if source in known and target in known:
+            found[source] = (*found.get(source, ()), one)
+    return max(found.items(), key=lambda one: len(one[1]), default=("", ()))
 
 
 def languages(setting: Setting) -> int:

@@ -7,6 +7,7 @@ from functools import partial
 from headscope.recipes.papers.lahis.runs import (
     answer_contradictions,
     go_on,
+    lead_back,
     read_text,
     read_without_layers,
     score_heads,
@@ -16,6 +17,7 @@ from headscope.recipes.papers.lahis.runs import (
 )
 from headscope.recipes.papers.lahis.scale import (
     HEADS,
+    astray,
     codes,
     directions_given,
     languages,
@@ -31,6 +33,7 @@ __all__ = [
     "gates",
     "heads",
     "layers",
+    "mitigation",
     "perplexity",
     "summaries",
     "transfers",
@@ -115,6 +118,19 @@ def continuing(setting: Setting) -> Step:
         "language of continued documents without its heads",
         go_on,
         writing(setting, arms, one.beginnings),
+        (HEADS,),
+    )
+
+
+def mitigation(setting: Setting) -> Step:
+    """Answers in the wrong language, with that language's heads or those asked for changed."""
+    one, (_, ways) = scale(setting), astray(setting)
+    arms = len(ways) * (1 + 2 * (1 + 2 * one.steering_draws))
+    return Step(
+        step_name(setting, "mitigation"),
+        "answers led back to the language asked for",
+        lead_back,
+        writing(setting, arms, one.steered, passes=2),
         (HEADS,),
     )
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headscope.data.languages import is_known, language_name
-from headscope.recipes.papers.lahis.scale import HEADS
+from headscope.recipes.papers.lahis.scale import HEADS, PAPER_SCALE, said
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import NOT_RUN, Cell, Reference
+from headscope.recipes.papers.told import NOT_RUN, Cell, Row, Table
 
 __all__ = [
     "MODELS",
-    "SAMPLE",
-    "SOURCE",
-    "SURE",
-    "UNPUBLISHED",
     "capital",
     "cell",
     "count",
@@ -24,13 +20,14 @@ __all__ = [
     "empty",
     "mean_known",
     "names",
+    "notes",
     "several",
     "sign",
     "span",
     "spread",
+    "table_of",
 ]
 
-SOURCE = "Liu et al. 2025, arXiv 2511.07498"
 #: What no interval of an experiment holds.
 SAMPLE = (
     "Which heads are specific depends on the documents they are found on: with the bundled model, "
@@ -38,10 +35,8 @@ SAMPLE = (
     "interval here holds that uncertainty."
 )
 #: What `surely` means in every sentence.
-SURE = "Sure is what lies on one side of zero with its whole 95 % interval"
+SURE = "Sure is what lies on one side of zero with its whole 95 % interval."
 MODELS = "Aya-23-8B, Llama-3.2-3B, Mistral-7B-v0.1"
-#: Our sources have the paper's abstract and the published code's description, and no table.
-UNPUBLISHED = Reference(SOURCE, MODELS, False, "no published figure at hand")
 
 
 def cell(one: Mapping[str, Any], digits: int = 3, factor: float = 1.0) -> Cell:
@@ -53,6 +48,17 @@ def cell(one: Mapping[str, Any], digits: int = 3, factor: float = 1.0) -> Cell:
 def empty(columns: int, why: str = NOT_RUN) -> tuple[Cell, ...]:
     """A row without figures, and why."""
     return tuple(Cell(why=why) for _ in range(columns))
+
+
+def table_of(
+    title: str,
+    rows: Mapping[str, Any],
+    columns: Mapping[str, Callable[[Any], Cell]],
+    note: str = "",
+) -> Table:
+    """A row for each of `rows`, with what every column makes of it."""
+    made = [Row(name, tuple(each(one) for each in columns.values())) for name, one in rows.items()]
+    return Table(title, tuple(columns), tuple(made), note=note)
 
 
 def sign(one: Mapping[str, Any]) -> int:
@@ -97,25 +103,37 @@ def _name(code: str) -> str:
     return language_name(code) if is_known(code) else code
 
 
-def documents_said(setting: Setting, found: Mapping[str, Any]) -> str:
-    """What found and tested on which documents means."""
+def documents_said(found: Mapping[str, Any]) -> str:
+    """On how many documents intervals of losses rest."""
     tested = [one["examples"] for one in found["data"].values()]
-    heads = setting.result(HEADS)
-    text = (
-        f"{SURE}, over {span(tested, 0)} documents of each language and beside the random sets "
-        "that were drawn"
-    )
-    if heads is None:
-        return f"{text}. The documents that heads were found on are not known."
-    scored = [one["documents"] for one in heads["languages"].values()]
-    where = (
-        "the bundled model's dev split (these are of its test split)"
-        if setting.pocket
-        else "the other half of the same files"
-    )
     return (
-        f"{text}. Heads were found on none of these documents, but on {span(scored, 0)} of {where}."
+        f"Intervals are over {span(tested, 0)} documents of each language, and beside the random "
+        "sets that were drawn."
     )
+
+
+def notes(setting: Setting) -> tuple[str, ...]:
+    """What holds for every experiment: settings, published figures, documents, what `sure` is."""
+    told = [
+        said(setting),
+        # Our sources have the paper's abstract and the published code's description, and no table.
+        "No published figure is at hand but the numbers of documents that a language is scored on "
+        f"({PAPER_SCALE.found:,}) and of trained gates; the paper's models are {MODELS}.",
+        SURE,
+    ]
+    heads = setting.result(HEADS)
+    if heads is not None:
+        scored = [one["documents"] for one in heads["languages"].values()]
+        where = (
+            "the bundled model's dev split, and tested on its test split"
+            if setting.pocket
+            else "one half of the files, and tested on the other"
+        )
+        told.append(
+            f"Heads are found on {span(scored, 0)} documents a language of {where}; no text that "
+            "they are found on is tested on."
+        )
+    return *told, SAMPLE
 
 
 def mean_known(values: Sequence[float | None]) -> float | None:

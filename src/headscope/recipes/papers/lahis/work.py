@@ -37,10 +37,10 @@ def loss_batch(setting: Setting) -> int:
     return min(BATCH, setting.batch_tokens) if setting.small else setting.batch_tokens
 
 
-def scoring(setting: Setting, languages: int) -> Work:
-    """Every document of every language once, with gradients of its gate."""
+def scoring(setting: Setting, languages: int, moving: bool = False) -> Work:
+    """Every document of every language once, with gradients; alone if the gate moves."""
     one = scale(setting)
-    together = max(1, gradient_batch(setting) // one.document)
+    together = 1 if moving else max(1, gradient_batch(setting) // one.document)
     return Work(
         backward=languages * one.found * one.document,
         length=one.document,

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from headscope.recipes.papers.lahis.scale import codes, said, step_name
+from headscope.data.languages import language_name
+from headscope.recipes.papers.lahis.scale import codes, step_name
 from headscope.recipes.papers.lahis.words import (
-    SAMPLE,
-    SURE,
-    UNPUBLISHED,
+    capital,
     cell,
     count,
     draws_limit,
     empty,
+    names,
     sign,
     spread,
+    table_of,
 )
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.told import Cell, Row, Table, Told, p_cell
 
-__all__ = ["tell_general", "tell_off_target", "tell_transfer"]
+__all__ = ["tell_general", "tell_mitigation", "tell_off_target", "tell_transfer"]
 
 COLUMNS = (
     "as is",
@@ -32,7 +33,7 @@ COLUMNS = (
     "p over prompts",
     "p over draws",
 )
-PROMPTS = f"{SURE}, over prompts and beside the random sets that were drawn"
+PROMPTS = "Intervals are over prompts, and beside the random sets that were drawn"
 
 
 def tell_general(setting: Setting) -> Told:
@@ -47,8 +48,7 @@ def tell_general(setting: Setting) -> Told:
         f"A model that {what}, without {count(found['k'], 'general head')}",
         COLUMNS,
         tuple(_row(NAMES[key][0], one, NAMES[key][1]) for key, one in measures.items()),
-        UNPUBLISHED,
-        f"{said(setting)} Not measured: {_missing(found)}.",
+        note=f"Not measured: {_missing(found)}.",
     )
     by_language = Table(
         "ROUGE-L by language",
@@ -57,7 +57,6 @@ def tell_general(setting: Setting) -> Told:
             _row(code, one["effects"]["general"].get("rouge_l"))
             for code, one in found["languages"].items()
         ),
-        UNPUBLISHED,
     )
     rouge = measures["rouge_l"]
     direction = sign(rouge["change"])
@@ -83,7 +82,7 @@ def tell_general(setting: Setting) -> Told:
         (table, by_language),
         (),
         text,
-        f"{sure} Texts that heads were found on are not tested on.",
+        sure,
         {"direction": direction, "against_random": surely, "repeats": repeats},
     )
 
@@ -110,11 +109,9 @@ def tell_off_target(setting: Setting) -> Told:
         ]
         note = (
             "Share of outputs in another language than asked for, %. Specific: the heads specific "
-            f"to it; full: as many by importance alone. {said(setting)}"
+            "to it; full: as many by importance alone."
         )
-        tables.append(
-            Table(f"{title} in another language", COLUMNS, tuple(rows), UNPUBLISHED, note)
-        )
+        tables.append(Table(f"{title} in another language", COLUMNS, tuple(rows), note=note))
         told = {kind: _off(title, kind, one) for kind, one in kinds.items()}
         texts += list(told.values())
         if "specific" not in kinds and "chosen" not in kinds:
@@ -127,12 +124,61 @@ def tell_off_target(setting: Setting) -> Told:
         return Told()
     sure = (
         f"{PROMPTS}; {draws_limit(draws)}. The language of an output is identified from its text, "
-        "which errs on few words; the share as is, which holds these errors, stands beside. "
-        f"Texts that heads were found on are not tested on. {SAMPLE}"
+        "which errs on few words; the share as is, which holds these errors, stands beside."
         if texts
         else ""
     )
     return Told(tuple(tables), (), " ".join(texts), sure, more)
+
+
+def tell_mitigation(setting: Setting) -> Told:
+    """Whether fewer answers are in the wrong language with the heads of either language changed."""
+    found = setting.result(step_name(setting, "mitigation"))
+    if found is None or "off_target" in found["not_measured"]:
+        return Told()
+    away = language_name(found["away"])
+    kinds = {
+        "x3": "the heads of the language asked for times 3",
+        "away x0": f"{away} heads removed",
+    }
+    parts = {"": found, **{f", {code}": one for code, one in found["languages"].items()}}
+    rows = [
+        _row(f"{kinds[kind]}{part}: {NAMES[key][0]}", one, NAMES[key][1])
+        for kind in kinds
+        for part, each in parts.items()
+        for key, one in each["effects"].get(kind, {}).items()
+        if not part or key == "off_target"
+    ]
+    n = found["prompts"]
+    note = (
+        f"{n} requests to translate from {away}, each behind a text in {away}, "
+        f"{n // len(found['languages'])} into each of {names(found['steer'])}. Empty answers "
+        "are in no language and count as in another one."
+    )
+    effects = {kind: one["off_target"] for kind, one in found["effects"].items()}
+    helps = {
+        kind: sign(one["change"]) < 0
+        and sign(one["against_random"]) < 0
+        and max(one["p_sentences"], one["p_draws"]) <= 0.05
+        for kind, one in effects.items()
+    }
+    texts = [
+        f"{capital(kinds[kind])}: {100 * one['value']:.1f} % (change "
+        f"{spread({key: 100 * end for key, end in one['change'].items()}, 1)}; random heads "
+        f"{100 * one['random']['mean']:.1f} %, p over prompts {one['p_sentences']:.2g}, over draws "
+        f"{one['p_draws']:.2g}), which {'mitigates it' if helps[kind] else 'is not shown to help'}."
+        for kind, one in effects.items()
+    ]
+    return Told(
+        (Table("Answers in another language than asked for", COLUMNS, tuple(rows), note=note),),
+        (),
+        f"Behind a text in {away} {100 * found['baseline']['off_target']:.1f} % of {n} answers are "
+        f"in another language than asked for. {' '.join(texts)}",
+        f"{PROMPTS}; {draws_limit(found['draws'])}. A change helps if its interval and that "
+        "against random heads lie below zero and both p, each one-sided, are at most 0.05, "
+        "uncorrected. The wrong language is provoked; how often it comes by itself is not told.",
+        helps,
+    )
 
 
 def tell_transfer(setting: Setting) -> Told:
@@ -156,12 +202,9 @@ def tell_transfer(setting: Setting) -> Told:
         ]
         note = (
             "% of answers. A is the language of the first statement, B that of the second. Ranked: "
-            "the better rank of the English or native first token of either answer. "
-            f"{said(setting)}"
+            "the better rank of the English or native first token of either answer."
         )
-        tables.append(
-            Table(f"Answers to contradictions{pair}", COLUMNS, tuple(rows), UNPUBLISHED, note)
-        )
+        tables.append(Table(f"Answers to contradictions{pair}", COLUMNS, tuple(rows), note=note))
         for kind, measures in found["effects"].items():
             texts.append(_transferred(kind, measures["follows_a"], found, pair))
         more[part[1:] or "all"] = {
@@ -178,7 +221,7 @@ def tell_transfer(setting: Setting) -> Told:
     draws = next(iter(results.values()))["draws"]
     sure = (
         f"{PROMPTS}; {draws_limit(draws)}. Random heads stand under the same gate, since turning "
-        f"up any heads changes answers. {SAMPLE}"
+        "up any heads changes answers."
     )
     return Told(tuple(tables), (), " ".join(texts), sure, more)
 
@@ -223,23 +266,21 @@ def _row(name: str, one: Mapping[str, Any] | None, factor: float = 1.0) -> Row:
 
 
 def _by_pair(found: Mapping[str, Any]) -> Table:
-    rows = []
-    for pair, one in found["pairs"].items():
-        cells: list[Cell] = []
-        for kind in GATES:
-            measures = one["effects"].get(kind)
-            for key in ("change", "against_random"):
-                cells.append(
-                    cell(measures["follows_a"][key], 1, 100)
-                    if measures
-                    else Cell(why="no heads of its own")
-                )
-        rows.append(Row(pair, tuple(cells)))
-    return Table(
+    def column(kind: str, key: str) -> Callable[[Any], Cell]:
+        return lambda one: (
+            cell(one["effects"][kind]["follows_a"][key], 1, 100)
+            if kind in one["effects"]
+            else Cell(why="no heads of its own")
+        )
+
+    return table_of(
         "Answers as A's statement says, by pair (A-B)",
-        ("A up, change", "A up, against random", "B down, change", "B down, against random"),
-        tuple(rows),
-        UNPUBLISHED,
+        found["pairs"],
+        {
+            f"{name}, {what}": column(kind, key)
+            for kind, name in (("up", "A up"), ("down", "B down"))
+            for key, what in (("change", "change"), ("against_random", "against random"))
+        },
         "In % of answers; few prompts a pair, so single rows say little.",
     )
 
@@ -249,8 +290,7 @@ def _unmeasured(title: str, why: str) -> Table:
         f"{title} in another language",
         COLUMNS,
         (Row("all languages", empty(len(COLUMNS), "not measured")),),
-        UNPUBLISHED,
-        f"Not measured: {why}",
+        note=f"Not measured: {why}",
     )
 
 
@@ -259,23 +299,20 @@ def _off(title: str, kind: str, one: Mapping[str, Any]) -> str:
         "specific": "the heads specific to the language",
         "full": "as many heads by importance alone",
     }.get(kind, "the named heads")
-    change = sign(one["change"])
-    verb = {1: "rise", -1: "fall", 0: "do not surely change"}[change]
-    return (
-        f"{title} in another language {verb} without {heads}: from {100 * one['baseline']:.1f} to "
-        f"{100 * one['value']:.1f} %, {_beside(sign(one['against_random']), 'less', 'more')} "
-        f"without random heads ({100 * one['random']['mean']:.1f} %)."
-    )
+    return _moved(f"{title} in another language", f"without {heads}", "without random heads", one)
 
 
 def _transferred(kind: str, one: Mapping[str, Any], found: Mapping[str, Any], pair: str) -> str:
-    change = sign(one["change"])
-    verb = {1: "rise", -1: "fall", 0: "do not surely change"}[change]
+    gate = f"With {GATES[kind].format(**found)}{pair} answers by A's statement"
+    return _moved(gate, "", "with random heads under that gate", one)
+
+
+def _moved(what: str, how: str, random: str, one: Mapping[str, Any]) -> str:
+    verb = {1: "rise", -1: "fall", 0: "do not surely change"}[sign(one["change"])]
     return (
-        f"With {GATES[kind].format(**found)}{pair} answers by A's statement {verb}: from "
-        f"{100 * one['baseline']:.1f} to {100 * one['value']:.1f} %, "
-        f"{_beside(sign(one['against_random']), 'less', 'more')} with random heads under that "
-        f"gate ({100 * one['random']['mean']:.1f} %)."
+        f"{what} {verb}{how and f' {how}'}: from {100 * one['baseline']:.1f} to "
+        f"{100 * one['value']:.1f} %, {_beside(sign(one['against_random']), 'less', 'more')} "
+        f"{random} ({100 * one['random']['mean']:.1f} %)."
     )
 
 

@@ -20,7 +20,6 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     THRESHOLD,
     bound,
     differs,
-    how_scored,
 )
 from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
 from headscope.recipes.papers.told import Bars, Heatmap, Reference, Row, Table, Told
@@ -115,7 +114,6 @@ def _tell_classes(setting: Setting) -> Told:
         tuple(rows),
         cited,
         sentence(
-            how_scored(setting),
             "Over several directions shares are means of those in each.",
             published,
             _rest(),
@@ -276,7 +274,7 @@ def _tell_positions(setting: Setting) -> Told:
         "Heads above the threshold by depth",
         ("heads", "token alignment heads", "share %"),
         rows,
-        note=sentence(how_scored(setting), "The paper shows its distribution as pictures alone."),
+        note="The paper shows its distribution as pictures alone.",
     )
     total = sum(aligned)
     if not total:

@@ -17,7 +17,6 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     INTO_ENGLISH,
     NAME,
     bound,
-    how_chosen,
 )
 from headscope.recipes.papers.token_alignment_heads.steps import overlap_steps
 from headscope.recipes.papers.told import Heatmap, Row, Table, Told, p_cell
@@ -77,7 +76,6 @@ def _tell(setting: Setting) -> Told:
         tuple(_row(name, group, least) for name, group in groups),
         bound(setting, "Section 3.2", LLAMA),
         sentence(
-            how_chosen(setting),
             "The p-value is that of the pair least alike (hypergeometric). Published: the paper "
             "tells that of Figure 5's ten directions no pair lies below this figure.",
         ),

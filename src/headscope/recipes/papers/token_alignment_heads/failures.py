@@ -16,7 +16,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     sentence,
     text,
 )
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound
 from headscope.recipes.papers.token_alignment_heads.steps import failure_steps
 from headscope.recipes.papers.told import Bars, Row, Table, Told
 
@@ -57,7 +57,6 @@ def _tell_failures(setting: Setting) -> Told:
         tuple(rows),
         bound(setting, "Section A.4"),
         sentence(
-            how_chosen(setting),
             f"Of {found['rows']} sentences those that are good as they are (chrF++ of at least "
             f"{found['rule']['good']:g}) and lose at least {found['rule']['loss']:g} points. "
             "Sorted by rules over words and links; the paper's were sorted by eye.",

@@ -23,7 +23,6 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     differs,
     directions,
     halved,
-    how_chosen,
     needs_pairs,
     ranked_by,
     top,
@@ -113,7 +112,6 @@ def _tell(setting: Setting) -> Told:
         ),
         tuple(_row(one) for one in rows),
         note=sentence(
-            how_chosen(setting),
             "Overlap is the share of the last checkpoint's token alignment heads that this one "
             "has already (equation 3 of the paper).",
         ),

@@ -21,7 +21,7 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
-from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, how_chosen, top
+from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.told import Bars, Row, Table, Told
 
@@ -191,7 +191,6 @@ def _tell(setting: Setting) -> Told:
         "its translation score",
     )
     note = sentence(
-        how_chosen(setting),
         f"Mean attention on the {WORDS} longest words while the right answer is predicted. Even: "
         "were attention spread over all visible tokens alike.",
         "The prompts are of the pocket world; the paper shows prompts of HellaSwag, XNLI and "

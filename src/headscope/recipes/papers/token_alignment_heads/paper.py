@@ -14,7 +14,7 @@ from headscope.recipes.papers.token_alignment_heads.formation import FORMATION
 from headscope.recipes.papers.token_alignment_heads.key_words import KEY_WORDS
 from headscope.recipes.papers.token_alignment_heads.rated import RATED
 from headscope.recipes.papers.token_alignment_heads.removal import REMOVAL
-from headscope.recipes.papers.token_alignment_heads.setting import NAME
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, how_chosen
 from headscope.recipes.papers.token_alignment_heads.tasks import OTHER_TASKS
 from headscope.recipes.papers.token_alignment_heads.trater import TRAININGS
 from headscope.recipes.papers.told import Told
@@ -63,4 +63,5 @@ PAPER = Paper(
     ),
     answer,
     frozenset(("limit", "draws", "k", "aligner", "measure", "rank", "shots", "chat", "decode")),
+    lambda setting: (how_chosen(setting),),
 )

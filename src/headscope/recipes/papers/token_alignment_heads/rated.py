@@ -22,7 +22,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     sentence,
     text,
 )
-from headscope.recipes.papers.token_alignment_heads.setting import how_chosen, ranked_by, top
+from headscope.recipes.papers.token_alignment_heads.setting import ranked_by, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.token_alignment_heads.trater import (
     POCKET_TOKENS,
@@ -123,7 +123,6 @@ def _tell_rated(setting: Setting) -> Told:
             for name, one in found["languages"].items()
         ),
         note=sentence(
-            how_chosen(setting),
             f"Selected: the {share:.1%} of each language with the highest scores (nats a token "
             "that the heads are worth).",
             f"That is the share of documents that were made with a translation; the paper selects "

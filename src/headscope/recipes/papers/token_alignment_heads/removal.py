@@ -20,7 +20,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     text,
     tops,
 )
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound
 from headscope.recipes.papers.token_alignment_heads.steps import removal_steps
 from headscope.recipes.papers.told import Bars, Row, Table, Told
 
@@ -202,7 +202,6 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
         if one["kind"] == "random-layer-matched"
     ]
     note = sentence(
-        how_chosen(setting),
         f"{found['sentences']} sentences over {len(found['directions'])} directions; plain means "
         f"of directions. Random heads: means of {found['draws']} draws, none of them token "
         "alignment heads where there are enough others.",

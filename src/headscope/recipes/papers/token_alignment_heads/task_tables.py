@@ -19,7 +19,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     text,
     tops,
 )
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound, how_chosen
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound
 from headscope.recipes.papers.told import Bars, Cell, Row, Table
 
 __all__ = ["change_bars", "measures_table", "task_claim", "task_words", "tasks_table"]
@@ -116,7 +116,6 @@ def tasks_table(setting: Setting, found: Mapping[str, Any] | None) -> Table | No
         "chosen less random",
     )
     note = sentence(
-        how_chosen(setting),
         f"In points of a hundred; {found['draws']} random draws of each kind. Published: the "
         "largest loss of accuracy that the paper tells, beside our largest.",
         "The tasks are made from the pocket world; the paper's are other ones."
