@@ -92,8 +92,9 @@ def test_pocket_trains_six_masks_and_leaves_the_others_to_full(pocket: Setting) 
     } <= left
     full = make_plan(PAPER.experiments, dataclasses.replace(pocket, full=True))
     assert {one.state for one in full.steps} == {"due"}
-    # 20 directions and 6 words; 4 and 1 and 4 of other kinds; 2 and a hybrid behind examples.
-    assert sum(one.step.name.startswith("mask-") for one in full.steps) == 26 + 9 + 3
+    # 20 directions and 6 words; 20 begun with few heads, 20 with gates of layers, 1 of queries; 2
+    # and a hybrid behind examples.
+    assert sum(one.step.name.startswith("mask-") for one in full.steps) == 26 + 41 + 3
 
 
 def test_due_steps_need_no_step_that_is_left_out(pocket: Setting, llama: Setting) -> None:

@@ -274,7 +274,7 @@ def test_table_6_by_hand(pocket: Setting) -> None:
     ways = ("en-de", "en-es", "de-en", "de-es")
     put(pocket, "families", families(ways, 4))
     told = EXPERIMENTS["table-6"].tell(pocket)
-    first, second = told.tables
+    first, _, second = told.tables
     assert cells(first, "without all")[0].value == 36
     assert cells(first, "without all")[1].value == 3.0
     assert cells(first, "without all")[1].published == 4.406
@@ -293,7 +293,7 @@ def test_table_6_without_unused_heads_prefers_the_negative_start(pocket: Setting
     assert "No head is outside all masks." in told.found
     assert "were not run" not in told.sure
     assert "Of 400 tested sentences masks were trained on 7" in told.sure
-    first, second = told.tables
+    first, _, second = told.tables
     assert cells(first, "without all")[1].why == "not run"
     assert cells(second, "without all")[1].value == 3.0
     assert cells(second, "without unused")[1].why == "no heads"

@@ -7,10 +7,10 @@ a folder of its own, which several experiments may share; and it tells what they
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
@@ -20,7 +20,7 @@ from headscope.recipes.papers.told import Told
 from headscope.recipes.places import place_digests
 from headscope.runs import file_digest
 
-__all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Step"]
+__all__ = ["Experiment", "Missing", "Needed", "Paper", "PaperData", "Setting", "Step"]
 
 #: What a finished run has; it holds the digest of the result.
 MARKER = "DONE.json"
@@ -178,11 +178,16 @@ class Step:
 class Missing:
     """Why an experiment cannot be run here, and what to give so that it can.
 
-    `give` is empty where nothing would help, such as a model that somebody else trained.
+    `give` is empty where nothing would help, such as a model that somebody else trained. What is
+    missing are data, a model (another one, or its checkpoints), or the endpoint of an LLM.
     """
 
     why: str
     give: str = ""
+    coverage: Literal["needs DATA", "needs MODEL", "needs ENDPOINT"] = "needs DATA"
+
+
+Needed = Sequence[Step] | Missing | None
 
 
 @dataclass(frozen=True)
@@ -195,6 +200,8 @@ class Experiment:
         title: what it is about, in our words.
         steps: the runs it needs, in an order in which they can be run, or why it cannot be run.
         tell: what the finished steps show; the others are told as not run.
+        needs: which of the steps one of the elements needs (None: all of them), or what is missing
+            for it although the experiment can be run. Without it every element needs all steps.
     """
 
     name: str
@@ -202,6 +209,7 @@ class Experiment:
     title: str
     steps: Callable[[Setting], tuple[Step, ...] | Missing]
     tell: Callable[[Setting], Told]
+    needs: Callable[[Setting, str, Sequence[Step]], Needed] = lambda setting, element, steps: None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headscope.errors import InputError
-from headscope.recipes.papers.paper import Missing, Setting
+from headscope.recipes.papers.paper import Missing, Needed, Setting, Step
+from headscope.recipes.papers.published import published
 from headscope.recipes.tasks import TaskChoice
 
 __all__ = [
@@ -15,12 +16,16 @@ __all__ = [
     "NO_MASKS",
     "NO_PAIRS",
     "NO_TASKS",
+    "PAPER_DIRECTIONS",
     "Asked",
     "Size",
+    "all_directions",
     "as_hybrid",
     "check_file",
     "chosen",
     "directions",
+    "few_directions",
+    "few_words",
     "first_task",
     "training_places",
     "with_shots",
@@ -39,6 +44,10 @@ TABLE_2 = (
     "conll2003_location",
     "fruit_v_animal_3",
 )
+#: Directions between two of its languages.
+PAPER_DIRECTIONS = 42
+#: The task that Table 3 shows as left out of the hybrid; the paper does not name the other two.
+UNSEEN = "product-company"
 #: The tasks of its Table 7, each of which chooses one of several words.
 CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
 
@@ -64,6 +73,7 @@ NO_TASKS = (
     "the word tasks of Todd et al. (2024), 35 JSON files of inputs and outputs",
     "--tasks FOLDER with their files, or --tasks FILE for each",
 )
+GIVE_ALL = "--pairs FOLDER of FLORES, or --pairs en-zh=FILE for each direction"
 #: What experiments need that take a direction or a word task alike.
 NO_MASKS = Missing(f"{NO_PAIRS[0]}, or {NO_TASKS[0]}", f"{NO_PAIRS[1]}; {NO_TASKS[1]}")
 
@@ -168,6 +178,35 @@ def first_task(setting: Setting) -> Asked | None:
     return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
 
 
+def few_directions(setting: Setting) -> Missing | None:
+    """What the tables of all 42 directions need where fewer are given; the bundled model's are 20.
+
+    The 20 are all directions that the bundled model has.
+    """
+    number = len(directions(setting))
+    if number >= PAPER_DIRECTIONS or (setting.pocket and not setting.data.pairs):
+        return None
+    return Missing(f"the paper has {PAPER_DIRECTIONS} directions, and {number} are given", GIVE_ALL)
+
+
+def all_directions(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    """What an element of all directions needs."""
+    return few_directions(setting)
+
+
+def few_words(setting: Setting) -> Missing | None:
+    """The same of the tables of all 35 word tasks."""
+    number = len(paper_tasks() & {one.name for one in word_tasks(setting)})
+    if number == len(paper_tasks()) or (setting.pocket and not setting.data.tasks):
+        return None
+    return Missing(f"the paper has {len(paper_tasks())} tasks, and {number} are given", NO_TASKS[1])
+
+
+def paper_tasks() -> frozenset[str]:
+    """The word tasks of Table 10."""
+    return frozenset(one.column for one in published("heads-up") if one.table == "Table 10")
+
+
 def training_places(setting: Setting) -> tuple[str, ...]:
     """The files and folders that masks of directions are trained on: not the second of any."""
     first: dict[str, str] = {}
@@ -193,14 +232,14 @@ def with_shots(task: Asked, shots: int = 5) -> Asked:
 def as_hybrid(tasks: Sequence[Asked]) -> Asked | None:
     """All tasks but those that shall stay unseen, as one with five shots; None for fewer than two.
 
-    The paper leaves out three of 35, of which its Table 3 shows product-company. Here that one is
-    left out, or else the last of the default tasks.
+    The paper mixes 32 of its 35 tasks (Table 10). Of the three that it leaves out its Table 3 names
+    one, which is left out here, as is every file that is none of the 35. Where there is none of
+    them, the last of the default tasks stays unseen.
     """
-    names = [one.name for one in tasks]
-    unseen = "product-company" if "product-company" in names else None
-    if unseen is None and chosen(tasks):
-        unseen = chosen(tasks)[-1].name
-    seen = [one for one in tasks if one.name != unseen]
+    seen = [one for one in tasks if one.name in paper_tasks() - {UNSEEN}]
+    if not seen:
+        unseen = [one.name for one in chosen(tasks)[-1:]]
+        seen = [one for one in tasks if one.name not in unseen]
     if len(seen) < 2:
         return None
     every = tuple(name for one in seen for name in one.choice.task)

@@ -15,14 +15,17 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.heads_up.asked import (
     NO_MASKS,
     Asked,
+    all_directions,
     chosen,
     directions,
+    few_directions,
+    few_words,
     word_tasks,
 )
 from headscope.recipes.papers.heads_up.beside import MAIN, Beside, beside, not_run, partner
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step, slug
-from headscope.recipes.papers.heads_up.translation import others_of
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.heads_up.translation import of_tasks, others_of
+from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told
 
 __all__ = ["FIGURE_7", "TABLE_5", "default_masks"]
@@ -53,24 +56,47 @@ def default_masks(setting: Setting) -> tuple[Asked, ...]:
     return (*chosen(directions(setting)), *chosen(word_tasks(setting)))
 
 
-def _asked_of_others(setting: Setting) -> tuple[Asked, ...]:
-    """The tasks whose files other models can be asked about, too."""
-    found = chosen(directions(setting)) if setting.data.pairs else ()
-    return (*found, *(chosen(word_tasks(setting)) if setting.data.tasks else ()))
+def _asked_of_others(setting: Setting, every: bool = False) -> tuple[Asked, ...]:
+    """The tasks whose files other models can be asked about, too: the default ones, or all."""
+    found = directions(setting) if setting.data.pairs else ()
+    found += word_tasks(setting) if setting.data.tasks else ()
+    return found if every else chosen(found)
 
 
 def _base_name(other: str) -> str:
     return f"masks-of-{slug(other)}"
 
 
+def _every(setting: Setting) -> tuple[Asked, ...]:
+    """All directions and word tasks, of which `--full` trains those that are no default."""
+    return (*directions(setting), *word_tasks(setting))
+
+
 def _compared(setting: Setting) -> tuple[Step, ...] | Missing:
-    tasks = default_masks(setting)
-    if len(tasks) < 2:
+    """The default masks beside each other, and all of them where there are more."""
+    default, every = default_masks(setting), _every(setting)
+    if len(default) < 2:
         return NO_MASKS
-    names = tuple(mask_name(task) for task in tasks)
-    steps = [mask_step(setting, task) for task in tasks]
-    together = Step(COMPARED, "masks beside each other", _Compare(names), Work(), names)
-    return (*steps, together)
+    steps = [mask_step(setting, task) for task in every]
+    for name, tasks in _groups(COMPARED, default, every):
+        masks = tuple(mask_name(task) for task in tasks)
+        title = f"{len(tasks)} masks beside each other"
+        more = len(tasks) > len(default)
+        steps.append(Step(name, title, _Compare(masks), Work(), masks, more))
+    return tuple(steps)
+
+
+def _groups(
+    name: str, default: tuple[Asked, ...], every: tuple[Asked, ...]
+) -> list[tuple[str, tuple[Asked, ...]]]:
+    """The steps that compare the default masks and, where there are more, all of them."""
+    whole = [(f"{name}-every", every)] if len(every) > len(default) else []
+    return [(name, default), *whole]
+
+
+def _widest(setting: Setting, name: str) -> dict[str, Any] | None:
+    """The result over all masks, else that over the default ones."""
+    return setting.result(f"{name}-every") or setting.result(name)
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -78,14 +104,25 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     if isinstance(shared, Missing):
         return shared
     found = list(shared)
-    tasks = _asked_of_others(setting)
+    default, every = _asked_of_others(setting), _asked_of_others(setting, every=True)
     for other in others_of(setting):
-        own = tuple(mask_name(task) for task in tasks)
-        base = tuple(mask_name(task, other=other) for task in tasks)
-        found += [mask_step(setting, task, other=other) for task in tasks]
-        title = f"masks beside those of {slug(other)}"
-        found.append(Step(_base_name(other), title, _Compare(own, base), Work(), (*own, *base)))
+        found += [mask_step(setting, task, other=other) for task in every]
+        for name, tasks in _groups(_base_name(other), default, every):
+            own = tuple(mask_name(task) for task in tasks)
+            base = tuple(mask_name(task, other=other) for task in tasks)
+            title = f"{len(tasks)} masks beside those of {slug(other)}"
+            more, after = len(tasks) > len(default), (*own, *base)
+            found.append(Step(name, title, _Compare(own, base), Work(), after, more))
     return tuple(found)
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    """Table 5 the default masks of both models; of Tables 37 and 38 this model's all masks."""
+    if not others_of(setting):
+        give = "--others MODEL with --pairs or --tasks"
+        return Missing("masks of the base model", give, "needs MODEL")
+    few = few_directions(setting) or few_words(setting)
+    return of_tasks(setting, element, steps, (SIMILARITY,), few)
 
 
 def _tell(setting: Setting) -> Told:
@@ -98,9 +135,10 @@ def _tell(setting: Setting) -> Told:
 def _with_base(setting: Setting, others: Sequence[str]) -> Told:
     """Tables 37 and 38: each task's mask of this model beside the other model's."""
     tables, told, doubts = [], [], []
+    default = _asked_of_others(setting)
     for other in others:
         place = beside(setting, SIMILARITY)
-        result = setting.result(_base_name(other))
+        result = _widest(setting, _base_name(other))
         pairs = [] if result is None else result["base"]["pairs"]
         by_task = {pair["task"]: pair for pair in pairs}
         tables.append(
@@ -115,7 +153,7 @@ def _with_base(setting: Setting, others: Sequence[str]) -> Told:
                             for key, theirs, digits in _published(place, task.name, other)
                         ),
                     )
-                    for task in _asked_of_others(setting)
+                    for task in _asked_of_others(setting, len(pairs) > len(default))
                 ),
                 place.reference,
                 "Expected is the paper's ratio (equation 4) for random masks of these sizes; "
@@ -206,11 +244,12 @@ TABLE_5 = Experiment(
     "Masks of an instructed model beside those of its base model",
     _steps,
     _tell,
+    _needs,
 )
 
 
 def _maps(setting: Setting) -> Told:
-    result = setting.result(COMPARED)
+    result = _widest(setting, COMPARED)
     if result is None:
         return Told()
     own = [one for one in result["masks"] if not one["base"]]
@@ -298,4 +337,5 @@ FIGURE_7 = Experiment(
     "Where the heads of masks lie, and whether key-value groups go as a whole",
     _compared,
     _maps,
+    all_directions,
 )

@@ -10,9 +10,12 @@ from headscope.recipes.papers.heads_up.asked import (
     Asked,
     chosen,
     directions,
+    few_directions,
 )
 from headscope.recipes.papers.heads_up.beside import (
     ANOTHER,
+    MAIN,
+    NAME,
     Beside,
     beside,
     cell,
@@ -42,10 +45,20 @@ from headscope.recipes.papers.heads_up.verdict import (
     verdict,
     way,
 )
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.recipes.papers.published import paper_model
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
-__all__ = ["GIVE_OTHER", "NO_OTHER", "TABLE_1", "others_of", "proof_rows"]
+__all__ = [
+    "ANOTHER_MODEL",
+    "GIVE_OTHER",
+    "NO_OTHER",
+    "TABLE_1",
+    "of_tasks",
+    "others_of",
+    "own_table",
+    "proof_rows",
+]
 
 _MODELS = (
     "Llama-3.1-8B-Instruct",
@@ -66,6 +79,9 @@ ROUGE = {model: f"Table {22 + at}" for at, model in enumerate(_MODELS)}
 CONDITIONS = {"original": "as is", "instructed": "instructed", "random mask": "", "mask": "masked"}
 GIVE_OTHER = "For the mask of another model give --others MODEL and files of the data."
 NO_OTHER = "no other model"
+ANOTHER_MODEL = Missing(
+    "the table is of another model of the paper", "--model MODEL, one of Table 9", "needs MODEL"
+)
 
 
 def others_of(setting: Setting) -> tuple[str, ...]:
@@ -84,6 +100,29 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         for task in chosen(every):
             found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
     return tuple(found)
+
+
+def own_table(setting: Setting, tables: Mapping[str, str]) -> str:
+    """Which of the tables, each of one model, is this model's; of any other the main model's."""
+    return tables.get(paper_model(NAME, setting.model.model) or MAIN, tables[MAIN])
+
+
+def of_tasks(
+    setting: Setting,
+    element: str,
+    steps: Sequence[Step],
+    tables: Sequence[Mapping[str, str]],
+    few: Missing | None,
+) -> Needed:
+    """What one of several tables needs: the first the default tasks, a model's own all of them."""
+    for by_model in tables:
+        if element in by_model.values():
+            return few if element == own_table(setting, by_model) else ANOTHER_MODEL
+    return [step for step in steps if not step.extended]
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    return of_tasks(setting, element, steps, (LOSSES, ROUGE), few_directions(setting))
 
 
 def proof_rows(
@@ -248,4 +287,5 @@ TABLE_1 = Experiment(
     "Masks that make the model translate without being told",
     _steps,
     _tell,
+    _needs,
 )
