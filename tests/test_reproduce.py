@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextvars import Context
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -383,7 +383,9 @@ def test_the_report_s_coverage_has_no_other_words_and_says_nothing_of_what_was_n
     assert rows["table-4"]["coverage"] == {}  # due, and not asked for
     rows = by_name(reproduce(Reproduce("small"), tmp_path / "r"))
     assert rows["table-4"]["coverage"] == {"Table 4": "needs DATA"}  # its data could not be used
-    assert {word for row in rows.values() for word in row["coverage"].values()} <= {*plans.COVERAGE}
+    assert {word for row in rows.values() for word in row["coverage"].values()} <= {
+        *get_args(plans.Coverage)
+    }
     page = (tmp_path / "r" / "report.html").read_text("utf-8")
     assert "needs DATA" in page and "measured" in page
 

@@ -7,8 +7,9 @@ a folder of its own, which several experiments may share; and it tells what they
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,6 +79,7 @@ class Setting:
         full: whether the steps that are left out by default are run as well.
         retrain: whether trainings are repeated whose results come with the package.
         batch_tokens: upper bound of the tokens of a batch.
+        suffix: of the runs of another model than the paper's run is of; see `of`.
     """
 
     model: ModelChoice
@@ -89,6 +91,13 @@ class Setting:
     full: bool = False
     retrain: bool = False
     batch_tokens: int = 8192
+    suffix: str = ""
+
+    def of(self, other: str) -> Setting:
+        """The same for another model, whose runs lie beside this one's: `scores-of-NAME`."""
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", other).strip("-")
+        model = replace(self.model, model=other, revision=None)
+        return replace(self, model=model, suffix=f"-of-{name}")
 
     @property
     def pocket(self) -> bool:
@@ -101,8 +110,8 @@ class Setting:
         return self.geometry.total < SMALL
 
     def at(self, step: str) -> Path:
-        """The run folder of a step."""
-        return self.folder / "runs" / step
+        """The run folder of a step; sentences are those of every model."""
+        return self.folder / "runs" / (step if step == "sentences" else f"{step}{self.suffix}")
 
     def done(self, step: str) -> bool:
         """Whether the step's run is finished, and its result whole."""

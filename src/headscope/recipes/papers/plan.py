@@ -6,21 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from headscope.recipes.costs.work import Work
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 
-__all__ = [
-    "COVERAGE",
-    "Coverage",
-    "Plan",
-    "Planned",
-    "PlannedStep",
-    "State",
-    "make_plan",
-    "stored_result",
-]
+__all__ = ["Coverage", "Plan", "Planned", "PlannedStep", "State", "make_plan", "stored_result"]
 
 #: `done`: its run is finished; `stored`: a result of the package stands for it; `due`: it will be
 #: run; `left out`: only `--full` runs it; `blocked`: a step that it needs is left out.
@@ -29,7 +20,6 @@ State = Literal["done", "stored", "due", "left out", "blocked"]
 #: What becomes of a table or figure: it is measured, it needs what is not there, or only `--full`
 #: measures it.
 Coverage = Literal["measured", "needs DATA", "needs MODEL", "needs ENDPOINT", "--full"]
-COVERAGE: tuple[Coverage, ...] = get_args(Coverage)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from pathlib import Path
 
 from headscope.errors import InputError
-from headscope.recipes.papers.paper import Missing, Needed, Setting, Step
+from headscope.recipes.papers.paper import Missing, Setting
 from headscope.recipes.papers.published import published
 from headscope.recipes.tasks import TaskChoice
 
@@ -19,14 +20,12 @@ __all__ = [
     "PAPER_DIRECTIONS",
     "Asked",
     "Size",
-    "all_directions",
     "as_hybrid",
     "check_file",
     "chosen",
     "directions",
-    "few_directions",
-    "few_words",
     "first_task",
+    "too_few",
     "training_places",
     "with_shots",
     "word_tasks",
@@ -46,8 +45,6 @@ TABLE_2 = (
 )
 #: Directions between two of its languages.
 PAPER_DIRECTIONS = 42
-#: The task that Table 3 shows as left out of the hybrid; the paper does not name the other two.
-UNSEEN = "product-company"
 #: The tasks of its Table 7, each of which chooses one of several words.
 CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
 
@@ -73,7 +70,6 @@ NO_TASKS = (
     "the word tasks of Todd et al. (2024), 35 JSON files of inputs and outputs",
     "--tasks FOLDER with their files, or --tasks FILE for each",
 )
-GIVE_ALL = "--pairs FOLDER of FLORES, or --pairs en-zh=FILE for each direction"
 #: What experiments need that take a direction or a word task alike.
 NO_MASKS = Missing(f"{NO_PAIRS[0]}, or {NO_TASKS[0]}", f"{NO_PAIRS[1]}; {NO_TASKS[1]}")
 
@@ -138,7 +134,7 @@ def directions(setting: Setting) -> tuple[Asked, ...]:
         name = str(_direction(one))
         found.setdefault(name, _pair(name, (one,), True, _SENTENCES))
     for folder in folders:
-        every = [f"{a}-{b}" for a in LANGUAGES for b in LANGUAGES if a != b]
+        every = [f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)]
         for name in [*TABLE_1, *(one for one in every if one not in TABLE_1)]:
             found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES))
     return tuple(found.values())
@@ -178,28 +174,19 @@ def first_task(setting: Setting) -> Asked | None:
     return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
 
 
-def few_directions(setting: Setting) -> Missing | None:
-    """What the tables of all 42 directions need where fewer are given; the bundled model's are 20.
-
-    The 20 are all directions that the bundled model has.
-    """
-    number = len(directions(setting))
-    if number >= PAPER_DIRECTIONS or (setting.pocket and not setting.data.pairs):
+def too_few(setting: Setting, words: bool = False) -> Missing | None:
+    """What tables of all the paper's directions, or word tasks, need where some are not given."""
+    own, given = (
+        (word_tasks(setting), setting.data.tasks)
+        if words
+        else (directions(setting), setting.data.pairs)
+    )
+    wanted = paper_tasks() if words else {f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)}
+    number = len(wanted & {one.name for one in own})
+    if number == len(wanted) or (setting.pocket and not given):
         return None
-    return Missing(f"the paper has {PAPER_DIRECTIONS} directions, and {number} are given", GIVE_ALL)
-
-
-def all_directions(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    """What an element of all directions needs."""
-    return few_directions(setting)
-
-
-def few_words(setting: Setting) -> Missing | None:
-    """The same of the tables of all 35 word tasks."""
-    number = len(paper_tasks() & {one.name for one in word_tasks(setting)})
-    if number == len(paper_tasks()) or (setting.pocket and not setting.data.tasks):
-        return None
-    return Missing(f"the paper has {len(paper_tasks())} tasks, and {number} are given", NO_TASKS[1])
+    why = f"the paper has {len(wanted)} of them, of which {number} are given"
+    return Missing(why, NO_TASKS[1] if words else NO_PAIRS[1])
 
 
 def paper_tasks() -> frozenset[str]:
@@ -236,7 +223,7 @@ def as_hybrid(tasks: Sequence[Asked]) -> Asked | None:
     one, which is left out here, as is every file that is none of the 35. Where there is none of
     them, the last of the default tasks stays unseen.
     """
-    seen = [one for one in tasks if one.name in paper_tasks() - {UNSEEN}]
+    seen = [one for one in tasks if one.name in paper_tasks() - {"product-company"}]
     if not seen:
         unseen = [one.name for one in chosen(tasks)[-1:]]
         seen = [one for one in tasks if one.name not in unseen]

@@ -14,9 +14,9 @@ from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     PAPER_DIRECTIONS,
     Asked,
-    all_directions,
     chosen,
     directions,
+    too_few,
 )
 from headscope.recipes.papers.heads_up.beside import (
     beside,
@@ -120,15 +120,14 @@ def _family_tell(setting: Setting) -> Told:
     tables, found, sure = [], "", ""
     for run in _runs(setting):
         result = setting.result(run.name)
-        tables.append(_family_table(tasks, run, result, setting))
+        tables.append(_family_table(setting, tasks, run))
         if result is not None:  # the last is the paper's
             found, sure = _family_found(result, tasks), _family_sure(result, run)
     return Told(tuple(tables), found=found, sure=sure)
 
 
-def _family_table(
-    tasks: Sequence[Asked], run: _Families, result: Mapping[str, Any] | None, setting: Setting
-) -> Table:
+def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> Table:
+    result = setting.result(run.name)
     other = f"heads shared by {len(run.masks)} masks, in the paper by {PAPER_DIRECTIONS}"
     if not run.kind:
         other = "in the paper of masks begun with hardly any head"
@@ -333,5 +332,5 @@ TABLE_6 = Experiment(
     "Heads that all masks share, those of one language, and heads that no mask keeps",
     _family_steps,
     _family_tell,
-    all_directions,
+    needs=lambda setting, element, steps: too_few(setting),
 )

@@ -41,6 +41,10 @@ __all__ = ["FIGURE_6"]
 DRAWS = 2
 #: Examples that Table 42 shows.
 EXAMPLES = 3
+CHECK = Missing(
+    "IWSLT2017's sentences to measure BLEU on",
+    "a second --pairs en-zh=FILE of the same direction to measure on",
+)
 CONDITIONS = {
     "instructed": "instructed",
     "mask": "masked and instructed",
@@ -67,9 +71,6 @@ class _Scale:
         return verify_scaling(config, place, progress)
 
 
-GIVE_CHECK = "a second --pairs en-zh=FILE of the same direction to measure on"
-
-
 def _name(task: Asked) -> str:
     return f"scaling-{task.name}"
 
@@ -78,8 +79,8 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks = chosen(directions(setting))
     if not tasks:
         return Missing(
-            f"{NO_PAIRS[0]}; IWSLT2017's sentences to measure BLEU on",
-            f"{NO_PAIRS[1]}; {GIVE_CHECK}",
+            f"{NO_PAIRS[0]}; {CHECK.why}",
+            f"{NO_PAIRS[1]}; {CHECK.give}",
         )
     found: list[Step] = []
     for task in tasks:
@@ -103,9 +104,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """BLEU is of other sentences than the masks; the bundled model's halves are such."""
     checks = [check_file(setting, task.name) for task in chosen(directions(setting))]
-    if element == "Figure 6" or setting.pocket or all(checks):
-        return None
-    return Missing("IWSLT2017's sentences to measure BLEU on", GIVE_CHECK)
+    return None if element == "Figure 6" or setting.pocket or all(checks) else CHECK
 
 
 def _tell(setting: Setting) -> Told:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,11 +14,9 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.heads_up.asked import (
     NO_MASKS,
     Asked,
-    all_directions,
     chosen,
     directions,
-    few_directions,
-    few_words,
+    too_few,
     word_tasks,
 )
 from headscope.recipes.papers.heads_up.beside import MAIN, Beside, beside, not_run, partner
@@ -56,42 +53,41 @@ def default_masks(setting: Setting) -> tuple[Asked, ...]:
     return (*chosen(directions(setting)), *chosen(word_tasks(setting)))
 
 
-def _asked_of_others(setting: Setting, every: bool = False) -> tuple[Asked, ...]:
-    """The tasks whose files other models can be asked about, too: the default ones, or all."""
+def _asked_of_others(setting: Setting) -> tuple[Asked, ...]:
+    """The tasks whose files other models can be asked about, too."""
     found = directions(setting) if setting.data.pairs else ()
-    found += word_tasks(setting) if setting.data.tasks else ()
-    return found if every else chosen(found)
+    return (*found, *(word_tasks(setting) if setting.data.tasks else ()))
 
 
 def _base_name(other: str) -> str:
     return f"masks-of-{slug(other)}"
 
 
-def _every(setting: Setting) -> tuple[Asked, ...]:
-    """All directions and word tasks, of which `--full` trains those that are no default."""
-    return (*directions(setting), *word_tasks(setting))
-
-
 def _compared(setting: Setting) -> tuple[Step, ...] | Missing:
-    """The default masks beside each other, and all of them where there are more."""
-    default, every = default_masks(setting), _every(setting)
-    if len(default) < 2:
+    if len(default_masks(setting)) < 2:
         return NO_MASKS
-    steps = [mask_step(setting, task) for task in every]
-    for name, tasks in _groups(COMPARED, default, every):
-        masks = tuple(mask_name(task) for task in tasks)
-        title = f"{len(tasks)} masks beside each other"
-        more = len(tasks) > len(default)
-        steps.append(Step(name, title, _Compare(masks), Work(), masks, more))
-    return tuple(steps)
+    return _beside_each_other(setting, (*directions(setting), *word_tasks(setting)))
 
 
-def _groups(
-    name: str, default: tuple[Asked, ...], every: tuple[Asked, ...]
-) -> list[tuple[str, tuple[Asked, ...]]]:
-    """The steps that compare the default masks and, where there are more, all of them."""
-    whole = [(f"{name}-every", every)] if len(every) > len(default) else []
-    return [(name, default), *whole]
+def _beside_each_other(
+    setting: Setting, tasks: tuple[Asked, ...], other: str | None = None
+) -> tuple[Step, ...]:
+    """The default masks, and all of them, beside each other or beside another model's."""
+    found = [mask_step(setting, task, other=other) for task in tasks]
+    default = chosen(tasks)
+    for part in (default, tasks) if len(tasks) > len(default) else (default,):
+        own = tuple(mask_name(task) for task in part)
+        base = tuple(mask_name(task, other=other) for task in part) if other else ()
+        name = _base_name(other) if other else COMPARED
+        more = len(part) > len(default)
+        title = (
+            f"{len(part)} masks beside {'each other' if not other else f'those of {slug(other)}'}"
+        )
+        compare = _Compare(own, base)
+        found.append(
+            Step(f"{name}-every" if more else name, title, compare, Work(), (*own, *base), more)
+        )
+    return tuple(found)
 
 
 def _widest(setting: Setting, name: str) -> dict[str, Any] | None:
@@ -100,43 +96,28 @@ def _widest(setting: Setting, name: str) -> dict[str, Any] | None:
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    shared = _compared(setting)
-    if isinstance(shared, Missing):
-        return shared
-    found = list(shared)
-    default, every = _asked_of_others(setting), _asked_of_others(setting, every=True)
-    for other in others_of(setting):
-        found += [mask_step(setting, task, other=other) for task in every]
-        for name, tasks in _groups(_base_name(other), default, every):
-            own = tuple(mask_name(task) for task in tasks)
-            base = tuple(mask_name(task, other=other) for task in tasks)
-            title = f"{len(tasks)} masks beside those of {slug(other)}"
-            more, after = len(tasks) > len(default), (*own, *base)
-            found.append(Step(name, title, _Compare(own, base), Work(), after, more))
-    return tuple(found)
+    tasks = _asked_of_others(setting)
+    if not tasks or not others_of(setting):
+        return Missing(
+            "the paper compares the masks of an instructed model with those of its base model",
+            "--others MODEL with --pairs or --tasks",
+            "needs MODEL",
+        )
+    own = [mask_step(setting, task) for task in tasks]
+    others = (_beside_each_other(setting, tasks, other) for other in others_of(setting))
+    return (*own, *(step for steps in others for step in steps))
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """Table 5 the default masks of both models; of Tables 37 and 38 this model's all masks."""
-    if not others_of(setting):
-        give = "--others MODEL with --pairs or --tasks"
-        return Missing("masks of the base model", give, "needs MODEL")
-    few = few_directions(setting) or few_words(setting)
+    few = too_few(setting) or too_few(setting, words=True)
     return of_tasks(setting, element, steps, (SIMILARITY,), few)
 
 
 def _tell(setting: Setting) -> Told:
-    others = others_of(setting)
-    if others:
-        return _with_base(setting, others)
-    return _among_tasks(setting)
-
-
-def _with_base(setting: Setting, others: Sequence[str]) -> Told:
-    """Tables 37 and 38: each task's mask of this model beside the other model's."""
+    """Tables 5, 37 and 38: each task's mask of this model beside the other model's."""
     tables, told, doubts = [], [], []
-    default = _asked_of_others(setting)
-    for other in others:
+    for other in others_of(setting):
         place = beside(setting, SIMILARITY)
         result = _widest(setting, _base_name(other))
         pairs = [] if result is None else result["base"]["pairs"]
@@ -153,7 +134,8 @@ def _with_base(setting: Setting, others: Sequence[str]) -> Told:
                             for key, theirs, digits in _published(place, task.name, other)
                         ),
                     )
-                    for task in _asked_of_others(setting, len(pairs) > len(default))
+                    for task in _asked_of_others(setting)
+                    if task.default or task.name in by_task
                 ),
                 place.reference,
                 "Expected is the paper's ratio (equation 4) for random masks of these sizes; "
@@ -199,43 +181,6 @@ def _pair_cell(
     if pair is None or pair[key] is None:
         return not_run(published, digits=digits)
     return Cell(pair[key], published=published, digits=digits)
-
-
-def _among_tasks(setting: Setting) -> Told:
-    """What stands in for Table 5 where there is one model alone: masks of different tasks."""
-    result = setting.result(COMPARED)
-    pairs = [] if result is None else result["pairs"]
-    known = {frozenset((pair["a"], pair["b"])): pair for pair in pairs}
-    names = [task.name for task in default_masks(setting)]
-    rows = []
-    for a, b in combinations(names, 2):
-        pair = known.get(frozenset((a, b)))
-        keys = (("jaccard", 3), ("expected", 3), ("expected_exact", 3), ("p_value", 4))
-        rows.append(
-            Row(f"{a}, {b}", tuple(_pair_cell(pair, key, None, digits) for key, digits in keys))
-        )
-    table = Table(
-        "A stand-in: masks of different tasks of this one model",
-        ("Jaccard", "expected", "expected, exact", "p"),
-        tuple(rows),
-        note="The paper compares the masks of an instructed model with those of its base model, "
-        "task by task. There is one model here, so its tasks are compared with each other; the "
-        "paper's figures are no measure for that. For the paper's comparison give --others MODEL "
-        "with --pairs or --tasks.",
-    )
-    if not pairs:
-        return Told((table,))
-    over = [pair for pair in pairs if pair["jaccard"] > pair["expected_exact"]]
-    sure = [pair for pair in pairs if pair["p_value"] < 0.05 / len(pairs)]
-    return Told(
-        (table,),
-        found=f"Instructed and base model cannot be compared here. Between tasks of this model the "
-        f"masks share more heads than chance in {len(over)} of {len(pairs)} pairs (mean Jaccard "
-        f"{fmean(pair['jaccard'] for pair in pairs):.3f}, by chance "
-        f"{fmean(pair['expected_exact'] for pair in pairs):.3f}).",
-        sure=f"In {len(sure)} of {len(pairs)} pairs p (hypergeometric) is below 0.05 divided by "
-        "the number of pairs. It says nothing about what the paper asks.",
-    )
 
 
 TABLE_5 = Experiment(
@@ -337,5 +282,5 @@ FIGURE_7 = Experiment(
     "Where the heads of masks lie, and whether key-value groups go as a whole",
     _compared,
     _maps,
-    all_directions,
+    needs=lambda setting, element, steps: too_few(setting),
 )

@@ -10,7 +10,7 @@ from headscope.recipes.papers.heads_up.asked import (
     Asked,
     chosen,
     directions,
-    few_directions,
+    too_few,
 )
 from headscope.recipes.papers.heads_up.beside import (
     ANOTHER,
@@ -49,16 +49,7 @@ from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting,
 from headscope.recipes.papers.published import paper_model
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
-__all__ = [
-    "ANOTHER_MODEL",
-    "GIVE_OTHER",
-    "NO_OTHER",
-    "TABLE_1",
-    "of_tasks",
-    "others_of",
-    "own_table",
-    "proof_rows",
-]
+__all__ = ["GIVE_OTHER", "NO_OTHER", "TABLE_1", "of_tasks", "others_of", "proof_rows"]
 
 _MODELS = (
     "Llama-3.1-8B-Instruct",
@@ -102,11 +93,6 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     return tuple(found)
 
 
-def own_table(setting: Setting, tables: Mapping[str, str]) -> str:
-    """Which of the tables, each of one model, is this model's; of any other the main model's."""
-    return tables.get(paper_model(NAME, setting.model.model) or MAIN, tables[MAIN])
-
-
 def of_tasks(
     setting: Setting,
     element: str,
@@ -114,15 +100,19 @@ def of_tasks(
     tables: Sequence[Mapping[str, str]],
     few: Missing | None,
 ) -> Needed:
-    """What one of several tables needs: the first the default tasks, a model's own all of them."""
+    """What a table needs: of those that each model has one of, its own all tasks.
+
+    Every other table needs the default tasks alone.
+    """
     for by_model in tables:
         if element in by_model.values():
-            return few if element == own_table(setting, by_model) else ANOTHER_MODEL
+            own = by_model.get(paper_model(NAME, setting.model.model) or MAIN, by_model[MAIN])
+            return few if element == own else ANOTHER_MODEL
     return [step for step in steps if not step.extended]
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    return of_tasks(setting, element, steps, (LOSSES, ROUGE), few_directions(setting))
+    return of_tasks(setting, element, steps, (LOSSES, ROUGE), too_few(setting))
 
 
 def proof_rows(

@@ -5,13 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from headscope.recipes.papers.heads_up.asked import (
-    NO_PAIRS,
-    Asked,
-    all_directions,
-    chosen,
-    directions,
-)
+from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, chosen, directions, too_few
 from headscope.recipes.papers.heads_up.beside import (
     Beside,
     beside,
@@ -194,7 +188,7 @@ TABLE_40 = Experiment(
     "Masks with gates of feed-forward layers, too",
     _both("feed-forward", first=False),
     _layers_tell,
-    all_directions,
+    needs=lambda setting, element, steps: too_few(setting),
 )
 
 

@@ -9,7 +9,7 @@ from headscope.recipes.papers.heads_up.asked import (
     NO_TASKS,
     Asked,
     chosen,
-    few_words,
+    too_few,
     word_tasks,
 )
 from headscope.recipes.papers.heads_up.beside import ANOTHER, beside, cell, not_run, published_of
@@ -73,7 +73,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    return of_tasks(setting, element, steps, (ACCURACY,), few_words(setting))
+    return of_tasks(setting, element, steps, (ACCURACY,), too_few(setting, words=True))
 
 
 def same_task(setting: Setting, task: Asked) -> str:
