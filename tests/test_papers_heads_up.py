@@ -92,8 +92,9 @@ def test_pocket_trains_six_masks_and_leaves_the_others_to_full(pocket: Setting) 
     } <= left
     full = make_plan(PAPER.experiments, dataclasses.replace(pocket, full=True))
     assert {one.state for one in full.steps} == {"due"}
-    # 20 directions and 6 words; 4 and 1 and 4 of other kinds; 2 and a hybrid behind examples.
-    assert sum(one.step.name.startswith("mask-") for one in full.steps) == 26 + 9 + 3
+    # 20 directions and 6 words; 20 begun with few heads, 20 with gates of layers, 1 of queries; 2
+    # and a hybrid behind examples.
+    assert sum(one.step.name.startswith("mask-") for one in full.steps) == 26 + 41 + 3
 
 
 def test_due_steps_need_no_step_that_is_left_out(pocket: Setting, llama: Setting) -> None:
@@ -166,6 +167,15 @@ def test_training_follows_the_size_of_the_model(
     assert names == {*WORDS} - {"product-company"}
 
 
+def test_the_hybrid_is_of_the_paper_s_tasks_without_the_unseen_one(llama: Setting) -> None:
+    (folder,) = llama.data.tasks
+    for name in ("alphabetically_first_3", "color_v_animal_3"):  # none of the paper's 35
+        (Path(folder) / f"{name}.json").write_text("[]", encoding="utf-8")
+    hybrid = asked.as_hybrid(asked.word_tasks(llama))
+    assert hybrid is not None
+    assert {Path(one).stem for one in hybrid.choice.task} == {*WORDS} - {"product-company"}
+
+
 def test_settings_of_a_large_model_are_those_of_table_11(llama: Setting) -> None:
     told = EXPERIMENTS["table-9"].tell(llama)
     training = table_of(told, "The training")
@@ -211,7 +221,7 @@ def test_missing_data_is_named_with_flags_that_exist(tmp_path: Path) -> None:
 
 def test_what_pocket_cannot_be_asked(pocket: Setting) -> None:
     missing = {one.name for one in PAPER.experiments if isinstance(one.steps(pocket), Missing)}
-    assert missing == {"table-7", "table-43"}
+    assert missing == {"table-5", "table-7", "table-43"}
 
 
 def test_a_model_with_experts_is_told_by_its_name(llama: Setting) -> None:
@@ -397,7 +407,14 @@ def test_walks_take_the_paper_s_number_of_heads_or_that_share(
 def test_families_allow_what_parallel_files_share_and_count_languages(
     pocket: Setting, llama: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = configs_of(pocket, monkeypatch, families, "verify_families")["families"]
+    every = configs_of(pocket, monkeypatch, families, "verify_families")
+    # All 20 directions have their masks in, from both starts; four are tested.
+    assert set(every) == {"families", "families-every", "families-negative"}
+    for name, kind in (("every", ""), ("negative", "-negative")):
+        found = every[f"families-{name}"]
+        assert len(found.masks) == 20 and found.tasks.pair == asked.POCKET_DIRECTIONS
+        assert f"tr-en={pocket.at(f'mask-tr-en{kind}')}" in found.masks
+    own = every["families"]
     assert own.masks == tuple(
         f"{name}={pocket.at(f'mask-{name}')}" for name in asked.POCKET_DIRECTIONS
     )
@@ -427,6 +444,10 @@ def test_one_base_run_for_every_task(llama: Setting, monkeypatch: pytest.MonkeyP
     for own, base in zip(both.masks, both.base, strict=True):
         assert base == f"{own}-of-Llama-3.1-8B"
     assert found["masks-compared"].base == ()
+    # The default masks are compared without --full, all of them with it.
+    assert len(found["masks-compared"].masks) == 2 + 6
+    assert len(found["masks-compared-every"].masks) == 2 + len(WORDS)
+    assert len(found["masks-of-Llama-3.1-8B-every"].base) == 2 + len(WORDS)
 
 
 def test_the_largest_model_is_trained_in_smaller_batches_on_directions(llama: Setting) -> None:

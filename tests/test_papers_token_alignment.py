@@ -32,12 +32,13 @@ from headscope.recipes.papers.published import published
 from headscope.recipes.papers.results import describe, typeset
 from headscope.recipes.papers.token_alignment_heads import PAPER
 from headscope.recipes.papers.token_alignment_heads.alignment import described
-from headscope.recipes.papers.token_alignment_heads.classes import bounds, thirds
+from headscope.recipes.papers.token_alignment_heads.classes import bounds, group_of, thirds
 from headscope.recipes.papers.token_alignment_heads.consistency import matrix
 from headscope.recipes.papers.token_alignment_heads.key_words import (
-    Prompted,
     compared,
     key_word_claim,
+    longest,
+    prompts,
 )
 from headscope.recipes.papers.token_alignment_heads.rated import best_documents
 from headscope.recipes.papers.token_alignment_heads.setting import (
@@ -56,7 +57,6 @@ LLAMA = "meta-llama/Llama-3.1-8B"
 DATA = PaperData(
     pairs=("en-zh=pairs.tsv", "zh-en=other.tsv"),
     documents=("de=de.jsonl",),
-    tasks=("prompts.json",),
     benchmarks=("xnli",),
     checkpoints=("step1", "step2"),
     others=("org/base",),
@@ -217,12 +217,11 @@ def test_data_make_all_but_the_trainings_runnable(
     large: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    prompts = [{"input": "Which animal barks loudly?", "output": "The dog"}]
-    (tmp_path / "prompts.json").write_text(json.dumps(prompts), encoding="utf-8")
     plan = make_plan(PAPER.experiments, replace(large, data=DATA), lambda work: work.tokens)
     assert [one.experiment.name for one in plan.experiments if one.missing] == ["table-1"]
     names = [one.step.name for one in plan.steps]
-    assert {"scores-of-org-base", "key-words-prompts-1", "formation", "tasks"} <= set(names)
+    assert {"scores-of-org-base", "key-words-ending-fr", "formation", "tasks"} <= set(names)
+    assert {"removal-of-org-base", "tasks-of-org-base"} <= set(names)
     assert "task-files" not in names and "corpus" not in names
     seconds = {one.step.name: one.seconds for one in plan.steps}
     # As is; two sizes, each chosen and two times 39 random: of as many sentences as are scored
@@ -950,9 +949,88 @@ def test_attention_of_the_best_heads_and_of_the_others() -> None:
 
 
 def test_key_words_are_the_longest_in_the_order_of_the_text() -> None:
-    one = Prompted("x", "Repeat: An owl admires elephants.", "An owl", "An owl admires elephants.")
-    assert one.words == ("admires", "elephants")
-    assert Prompted("x", "тигр?", "тигры", "тигр").words == ("тигр",)
+    assert longest("An owl admires elephants.") == ("admires", "elephants")
+    assert longest("тигр") == ("тигр",)
+
+
+def test_the_paper_s_key_words_stand_in_prompts_of_ours(large: Setting, bundled: Setting) -> None:
+    from headscope.find.key_words import locate_words
+
+    found = {one.name: one for one in prompts(large)}
+    # Figure 22; Figure 23 prints the same words beside a German prompt.
+    assert found["ending-fr"].words == ("tutoriel", "feu de camp", "brûle")
+    assert found["ending-de"].words == ("Anleitung", "Lagerfeuer", "brennt")
+    kinds = [name.partition("-")[0] for name in found]
+    assert sorted(kinds) == sorted(2 * ["ending", "inference", "pronoun"])
+    for one in found.values():
+        assert len(locate_words(one.prompt, one.words)) == len(one.words)
+        assert one.mapping == one.name.startswith("ending")
+    for one in prompts(bundled):  # of its own world
+        assert all(word in one.prompt for word in one.words) and one.name not in found
+
+
+@pytest.mark.parametrize(
+    ("model", "group"),
+    [
+        ("meta-llama/Llama-3.2-1B", "small"),
+        ("google/gemma-2-2b-it", "small"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "medium"),
+        ("mistralai/Mixtral-8x7B-v0.1", "medium"),
+        ("google/gemma-2-9b", "medium"),
+        ("Qwen/Qwen3-30B-A3B", "large"),
+        ("Qwen/Qwen3-14B", "large"),
+        ("google/gemma-3-270m", "small"),
+        ("pocket", None),
+        ("microsoft/Phi-3.5-MoE-instruct", None),
+    ],
+)
+def test_groups_of_models_by_their_names(model: str, group: str | None) -> None:
+    assert group_of(model) == group
+
+
+def test_groups_of_models_are_covered_by_those_that_are_given(large: Setting) -> None:
+    data = replace(DATA, others=("google/gemma-2-2b-it",))
+    plan = make_plan(PAPER.experiments, replace(large, data=data))
+    words = {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
+    for small in (13, 16, 19):  # Llama-3.1-8B itself is of the medium ones
+        assert [words[f"Figure {small + at}"] for at in range(3)] == [
+            "measured",
+            "measured",
+            "needs MODEL",
+        ]
+    assert words["Figure 3"] == words["Figure 9"] == "measured"
+
+
+def test_other_models_are_removed_from_and_told_beside(
+    large: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures 19 to 21: another model's own heads are removed, and each has its tables."""
+    from headscope.recipes.papers.token_alignment_heads import steps, tasks
+
+    setting = replace(large, data=DATA)
+    seen: dict[str, Any] = {}
+    for module, recipe in ((steps, "verify_removal"), (tasks, "verify_tasks")):
+        monkeypatch.setattr(
+            module, recipe, lambda config, out, progress: seen.update({out.name: config})
+        )
+    for one in make_plan([experiment("figure-9")], setting).steps:
+        if one.step.name.startswith(("removal", "tasks")):
+            one.step.run(setting, setting.at(one.step.name), None)
+    assert set(seen) == {"removal", "removal-of-org-base", "tasks", "tasks-of-org-base"}
+    for name in ("removal", "tasks"):
+        own, other = seen[name], seen[f"{name}-of-org-base"]
+        assert (own.model.model, other.model.model) == (LLAMA, "org/base")
+        assert own.heads == str(setting.at("scores"))
+        assert other.heads == str(setting.at("scores-of-org-base"))
+    for name, change in (("tasks", -0.3), ("tasks-of-org-base", -0.1)):
+        put(setting, name, {"tasks": {"xnli": task(0.8, change, 0.01, 0.78)}, "draws": 3})
+    told = experiment("figure-9").tell(setting)
+    assert [table.title for table in told.tables] == [
+        "Tasks without the heads",
+        "Tasks without the heads, org/base",
+    ]
+    assert [figure.title for figure in told.figures][1].endswith(", org/base")
+    assert "org/base: Of " in told.found
 
 
 def test_prompts_are_told_one_by_one_and_missing_ones_left_out(bundled: Setting) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextvars import Context
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -182,9 +182,9 @@ def test_stored_results_are_told_when_others_are_asked_for(
     row = by_name(reproduce(Reproduce("small", only=("table-1",)), tmp_path / "r"))["table-3"]
     assert row["state"] == "stored"
     assert row["tables"][0]["rows"][0]["cells"][0]["value"] == 12.0
-    for retrain, state in ((False, "stored"), (True, "to run")):
+    for retrain, finished in ((False, 1), (True, 0)):
         rows = listing(Reproduce("small", only=("table-3",), retrain=retrain))
-        assert [row["state"] for row in rows] == [state]
+        assert [row["finished"] for row in rows] == [finished]
 
 
 def test_a_file_counts_as_what_it_was_named(
@@ -388,19 +388,38 @@ def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["reproduce", "small", "--list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["experiments"]}
     assert small_paper.CALLS == []
-    assert {name: row["state"] for name, row in rows.items()} == {
-        "table-1": "to run",
-        "table-2": "to run",
-        "table-3": "to run",
-        "table-4": "to run",
-        "table-5": "missing",
+    assert {name: row["coverage"] for name, row in rows.items()} == {
+        "table-1": {"Table 1": "measured", "Figure 2": "measured"},
+        "table-2": {"Table 2": "--full"},
+        "table-3": {"Table 3": "measured"},
+        "table-4": {"Table 4": "measured"},
+        "table-5": {"Table 5": "needs DATA", "Figure 28": "needs DATA"},
     }
-    assert rows["table-1"]["elements"] == ["Table 1", "Figure 2"]
+    (one,) = rows["table-5"]["missing"]
+    assert one["give"] == "--documents de=FILE"
     reproduce(Reproduce("small", only=("table-1",)), tmp_path / "r")
-    states = {row["name"]: row["state"] for row in listing(Reproduce("small"), tmp_path / "r")}
-    assert (states["table-1"], states["table-2"]) == ("finished", "part")
+    rows = {row["name"]: row for row in listing(Reproduce("small"), tmp_path / "r")}
+    assert [rows[name]["finished"] for name in ("table-1", "table-2")] == [2, 1]
+    full = listing(Reproduce("small", full=True, only=("table-2",)))
+    assert full[0]["coverage"] == {"Table 2": "measured"}
     assert main(["reproduce", "all", "--list"]) == 0
-    assert "Table 5, Figure 28" in capsys.readouterr().out
+    assert "needs DATA: Table 5, Figure 28" in capsys.readouterr().out
+
+
+def test_the_report_s_coverage_has_no_other_words_and_says_nothing_of_what_was_not_asked(
+    tmp_path: Path,
+) -> None:
+    rows = by_name(reproduce(Reproduce("small", only=("table-1",)), tmp_path / "r"))
+    assert rows["table-1"]["coverage"] == {"Table 1": "measured", "Figure 2": "measured"}
+    assert rows["table-2"]["coverage"] == {"Table 2": "--full"}
+    assert rows["table-4"]["coverage"] == {}  # due, and not asked for
+    rows = by_name(reproduce(Reproduce("small"), tmp_path / "r"))
+    assert rows["table-4"]["coverage"] == {"Table 4": "needs DATA"}  # its data could not be used
+    assert {word for row in rows.values() for word in row["coverage"].values()} <= {
+        *get_args(plans.Coverage)
+    }
+    page = (tmp_path / "r" / "report.html").read_text("utf-8")
+    assert "needs DATA" in page and "measured" in page
 
 
 def test_all_papers_have_an_index(tmp_path: Path) -> None:

@@ -87,7 +87,8 @@ def reproduce(
     model: ModelChoice,
     steering: Steering,
     show: Annotated[
-        bool, Option("--list", help="List the experiments, what they need and how they stand.")
+        bool,
+        Option("--list", help="List tables and figures: measured, --full, or what they need."),
     ] = False,
     only: Annotated[
         Names, _several("--only", "NAME", "An experiment, or a table or figure, such as table-1")
@@ -205,18 +206,17 @@ def _about(seconds: float | None) -> str:
 
 def _list(config: Reproduce, out: Path | None, as_json: bool) -> None:
     from headscope.recipes.papers.listing import listing
+    from headscope.report.sections.paper_parts import coverage_words
 
     rows = listing(config, out)
     lines = []
     for row in rows:
-        lines.append(f"{row['paper']}  {row['name']:<14} {row['state']:<9} {row['title']}")
-        if row["elements"]:
-            lines.append(f"    {', '.join(row['elements'])}")
-        told = [_runs(row["runs"])] if row["runs"] else []
-        told += [row["why"]] if row["why"] else []
-        told += [row["give"]] if row["give"] else []
-        if told:
-            lines.append(f"    {'; '.join(told)}")
+        lines.append(f"{row['paper']}  {row['name']:<14} {row['title']}")
+        lines += [f"    {words}" for words in coverage_words(row["coverage"])]
+        if row["runs"]:
+            lines.append(f"    {_runs(row['runs'])}, {row['finished']} finished or stored")
+        for one in row["missing"]:
+            lines.append(f"    {'; '.join(each for each in (one['why'], one['give']) if each)}")
     emit({"experiments": rows}, as_json, "\n".join(lines))
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from headscope.heads import Geometry
 from headscope.recipes.costs.reading import read_shape
 from headscope.recipes.inputs import POCKET, ModelChoice
-from headscope.recipes.papers.plan import Planned
 from headscope.recipes.papers.registry import ALL, PAPERS
 from headscope.recipes.papers.reproduce import NOWHERE, Reproduce, planned
 
@@ -17,10 +16,11 @@ __all__ = ["listing"]
 
 
 def listing(config: Reproduce, out: Path | None = None) -> list[dict[str, Any]]:
-    """One row an experiment: its paper, name, elements, title, state, runs, why and what to give.
+    """One row an experiment: its paper, name, title, coverage, runs, and what is missing.
 
-    `state` is `finished`, `part`, `stored`, `to run`, `full` (left to `--full`) or `missing`. Runs
-    are looked for below `out`; without it none are. `runs` is how many there are in all.
+    `coverage` has one of the words of `COVERAGE` for each table and figure, as the command would
+    leave it. `runs` is how many there are in all, `finished` how many of them lie below `out`
+    or come with the package. `missing` says of what is not there why it is needed and what to give.
     """
     geometry, digest = _about(config.model)
     names = list(PAPERS) if config.paper == ALL else [config.paper]
@@ -29,16 +29,20 @@ def listing(config: Reproduce, out: Path | None = None) -> list[dict[str, Any]]:
         folder = NOWHERE if out is None else (out / name if config.paper == ALL else out)
         paper, plan = planned(replace(config, paper=name), geometry, digest, folder)
         for each in plan.experiments:
+            missing = [each.missing, *(one for _, one in each.coverage.values())]
             rows.append(
                 {
                     "paper": paper.name,
                     "name": each.experiment.name,
-                    "elements": list(each.experiment.elements),
                     "title": each.experiment.title,
-                    "state": _state(each),
+                    "coverage": {element: word for element, (word, _) in each.coverage.items()},
                     "runs": len(each.steps),
-                    "why": each.missing.why if each.missing else None,
-                    "give": (each.missing.give or None) if each.missing else None,
+                    "finished": sum(step.state in ("done", "stored") for step in each.steps),
+                    "missing": [
+                        {"coverage": one.coverage, "why": one.why, "give": one.give or None}
+                        for one in dict.fromkeys(missing)
+                        if one is not None
+                    ],
                 }
             )
     return rows
@@ -51,14 +55,3 @@ def _about(choice: ModelChoice) -> tuple[Geometry, str]:
         return lm.geometry, lm.digest
     shape = read_shape(choice.model)
     return Geometry.uniform(shape.layers, shape.query_heads), ""
-
-
-def _state(one: Planned) -> str:
-    if one.missing is not None:
-        return "missing"
-    states = {step.state for step in one.steps}
-    if states <= {"done", "stored"}:
-        return "stored" if states == {"stored"} else "finished"
-    if "due" in states:
-        return "to run"
-    return "part" if states & {"done", "stored"} else "full"

@@ -7,8 +7,9 @@ a folder of its own, which several experiments may share; and it tells what they
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,17 @@ from headscope.recipes.places import place_digests
 from headscope.runs import file_digest
 from headscope.verify.removal import Removal
 
-__all__ = ["Experiment", "Missing", "Paper", "PaperData", "Setting", "Steering", "Step", "decided"]
+__all__ = [
+    "Experiment",
+    "Missing",
+    "Needed",
+    "Paper",
+    "PaperData",
+    "Setting",
+    "Steering",
+    "Step",
+    "decided",
+]
 
 Aligner = Literal["links", "eflomal", "llm"]
 Decode = Literal["reference", "greedy"]
@@ -125,6 +136,7 @@ class Setting:
         batch_tokens: upper bound of the tokens of a batch.
         steering: what the user decided instead of the paper.
         llm: the language model that sorts failures beside the rules and links words, if any.
+        suffix: of the runs of another model than the paper's run is of; see `of`.
     """
 
     model: ModelChoice
@@ -138,6 +150,13 @@ class Setting:
     batch_tokens: int = 8192
     steering: Steering = field(default_factory=Steering)
     llm: ChatModel | None = None
+    suffix: str = ""
+
+    def of(self, other: str) -> Setting:
+        """The same for another model, whose runs lie beside this one's: `scores-of-NAME`."""
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", other).strip("-")
+        model = replace(self.model, model=other, revision=None)
+        return replace(self, model=model, suffix=f"-of-{name}")
 
     @property
     def pocket(self) -> bool:
@@ -155,8 +174,8 @@ class Setting:
         return self.geometry.total < SMALL
 
     def at(self, step: str) -> Path:
-        """The run folder of a step."""
-        return self.folder / "runs" / step
+        """The run folder of a step; sentences are those of every model."""
+        return self.folder / "runs" / (step if step == "sentences" else f"{step}{self.suffix}")
 
     def done(self, step: str) -> bool:
         """Whether the step's run is finished, and its result whole."""
@@ -237,11 +256,16 @@ class Step:
 class Missing:
     """Why an experiment cannot be run here, and what to give so that it can.
 
-    `give` is empty where nothing would help, such as a model that somebody else trained.
+    `give` is empty where nothing would help, such as a model that somebody else trained. What is
+    missing are data, a model (another one, or its checkpoints), or the endpoint of an LLM.
     """
 
     why: str
     give: str = ""
+    coverage: Literal["needs DATA", "needs MODEL", "needs ENDPOINT"] = "needs DATA"
+
+
+Needed = Sequence[Step] | Missing | None
 
 
 @dataclass(frozen=True)
@@ -254,6 +278,8 @@ class Experiment:
         title: what it is about, in our words.
         steps: the runs it needs, in an order in which they can be run, or why it cannot be run.
         tell: what the finished steps show; the others are told as not run.
+        needs: which of the steps one of the elements needs (None: all of them), or what is missing
+            for it although the experiment can be run. Without it every element needs all steps.
     """
 
     name: str
@@ -261,6 +287,7 @@ class Experiment:
     title: str
     steps: Callable[[Setting], tuple[Step, ...] | Missing]
     tell: Callable[[Setting], Told]
+    needs: Callable[[Setting, str, Sequence[Step]], Needed] = lambda setting, element, steps: None
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
 from headscope.recipes.costs.work import Work
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 
-__all__ = ["Plan", "Planned", "PlannedStep", "State", "make_plan", "stored_result"]
+__all__ = ["Coverage", "Plan", "Planned", "PlannedStep", "State", "make_plan", "stored_result"]
 
 #: `done`: its run is finished; `stored`: a result of the package stands for it; `due`: it will be
 #: run; `left out`: only `--full` runs it; `blocked`: a step that it needs is left out.
 State = Literal["done", "stored", "due", "left out", "blocked"]
+
+#: What becomes of a table or figure: it is measured, it needs what is not there, or only `--full`
+#: measures it.
+Coverage = Literal["measured", "needs DATA", "needs MODEL", "needs ENDPOINT", "--full"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +34,16 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class Planned:
-    """An experiment with its steps in order, or with why it cannot be run."""
+    """An experiment with its steps in order, or with why it cannot be run.
+
+    `coverage` tells what becomes of each of its elements, and what is missing where it needs
+    something. A step that is due counts as measured: the planned run measures it.
+    """
 
     experiment: Experiment
     steps: tuple[PlannedStep, ...] = ()
     missing: Missing | None = None
+    coverage: Mapping[str, tuple[Coverage, Missing | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,8 @@ def make_plan(
     for experiment in experiments:
         steps = experiment.steps(setting)
         if isinstance(steps, Missing):
-            planned.append(Planned(experiment, missing=steps))
+            coverage = dict.fromkeys(experiment.elements, (steps.coverage, steps))
+            planned.append(Planned(experiment, (), steps, coverage))
             continue
         for step in steps:
             before = known.get(step.name)
@@ -102,8 +112,26 @@ def make_plan(
             time = None if seconds is None else seconds(step.work)
             held = None if memory is None else memory(step.work)
             known[step.name] = PlannedStep(step, state, time, held)
-        planned.append(Planned(experiment, tuple(known[step.name] for step in steps)))
+        own = tuple(known[step.name] for step in steps)
+        planned.append(Planned(experiment, own, None, _covered(experiment, setting, own)))
     return Plan(tuple(planned))
+
+
+def _covered(
+    one: Experiment, setting: Setting, steps: Sequence[PlannedStep]
+) -> dict[str, tuple[Coverage, Missing | None]]:
+    """What becomes of each element of an experiment that can be run."""
+    later = {step.step.name for step in steps if step.state in ("left out", "blocked")}
+    own = [step.step for step in steps]
+    found: dict[str, tuple[Coverage, Missing | None]] = {}
+    for element in one.elements:
+        needed = one.needs(setting, element, own)
+        if isinstance(needed, Missing):
+            found[element] = (needed.coverage, needed)
+        else:
+            full = any(step.name in later for step in (own if needed is None else needed))
+            found[element] = ("--full" if full else "measured", None)
+    return found
 
 
 def stored_result(step: Step, setting: Setting) -> dict[str, Any] | None:

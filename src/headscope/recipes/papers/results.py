@@ -48,6 +48,7 @@ def describe(
             {
                 "name": one.experiment.name,
                 "elements": list(one.experiment.elements),
+                "coverage": _coverage(one, failed),
                 "title": one.experiment.title,
                 "state": state,
                 "why": why,
@@ -112,6 +113,14 @@ def _state(
     if len(there) < len(states):
         return "part", why, None
     return ("stored" if states and set(states) == {"stored"} else "run"), None, None
+
+
+def _coverage(one: Planned, failed: Mapping[str, str]) -> dict[str, str]:
+    """What became of each table and figure; nothing of those that were not asked for."""
+    if any(step.step.name in failed for step in one.steps):
+        return dict.fromkeys(one.experiment.elements, "needs DATA")
+    due = any(step.state == "due" for step in one.steps)
+    return {} if due else {element: word for element, (word, _) in one.coverage.items()}
 
 
 def _left(one: Planned) -> str:

@@ -62,6 +62,7 @@ class Experiment:
     figures: tuple[Figure, ...]
     found: str
     sure: str
+    coverage: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shown(self) -> bool:
@@ -154,6 +155,7 @@ def _experiment(one: Mapping[str, Any]) -> Experiment:
         figures=tuple(read_figure(figure) for figure in read_list(one["figures"])),
         found=text(one["found"]),
         sure=text(one["sure"]),
+        coverage={str(name): str(word) for name, word in (one.get("coverage") or {}).items()},
     )
 
 

@@ -14,6 +14,7 @@ from headscope.report.words import count, fixed, ranges
 
 __all__ = [
     "answer_section",
+    "coverage_words",
     "experiment_section",
     "experiments_table",
     "method_section",
@@ -47,9 +48,22 @@ def state_mark(state: str) -> Html:
 
 def elements_words(one: Experiment) -> str:
     """The tables and figures that an experiment stands for: `Tables 1 and 12\u201331, Figure 2`."""
+    return _listed(one.elements) or one.name
+
+
+def coverage_words(coverage: Mapping[str, str]) -> list[str]:
+    """What becomes of tables and figures, by the word: `measured: Table 1`, `--full: Table 12`."""
+    words = dict.fromkeys(coverage.values())
+    return [
+        f"{word}: {_listed([name for name, own in coverage.items() if own == word])}"
+        for word in words
+    ]
+
+
+def _listed(elements: Sequence[str]) -> str:
     numbers: dict[str, list[int]] = {}
     others = []
-    for element in one.elements:
+    for element in elements:
         kind, _, number = element.partition(" ")
         if kind in ("Table", "Figure") and number.isascii() and number.isdigit():
             numbers.setdefault(kind, []).append(int(number))
@@ -59,7 +73,7 @@ def elements_words(one: Experiment) -> str:
         f"{kind}{'s' if len(set(found)) > 1 else ''} {ranges(found)}"
         for kind, found in numbers.items()
     ]
-    return ", ".join([*counted, *others]) or one.name
+    return ", ".join([*counted, *others])
 
 
 def answer_section(record: PaperRecord) -> Html:
@@ -114,7 +128,7 @@ def experiments_table(record: PaperRecord, at: Mapping[str, str]) -> Html:
         (
             tag("a", tag("bdi", elements_words(one)), href=f"#{at[one.name]}"),
             tag("bdi", one.title),
-            state_mark(one.state),
+            _coverage(one),
             str(len(one.runs)) if one.runs else "\u2013",
             span(_seconds(one.runs)),
         )
@@ -122,20 +136,29 @@ def experiments_table(record: PaperRecord, at: Mapping[str, str]) -> Html:
     ]
     caption = join(
         tag("strong", "The paper\u2019s tables and figures, and what became of them. "),
-        "Run: measured here. From stored results: read from runs that come with the package. "
-        "Several experiments share runs, so their seconds do not add up.",
+        "Each is measured, needs DATA, a MODEL or an ENDPOINT that is not here, or is left to ",
+        tag("code", "--full"),
+        ". Several experiments share runs, so their seconds do not add up.",
         None if all(one.shown for one in record.experiments) else _to_not_run(),
     )
-    head = ("In the paper", "About", "State", "Runs", "Time")
+    head = ("In the paper", "About", "Coverage", "Runs", "Time")
     body = table("Experiments", head, rows, {1, 2}, class_="numbers experiments")
     return section(
         "experiments", "Experiments", figure("experiments-figure", caption, scroll("All", body))
     )
 
 
+def _coverage(one: Experiment) -> Html:
+    """What became of its elements; of an experiment that was not asked for, its state."""
+    words = coverage_words(one.coverage)
+    if len(words) == 1:  # the same for all
+        words = [next(iter(one.coverage.values()))]
+    return tag("span", "; ".join(words)) if words else state_mark(one.state)
+
+
 def _to_not_run() -> Child:
     link = tag("a", "why, and how to run them", href="#not-run")
-    return [" Not run, and data missing: see ", link, "."]
+    return [" What was not run: see ", link, "."]
 
 
 def _seconds(runs: Sequence[PaperRun]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from pathlib import Path
 
 from headscope.errors import InputError
@@ -16,6 +17,7 @@ __all__ = [
     "NO_MASKS",
     "NO_PAIRS",
     "NO_TASKS",
+    "PAPER_DIRECTIONS",
     "Asked",
     "Size",
     "as_hybrid",
@@ -23,6 +25,7 @@ __all__ = [
     "chosen",
     "directions",
     "first_task",
+    "too_few",
     "with_shots",
     "word_tasks",
 ]
@@ -39,6 +42,8 @@ TABLE_2 = (
     "conll2003_location",
     "fruit_v_animal_3",
 )
+#: Directions between two of its languages.
+PAPER_DIRECTIONS = 42
 #: The tasks of its Table 7, each of which chooses one of several words.
 CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
 
@@ -128,7 +133,7 @@ def directions(setting: Setting) -> tuple[Asked, ...]:
         name = str(_direction(one))
         found.setdefault(name, _pair(name, (one,), True, _SENTENCES))
     for folder in folders:
-        every = [f"{a}-{b}" for a in LANGUAGES for b in LANGUAGES if a != b]
+        every = [f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)]
         for name in [*TABLE_1, *(one for one in every if one not in TABLE_1)]:
             found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES))
     return _steered(setting, found.values())
@@ -177,6 +182,21 @@ def first_task(setting: Setting) -> Asked | None:
     return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
 
 
+def too_few(setting: Setting, words: bool = False) -> Missing | None:
+    """What tables of all the paper's directions, or word tasks, need where some are not given."""
+    own, given = (
+        (word_tasks(setting), setting.data.tasks)
+        if words
+        else (directions(setting), setting.data.pairs)
+    )
+    wanted = set(paper_tasks()) if words else {f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)}
+    number = len(wanted & {one.name for one in own})
+    if number == len(wanted) or (setting.pocket and not given):
+        return None
+    why = f"the paper has {len(wanted)} of them, of which {number} are given"
+    return Missing(why, NO_TASKS[1] if words else NO_PAIRS[1])
+
+
 def check_file(setting: Setting, direction: str) -> str | None:
     """The second file named for a direction: other sentences (IWSLT2017) to measure scaling on."""
     files = [one for one in setting.data.pairs if _direction(one) == direction]
@@ -194,14 +214,14 @@ def with_shots(task: Asked, shots: int = 5) -> Asked:
 def as_hybrid(tasks: Sequence[Asked]) -> Asked | None:
     """All tasks but those that shall stay unseen, as one with five shots; None for fewer than two.
 
-    The paper leaves out three of 35, of which its Table 3 shows product-company. Here that one is
-    left out, or else the last of the default tasks.
+    The paper mixes 32 of its 35 tasks (Table 10). Of the three that it leaves out its Table 3 names
+    one, which is left out here, as is every file that is none of the 35. Where there is none of
+    them, the last of the default tasks stays unseen.
     """
-    names = [one.name for one in tasks]
-    unseen = "product-company" if "product-company" in names else None
-    if unseen is None and chosen(tasks):
-        unseen = chosen(tasks)[-1].name
-    seen = [one for one in tasks if one.name != unseen]
+    seen = [one for one in tasks if one.name in set(paper_tasks()) - {"product-company"}]
+    if not seen:
+        unseen = [one.name for one in chosen(tasks)[-1:]]
+        seen = [one for one in tasks if one.name not in unseen]
     if len(seen) < 2:
         return None
     every = tuple(name for one in seen for name in one.choice.task)

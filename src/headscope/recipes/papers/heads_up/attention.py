@@ -66,6 +66,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
             "2024)" + ("; the bundled model has learned none" if setting.pocket else ""),
             "--tasks FOLDER with their files"
             + (" and another --model that can do them" if setting.pocket else ""),
+            "needs MODEL" if setting.pocket else "needs DATA",
         )
     found = []
     for task in tasks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headscope.recipes.papers.heads_up.asked import NO_MASKS, NO_PAIRS, Asked, chosen, directions
@@ -16,7 +16,7 @@ from headscope.recipes.papers.heads_up.steps import (
     slug,
 )
 from headscope.recipes.papers.heads_up.translation import others_of
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
 __all__ = ["FIGURE_1", "TABLE_4"]
@@ -117,6 +117,14 @@ def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     return tuple({step.name: step for step in (*found, *states)}.values())
 
 
+def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    """Both tables compare models of several sizes."""
+    if setting.data.pairs and setting.data.others:
+        return None
+    give = "--others MODEL for each size, with --pairs"
+    return Missing("the table compares sizes of one family", give, "needs MODEL")
+
+
 def _size_tell(setting: Setting) -> Told:
     tasks = chosen(directions(setting))
     others = others_of(setting) if setting.data.pairs else ()
@@ -214,4 +222,5 @@ TABLE_4 = Experiment(
     "What masked models of several sizes write",
     _size_steps,
     _size_tell,
+    _size_needs,
 )

@@ -12,9 +12,11 @@ from typing import Any
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
+    PAPER_DIRECTIONS,
     Asked,
     chosen,
     directions,
+    too_few,
 )
 from headscope.recipes.papers.heads_up.beside import (
     beside,
@@ -38,19 +40,21 @@ __all__ = ["TABLE_6"]
 
 #: Draws of random heads, free and layer by layer; the paper has one.
 DRAWS = 3
-#: Directions whose masks the paper takes together.
-PAPER_MASKS = 42
 
 
 @dataclass(frozen=True)
 class _Families:
+    """The masks of some directions, whose shared heads are removed from instructed ones."""
+
+    name: str
+    masks: tuple[Asked, ...]
     tasks: tuple[Asked, ...]
-    kind: Kind
+    kind: Kind = ""
 
     def __call__(
         self, setting: Setting, place: Path, progress: Progress | None
     ) -> Mapping[str, Any]:
-        masks = tuple(f"{t.name}={setting.at(mask_name(t, self.kind))}" for t in self.tasks)
+        masks = tuple(f"{t.name}={setting.at(mask_name(t, self.kind))}" for t in self.masks)
         config = VerifyFamilies(
             masks,
             (),
@@ -73,8 +77,16 @@ def _together(tasks: Sequence[Asked]) -> TaskChoice:
     return TaskChoice(pair=pairs, data=data)
 
 
-def _name(kind: Kind) -> str:
-    return "families-negative" if kind else "families"
+def _runs(setting: Setting) -> tuple[_Families, ...]:
+    """The masks of the default directions; and those of all, begun with all heads and with few.
+
+    Both are tested on the default directions, as the paper tests those of its Table 1.
+    """
+    every = directions(setting)
+    tested = chosen(every)
+    whole = (_Families("families-every", every, tested),) if len(every) > len(tested) else ()
+    negative = _Families("families-negative", every, tested, "negative")
+    return _Families("families", tested, tested), *whole, negative
 
 
 def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -84,17 +96,16 @@ def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     if len(tasks) < 2:
         return Missing("sentence pairs of more than one direction", NO_PAIRS[1])
     found: list[Step] = []
-    # Of each direction the whole model, and each family's heads with two kinds of draws.
-    measured = len(tasks) * (1 + _family_count(tasks) * (1 + 2 * DRAWS))
-    kinds: tuple[Kind, ...] = ("", "negative")
-    for kind in kinds:
-        found += [mask_step(setting, task, kind) for task in tasks]
-        names = tuple(mask_name(task, kind) for task in tasks)
+    for run in _runs(setting):
+        found += [mask_step(setting, task, run.kind) for task in run.masks]
+        names = tuple(mask_name(task, run.kind) for task in run.masks)
+        # Of each direction the whole model, and each family's heads with two kinds of draws.
+        measured = len(tasks) * (1 + _family_count(run.masks) * (1 + 2 * DRAWS))
         work = asking_work(setting, tasks[0], measured, measured, write=False)
-        title = "heads shared by all masks, by those of a language, and by none"
-        if kind:
+        title = f"heads shared by {len(run.masks)} masks, by those of a language, and by none"
+        if run.kind:
             title += ", begun with hardly any head"
-        found.append(Step(_name(kind), title, _Families(tasks, kind), work, names, bool(kind)))
+        found.append(Step(run.name, title, run, work, names, run.name != "families"))
     return tuple(found)
 
 
@@ -106,18 +117,21 @@ def _family_count(tasks: Sequence[Asked]) -> int:
 
 def _family_tell(setting: Setting) -> Told:
     tasks = chosen(directions(setting))
-    tables = []
-    for kind in ("", "negative"):
-        tables.append(_family_table(setting, tasks, "negative" if kind else ""))
-    return Told(tuple(tables), found=_family_found(setting, tasks), sure=_family_sure(setting))
+    tables, found, sure = [], "", ""
+    for run in _runs(setting):
+        result = setting.result(run.name)
+        tables.append(_family_table(setting, tasks, run))
+        if result is not None:  # the last is the paper's
+            found, sure = _family_found(result, tasks), _family_sure(result, run)
+    return Told(tuple(tables), found=found, sure=sure)
 
 
-def _family_table(setting: Setting, tasks: Sequence[Asked], kind: Kind) -> Table:
-    result = setting.result(_name(kind))
-    other = f"heads shared by {len(tasks)} masks, in the paper by {PAPER_MASKS}"
-    if not kind:
+def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> Table:
+    result = setting.result(run.name)
+    other = f"heads shared by {len(run.masks)} masks, in the paper by {PAPER_DIRECTIONS}"
+    if not run.kind:
         other = "in the paper of masks begun with hardly any head"
-    same = kind and len(tasks) == PAPER_MASKS
+    same = run.kind and len(run.masks) == PAPER_DIRECTIONS
     place = beside(setting, "Table 6", "XNLI", other="" if same else other)
     names = [task.name for task in tasks]
     total = setting.geometry.total
@@ -165,9 +179,10 @@ def _family_table(setting: Setting, tasks: Sequence[Asked], kind: Kind) -> Table
                     ),
                 )
             )
-    how = "begun with hardly any head, as in the paper" if kind else "those of Table 1"
+    how = "hardly any head, as in the paper" if run.kind else "all heads, as in Table 1"
     return Table(
-        f"NLL of instructed directions without the heads that masks share ({how})",
+        f"NLL of instructed directions without the heads that {len(run.masks)} masks share, begun "
+        f"with {how}",
         ("heads left", *names),
         tuple(rows),
         place.reference,
@@ -198,11 +213,7 @@ def _family_cell(
     return cell(condition(result, task, family["name"]), "nll", published)
 
 
-def _family_found(setting: Setting, tasks: Sequence[Asked]) -> str:
-    kind: Kind = "negative" if setting.result(_name("negative")) is not None else ""
-    result = setting.result(_name(kind))
-    if result is None:
-        return ""
+def _family_found(result: Mapping[str, Any], tasks: Sequence[Asked]) -> str:
     told = [
         _harm(result, family, tasks) for family in result["families"] if family["name"] == "all"
     ]
@@ -282,18 +293,14 @@ def _spared(result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequenc
     )
 
 
-def _family_sure(setting: Setting) -> str:
-    negative = setting.result(_name("negative"))
-    if negative is not None:
+def _family_sure(result: Mapping[str, Any], run: _Families) -> str:
+    if run.kind:
         return "Intervals over held-out sentences, random heads beside every family." + _overlap(
-            negative
+            result
         )
-    result = setting.result(_name(""))
-    if result is None:
-        return ""
     told = (
         "The paper takes masks begun with hardly any head, which are smaller; those were not run, "
-        "and these are the masks of Table 1."
+        "and these begin with all heads, as those of Table 1 do."
     )
     large = [
         family["name"]
@@ -325,4 +332,5 @@ TABLE_6 = Experiment(
     "Heads that all masks share, those of one language, and heads that no mask keeps",
     _family_steps,
     _family_tell,
+    needs=lambda setting, element, steps: too_few(setting),
 )

@@ -30,7 +30,7 @@ from headscope.recipes.papers.heads_up.beside import (
 )
 from headscope.recipes.papers.heads_up.samples import outputs
 from headscope.recipes.papers.heads_up.steps import asking_work, mask_name, mask_step
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
 from headscope.verify.masks.asking import Asking
@@ -41,6 +41,10 @@ __all__ = ["FIGURE_6"]
 DRAWS = 2
 #: Examples that Table 42 shows.
 EXAMPLES = 3
+CHECK = Missing(
+    "IWSLT2017's sentences to measure BLEU on",
+    "a second --pairs en-zh=FILE of the same direction to measure on",
+)
 CONDITIONS = {
     "instructed": "instructed",
     "mask": "masked and instructed",
@@ -75,8 +79,8 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks = chosen(directions(setting))
     if not tasks:
         return Missing(
-            f"{NO_PAIRS[0]}; IWSLT2017's sentences to measure BLEU on",
-            f"{NO_PAIRS[1]}; a second --pairs en-zh=FILE of the same direction to measure on",
+            f"{NO_PAIRS[0]}; {CHECK.why}",
+            f"{NO_PAIRS[1]}; {CHECK.give}",
         )
     found: list[Step] = []
     for task in tasks:
@@ -95,6 +99,12 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
             ),
         ]
     return tuple(found)
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    """BLEU is of other sentences than the masks; the bundled model's halves are such."""
+    checks = [check_file(setting, task.name) for task in chosen(directions(setting))]
+    return None if element == "Figure 6" or setting.pocket or all(checks) else CHECK
 
 
 def _tell(setting: Setting) -> Told:
@@ -323,4 +333,5 @@ FIGURE_6 = Experiment(
     "Heads outside the mask turned down instead of removed",
     _steps,
     _tell,
+    _needs,
 )

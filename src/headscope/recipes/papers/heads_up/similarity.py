@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,12 +16,13 @@ from headscope.recipes.papers.heads_up.asked import (
     Asked,
     chosen,
     directions,
+    too_few,
     word_tasks,
 )
 from headscope.recipes.papers.heads_up.beside import MAIN, Beside, beside, not_run, partner
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step, slug
-from headscope.recipes.papers.heads_up.translation import others_of
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.heads_up.translation import of_tasks, others_of
+from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told
 
 __all__ = ["FIGURE_7", "TABLE_5", "default_masks"]
@@ -55,8 +55,8 @@ def default_masks(setting: Setting) -> tuple[Asked, ...]:
 
 def _asked_of_others(setting: Setting) -> tuple[Asked, ...]:
     """The tasks whose files other models can be asked about, too."""
-    found = chosen(directions(setting)) if setting.data.pairs else ()
-    return (*found, *(chosen(word_tasks(setting)) if setting.data.tasks else ()))
+    found = directions(setting) if setting.data.pairs else ()
+    return (*found, *(word_tasks(setting) if setting.data.tasks else ()))
 
 
 def _base_name(other: str) -> str:
@@ -64,43 +64,62 @@ def _base_name(other: str) -> str:
 
 
 def _compared(setting: Setting) -> tuple[Step, ...] | Missing:
-    tasks = default_masks(setting)
-    if len(tasks) < 2:
+    if len(default_masks(setting)) < 2:
         return NO_MASKS
-    names = tuple(mask_name(task) for task in tasks)
-    steps = [mask_step(setting, task) for task in tasks]
-    together = Step(COMPARED, "masks beside each other", _Compare(names), Work(), names)
-    return (*steps, together)
+    return _beside_each_other(setting, (*directions(setting), *word_tasks(setting)))
 
 
-def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    shared = _compared(setting)
-    if isinstance(shared, Missing):
-        return shared
-    found = list(shared)
-    tasks = _asked_of_others(setting)
-    for other in others_of(setting):
-        own = tuple(mask_name(task) for task in tasks)
-        base = tuple(mask_name(task, other=other) for task in tasks)
-        found += [mask_step(setting, task, other=other) for task in tasks]
-        title = f"masks beside those of {slug(other)}"
-        found.append(Step(_base_name(other), title, _Compare(own, base), Work(), (*own, *base)))
+def _beside_each_other(
+    setting: Setting, tasks: tuple[Asked, ...], other: str | None = None
+) -> tuple[Step, ...]:
+    """The default masks, and all of them, beside each other or beside another model's."""
+    found = [mask_step(setting, task, other=other) for task in tasks]
+    default = chosen(tasks)
+    for part in (default, tasks) if len(tasks) > len(default) else (default,):
+        own = tuple(mask_name(task) for task in part)
+        base = tuple(mask_name(task, other=other) for task in part) if other else ()
+        name = _base_name(other) if other else COMPARED
+        more = len(part) > len(default)
+        title = (
+            f"{len(part)} masks beside {'each other' if not other else f'those of {slug(other)}'}"
+        )
+        compare = _Compare(own, base)
+        found.append(
+            Step(f"{name}-every" if more else name, title, compare, Work(), (*own, *base), more)
+        )
     return tuple(found)
 
 
+def _widest(setting: Setting, name: str) -> dict[str, Any] | None:
+    """The result over all masks, else that over the default ones."""
+    return setting.result(f"{name}-every") or setting.result(name)
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    tasks = _asked_of_others(setting)
+    if not tasks or not others_of(setting):
+        return Missing(
+            "the paper compares the masks of an instructed model with those of its base model",
+            "--others MODEL with --pairs or --tasks",
+            "needs MODEL",
+        )
+    own = [mask_step(setting, task) for task in tasks]
+    others = (_beside_each_other(setting, tasks, other) for other in others_of(setting))
+    return (*own, *(step for steps in others for step in steps))
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    """Table 5 the default masks of both models; of Tables 37 and 38 this model's all masks."""
+    few = too_few(setting) or too_few(setting, words=True)
+    return of_tasks(setting, element, steps, (SIMILARITY,), few)
+
+
 def _tell(setting: Setting) -> Told:
-    others = others_of(setting)
-    if others:
-        return _with_base(setting, others)
-    return _among_tasks(setting)
-
-
-def _with_base(setting: Setting, others: Sequence[str]) -> Told:
-    """Tables 37 and 38: each task's mask of this model beside the other model's."""
+    """Tables 5, 37 and 38: each task's mask of this model beside the other model's."""
     tables, told, doubts = [], [], []
-    for other in others:
+    for other in others_of(setting):
         place = beside(setting, SIMILARITY)
-        result = setting.result(_base_name(other))
+        result = _widest(setting, _base_name(other))
         pairs = [] if result is None else result["base"]["pairs"]
         by_task = {pair["task"]: pair for pair in pairs}
         tables.append(
@@ -116,6 +135,7 @@ def _with_base(setting: Setting, others: Sequence[str]) -> Told:
                         ),
                     )
                     for task in _asked_of_others(setting)
+                    if task.default or task.name in by_task
                 ),
                 place.reference,
                 "Expected is the paper's ratio (equation 4) for random masks of these sizes; "
@@ -163,54 +183,18 @@ def _pair_cell(
     return Cell(pair[key], published=published, digits=digits)
 
 
-def _among_tasks(setting: Setting) -> Told:
-    """What stands in for Table 5 where there is one model alone: masks of different tasks."""
-    result = setting.result(COMPARED)
-    pairs = [] if result is None else result["pairs"]
-    known = {frozenset((pair["a"], pair["b"])): pair for pair in pairs}
-    names = [task.name for task in default_masks(setting)]
-    rows = []
-    for a, b in combinations(names, 2):
-        pair = known.get(frozenset((a, b)))
-        keys = (("jaccard", 3), ("expected", 3), ("expected_exact", 3), ("p_value", 4))
-        rows.append(
-            Row(f"{a}, {b}", tuple(_pair_cell(pair, key, None, digits) for key, digits in keys))
-        )
-    table = Table(
-        "A stand-in: masks of different tasks of this one model",
-        ("Jaccard", "expected", "expected, exact", "p"),
-        tuple(rows),
-        note="The paper compares the masks of an instructed model with those of its base model, "
-        "task by task. There is one model here, so its tasks are compared with each other; the "
-        "paper's figures are no measure for that. For the paper's comparison give --others MODEL "
-        "with --pairs or --tasks.",
-    )
-    if not pairs:
-        return Told((table,))
-    over = [pair for pair in pairs if pair["jaccard"] > pair["expected_exact"]]
-    sure = [pair for pair in pairs if pair["p_value"] < 0.05 / len(pairs)]
-    return Told(
-        (table,),
-        found=f"Instructed and base model cannot be compared here. Between tasks of this model the "
-        f"masks share more heads than chance in {len(over)} of {len(pairs)} pairs (mean Jaccard "
-        f"{fmean(pair['jaccard'] for pair in pairs):.3f}, by chance "
-        f"{fmean(pair['expected_exact'] for pair in pairs):.3f}).",
-        sure=f"In {len(sure)} of {len(pairs)} pairs p (hypergeometric) is below 0.05 divided by "
-        "the number of pairs. It says nothing about what the paper asks.",
-    )
-
-
 TABLE_5 = Experiment(
     "table-5",
     ("Table 5", "Table 37", "Table 38"),
     "Masks of an instructed model beside those of its base model",
     _steps,
     _tell,
+    _needs,
 )
 
 
 def _maps(setting: Setting) -> Told:
-    result = setting.result(COMPARED)
+    result = _widest(setting, COMPARED)
     if result is None:
         return Told()
     own = [one for one in result["masks"] if not one["base"]]
@@ -298,4 +282,5 @@ FIGURE_7 = Experiment(
     "Where the heads of masks lie, and whether key-value groups go as a whole",
     _compared,
     _maps,
+    needs=lambda setting, element, steps: too_few(setting),
 )

@@ -10,9 +10,12 @@ from headscope.recipes.papers.heads_up.asked import (
     Asked,
     chosen,
     directions,
+    too_few,
 )
 from headscope.recipes.papers.heads_up.beside import (
     ANOTHER,
+    MAIN,
+    NAME,
     Beside,
     beside,
     cell,
@@ -42,10 +45,11 @@ from headscope.recipes.papers.heads_up.verdict import (
     verdict,
     way,
 )
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.recipes.papers.published import paper_model
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
-__all__ = ["GIVE_OTHER", "NO_OTHER", "TABLE_1", "others_of", "proof_rows"]
+__all__ = ["GIVE_OTHER", "NO_OTHER", "TABLE_1", "of_tasks", "others_of", "proof_rows"]
 
 _MODELS = (
     "Llama-3.1-8B-Instruct",
@@ -66,6 +70,9 @@ ROUGE = {model: f"Table {22 + at}" for at, model in enumerate(_MODELS)}
 CONDITIONS = {"original": "as is", "instructed": "instructed", "random mask": "", "mask": "masked"}
 GIVE_OTHER = "For the mask of another model give --others MODEL and files of the data."
 NO_OTHER = "no other model"
+ANOTHER_MODEL = Missing(
+    "the table is of another model of the paper", "--model MODEL, one of Table 9", "needs MODEL"
+)
 
 
 def others_of(setting: Setting) -> tuple[str, ...]:
@@ -84,6 +91,28 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         for task in chosen(every):
             found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
     return tuple(found)
+
+
+def of_tasks(
+    setting: Setting,
+    element: str,
+    steps: Sequence[Step],
+    tables: Sequence[Mapping[str, str]],
+    few: Missing | None,
+) -> Needed:
+    """What a table needs: of those that each model has one of, its own all tasks.
+
+    Every other table needs the default tasks alone.
+    """
+    for by_model in tables:
+        if element in by_model.values():
+            own = by_model.get(paper_model(NAME, setting.model.model) or MAIN, by_model[MAIN])
+            return few if element == own else ANOTHER_MODEL
+    return [step for step in steps if not step.extended]
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    return of_tasks(setting, element, steps, (LOSSES, ROUGE), too_few(setting))
 
 
 def proof_rows(
@@ -248,4 +277,5 @@ TABLE_1 = Experiment(
     "Masks that make the model translate without being told",
     _steps,
     _tell,
+    _needs,
 )

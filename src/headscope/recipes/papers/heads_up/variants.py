@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, chosen, directions
+from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, chosen, directions, too_few
 from headscope.recipes.papers.heads_up.beside import (
     Beside,
     beside,
@@ -43,14 +43,14 @@ _EXPERTS = re.compile(r"moe|mixtral|-a\d+(\.\d+)?b\b|olmoe|deepseek-v[23]", re.I
 
 
 def _both(kind: Kind, first: bool) -> Callable[[Setting], tuple[Step, ...] | Missing]:
-    """The masks of a kind beside those of Table 1; of the first direction alone, or of all."""
+    """The masks of a kind beside those of heads; of the first direction alone, or of all."""
 
     def steps(setting: Setting) -> tuple[Step, ...] | Missing:
         tasks = chosen(directions(setting))
         if not tasks:
             return Missing(*NO_PAIRS)
         found = []
-        for task in tasks[:1] if first else tasks:
+        for task in tasks[:1] if first else directions(setting):
             kinds: tuple[Kind, ...] = ("", kind)
             for one in kinds:
                 found += [mask_step(setting, task, one), proof_step(setting, task, one)]
@@ -161,7 +161,7 @@ TABLE_39 = Experiment(
 
 
 def _layers_tell(setting: Setting) -> Told:
-    tasks = chosen(directions(setting))
+    tasks = directions(setting)
     table = _kinds_table(
         setting,
         tasks,
@@ -188,6 +188,7 @@ TABLE_40 = Experiment(
     "Masks with gates of feed-forward layers, too",
     _both("feed-forward", first=False),
     _layers_tell,
+    needs=lambda setting, element, steps: too_few(setting),
 )
 
 
@@ -200,6 +201,7 @@ def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
         return Missing(
             "a model with a mixture of experts, told by its name, and sentence pairs",
             "--model microsoft/Phi-3.5-MoE-instruct (or another one) with --pairs en-zh=FILE",
+            "needs MODEL",
         )
     tasks = chosen(directions(setting))
     if not tasks:

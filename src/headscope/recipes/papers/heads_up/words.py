@@ -9,6 +9,7 @@ from headscope.recipes.papers.heads_up.asked import (
     NO_TASKS,
     Asked,
     chosen,
+    too_few,
     word_tasks,
 )
 from headscope.recipes.papers.heads_up.beside import ANOTHER, beside, cell, not_run, published_of
@@ -24,6 +25,7 @@ from headscope.recipes.papers.heads_up.steps import (
 from headscope.recipes.papers.heads_up.translation import (
     GIVE_OTHER,
     NO_OTHER,
+    of_tasks,
     others_of,
     proof_rows,
 )
@@ -39,7 +41,7 @@ from headscope.recipes.papers.heads_up.verdict import (
     verdict,
     way,
 )
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
 __all__ = ["TABLE_2", "same_task"]
@@ -68,6 +70,10 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         for task in chosen(every):
             found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
     return tuple(found)
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    return of_tasks(setting, element, steps, (ACCURACY,), too_few(setting, words=True))
 
 
 def same_task(setting: Setting, task: Asked) -> str:
@@ -204,4 +210,5 @@ TABLE_2 = Experiment(
     "Masks that make the model do word tasks without being told",
     _steps,
     _tell,
+    _needs,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -12,7 +13,7 @@ from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, with_claims
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.published import paper_model, reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
 from headscope.recipes.papers.token_alignment_heads.setting import (
@@ -28,7 +29,32 @@ __all__ = ["CLASSES", "POSITIONS", "bounds", "class_claims", "class_words", "thi
 
 KINDS = ("token_alignment", "low_activity", "inactive")
 NAMES = ("token alignment heads", "low activity", "inactive")
+#: The groups of models of Figures 13 to 15, of 16 to 18, and of 19 to 21.
+GROUPS = ("small", "medium", "large")
 THIRDS = ("lowest third", "middle third", "highest third")
+
+
+def group_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
+    """Figures 13 to 21 are of three groups of models; the figures before them of any."""
+    number = int(element.partition(" ")[2])
+    group = GROUPS[(number - 13) % 3]
+    others = setting.data.others if setting.data.pairs else ()
+    if number < 13 or group in map(group_of, (setting.model.model, *others)):
+        return None
+    why = f"a {group} model of the paper's families, told by the parameters in its name"
+    return Missing(why, "--others MODEL with --pairs, or --model MODEL", "needs MODEL")
+
+
+def group_of(model: str) -> str | None:
+    """The paper's group of a model by its name (appendix A.5); of a mixture by one expert's size.
+
+    Its small models have 1 or 2 billion parameters, its medium ones 8 or 9, its large ones over 13.
+    """
+    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([bm])(?![a-z])", model.rpartition("/")[2], re.I)
+    if found is None:
+        return None
+    billions = float(found[1]) / (1000 if found[2] in "mM" else 1)
+    return GROUPS[0 if billions < 5 else 1 if billions < 13 else 2]
 
 
 def _class_steps(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -237,17 +263,20 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
     return found[0], found[1], found[2]
 
 
-def _tell_positions(setting: Setting) -> Told:
-    found = setting.result("scores")
-    if found is None:
-        return Told()
+def _position_steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    scores = score_steps(setting)
+    return scores if isinstance(scores, Missing) else (*scores, *other_scores(setting))
+
+
+def _map(found: Mapping[str, Any], model: str) -> Heatmap:
+    """The translation score of every head, by layer and head."""
     profile = found["layer_profile"]
     width = max(one["heads"] for one in profile)
     field: list[list[float | None]] = [[None] * width for _ in profile]
     for one in found["heads"]:
         field[one["layer"]][one["head"]] = one["score"]
-    figure = Heatmap(
-        "Translation score of every head",
+    return Heatmap(
+        f"Translation score of every head{model}",
         tuple(str(one["layer"]) for one in profile),
         tuple(map(str, range(width))),
         tuple(map(tuple, field)),
@@ -256,6 +285,18 @@ def _tell_positions(setting: Setting) -> Told:
         "head",
         low=0.0,
     )
+
+
+def _tell_positions(setting: Setting) -> Told:
+    found = setting.result("scores")
+    if found is None:
+        return Told()
+    profile = found["layer_profile"]
+    figures = [_map(found, "")]
+    for name in setting.data.others if setting.data.pairs else ():
+        other = setting.of(name).result("scores")
+        if other is not None:
+            figures.append(_map(other, f", {name}"))
     aligned = thirds([one["token_alignment"] for one in profile])
     heads = thirds([one["heads"] for one in profile])
     whole = all(there == int(there) for there in aligned)
@@ -278,7 +319,7 @@ def _tell_positions(setting: Setting) -> Told:
     )
     total = sum(aligned)
     if not total:
-        return Told((table,), (figure,), f"No head scores above {THRESHOLD}.", "")
+        return Told((table,), figures, f"No head scores above {THRESHOLD}.", "")
     most = max(range(3), key=lambda at: aligned[at])
     agrees = (
         "as in the paper's models, where they lie in the middle layers"
@@ -292,7 +333,7 @@ def _tell_positions(setting: Setting) -> Told:
     few = f"With {len(profile)} layers a third is {len(profile) / 3:.0f} of them."
     by = f"{count_words(aligned[1])} of {count_words(total)} lie in the middle third"
     claim = Claim("token alignment heads lie in the middle layers", most == 1, by)
-    return Told((table,), (figure,), said, few, with_claims(claim))
+    return Told((table,), figures, said, few, with_claims(claim))
 
 
 CLASSES = Experiment(
@@ -301,11 +342,13 @@ CLASSES = Experiment(
     "Which share of the heads aligns tokens",
     _class_steps,
     _tell_classes,
+    group_needs,
 )
 POSITIONS = Experiment(
     "figure-4",
     ("Figure 4", "Figure 16", "Figure 17", "Figure 18"),
     "In which layers these heads lie",
-    score_steps,
+    _position_steps,
     _tell_positions,
+    group_needs,
 )

@@ -45,6 +45,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
             "the paper follows the checkpoints of an 8B model that it trained from nothing, which "
             "are not published, and this model brings none",
             "revisions or folders of this model's checkpoints, each by --checkpoints",
+            "needs MODEL",
         )
     missing = needs_pairs(setting)
     if missing is not None:

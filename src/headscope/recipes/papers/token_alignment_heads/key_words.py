@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from headscope.data.tasks import read_task
 from headscope.data.words import split_words
-from headscope.errors import InputError
 from headscope.find.key_tokens import KeyTokens
 from headscope.heads import count_of
 from headscope.pocket.tasks import CROSS_LINGUAL, TASKS
@@ -25,12 +25,12 @@ from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, to
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.told import Bars, Row, Table, Told
 
-__all__ = ["KEY_WORDS", "Prompted", "compared", "key_word_claim", "key_words"]
+__all__ = ["KEY_WORDS", "Prompted", "compared", "key_word_claim", "key_words", "longest"]
 
 #: Tasks of the pocket world that prompts are taken from, and prompts of each.
 POCKET = ("pocket_translate_sentences", "pocket_repeat_sentences", "pocket_plurals")
 EACH = 2
-#: Key words of a prompt: its longest words.
+#: Key words of a prompt of the pocket world: its longest words.
 WORDS = 2
 #: Heads that a table shows for each prompt.
 SHOWN = 4
@@ -38,24 +38,16 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Prompted:
-    """One prompt with its answer, and where its key words are looked for.
+    """One prompt with its answer and the words on which it turns.
 
-    `mapping` is whether the answer needs a mapping from one language to another, where known.
+    `mapping` is whether the paper takes such prompts to need a mapping between languages.
     """
 
     name: str
     prompt: str
     answer: str
-    within: str
-    mapping: bool | None = None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The longest words, in the order of the text; of equal length the first."""
-        found = [one.text for one in split_words(self.within, links_given=False)]
-        known = [one for one in dict.fromkeys(found) if any(map(str.isalnum, one))]
-        longest = sorted(known, key=lambda one: -len(one))[:WORDS]
-        return tuple(one for one in known if one in longest)
+    words: tuple[str, ...]
+    mapping: bool
 
     def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
         """Measure the attention of every head on its key words."""
@@ -66,12 +58,6 @@ class Prompted:
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    if not setting.pocket and not setting.data.tasks:
-        return Missing(
-            "the paper looks at single prompts of translated HellaSwag (MuBench), XNLI and "
-            "XWinograd in French and German",
-            "a file of such prompts as inputs with their answers as outputs: --tasks FILE",
-        )
     scores = score_steps(setting)
     if isinstance(scores, Missing):
         return scores
@@ -91,31 +77,34 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 
 def prompts(setting: Setting) -> tuple[Prompted, ...]:
-    """The prompts: of the files given, else of the pocket world's tasks."""
-    if setting.data.tasks:
-        return tuple(one for place in setting.data.tasks for one in _of_file(place))
+    """Prompts in French and German, written by us; of the bundled model those of its own tasks.
+
+    Endings to choose stand for Figures 22 and 23, with the paper's key words; inferences for 24 and
+    25 and pronouns for 26 and 27, whose key words the paper shows in pictures alone.
+    """
+    if not setting.pocket:
+        lines = files("headscope.recipes.papers") / "data" / "key_words.jsonl"
+        rows = map(json.loads, lines.read_text("utf-8").splitlines())
+        return tuple(Prompted(**row | {"words": tuple(row["words"])}) for row in rows)
     known = {task.name: task for task in TASKS}
     found = []
     for name in POCKET:
         for number, row in enumerate(islice(known[name].rows("test", setting.seed), EACH), 1):
             within = row.get("source") or row["prompt"].splitlines()[1].partition(": ")[2]
             own = name.removeprefix("pocket_").replace("_", "-")
-            answer = row["choices"][row["answer"]]
-            across = known[name] in CROSS_LINGUAL
-            found.append(Prompted(f"{own}-{number}", row["prompt"], answer, within, across))
+            answer, across = row["choices"][row["answer"]], known[name] in CROSS_LINGUAL
+            found.append(
+                Prompted(f"{own}-{number}", row["prompt"], answer, longest(within), across)
+            )
     return tuple(found)
 
 
-def _of_file(place: str) -> list[Prompted]:
-    path = Path(place)
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    if not files:
-        raise InputError(f"{path}: holds no task files; name a file with prompts as inputs")
-    found = []
-    for file in files:
-        for number, one in enumerate(read_task(file, limit=EACH).examples, 1):
-            found.append(Prompted(f"{file.stem}-{number}", one.input, one.output, one.input))
-    return found
+def longest(text: str) -> tuple[str, ...]:
+    """The longest words of a text, in its order; of equal length the first."""
+    found = [one.text for one in split_words(text, links_given=False)]
+    known = [one for one in dict.fromkeys(found) if any(map(str.isalnum, one))]
+    most = sorted(known, key=lambda one: -len(one))[:WORDS]
+    return tuple(one for one in known if one in most)
 
 
 def compared(
@@ -191,12 +180,14 @@ def _tell(setting: Setting) -> Told:
         "its translation score",
     )
     note = sentence(
-        f"Mean attention on the {WORDS} longest words while the right answer is predicted. Even: "
-        "were attention spread over all visible tokens alike.",
-        "The prompts are of the pocket world; the paper shows prompts of HellaSwag, XNLI and "
-        "XWinograd."
-        if not setting.data.tasks
-        else "",
+        "Mean attention on the key words while the right answer is predicted. Even: were attention "
+        "spread over all visible tokens alike.",
+        f"Prompts and their {WORDS} longest words are of the pocket world; the paper shows prompts "
+        "of HellaSwag, XNLI and XWinograd."
+        if setting.pocket
+        else "The prompts are ours. Key words of the endings are the paper's (Figure 23 prints the "
+        "French ones beside its German prompt); of inferences (XNLI) and pronouns (XWinograd) its "
+        "text tells none, so these are ours, too.",
     )
     table = Table("Attention on key words", columns, tuple(rows), note=note)
     single = Table(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,14 @@ from headscope.pocket.tasks import write_tasks
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.token_alignment_heads.classes import group_needs
 from headscope.recipes.papers.token_alignment_heads.removal import texts_of
 from headscope.recipes.papers.token_alignment_heads.setting import (
     THRESHOLD,
     amounts,
     ranked_by,
 )
-from headscope.recipes.papers.token_alignment_heads.steps import removal_steps
+from headscope.recipes.papers.token_alignment_heads.steps import other_scores, removal_steps
 from headscope.recipes.papers.token_alignment_heads.task_tables import (
     change_bars,
     measures_table,
@@ -31,6 +34,7 @@ from headscope.verify.removal import Removal
 
 __all__ = ["OTHER_TASKS"]
 
+Run = Callable[..., Mapping[str, Any]]
 #: Most items of a task of the pocket world, and of anybody's.
 POCKET_ITEMS, ITEMS = 100, 500
 #: Random sets of heads of each kind beside the chosen ones: the fewest by which p over draws can be
@@ -58,11 +62,25 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         files = (Step("task-files", "tasks of the pocket world", _files, Work()),)
     work = _work(setting)
     before = ("scores", *(one.name for one in files))
-    return (
-        *removal,
-        *files,
-        Step("tasks", "other tasks without the heads", _tasks, work, before),
-    )
+    tasks = Step("tasks", "other tasks without the heads", _tasks, work, before)
+    found = [*removal, *files, tasks]
+    for other, scores in zip(_others(setting), other_scores(setting), strict=False):
+        found.append(scores)
+        for step in (removal[-1], tasks):
+            name, title = f"{step.name}{setting.of(other).suffix}", f"{step.title}, {other}"
+            run = partial(_elsewhere, step.run, other)
+            found.append(Step(name, title, run, step.work, (scores.name,)))
+    return tuple(found)
+
+
+def _others(setting: Setting) -> tuple[str, ...]:
+    """The other models; those of the bundled model's own tasks and sentences cannot be asked."""
+    return setting.data.others if setting.data.pairs and setting.data.benchmarks else ()
+
+
+def _elsewhere(run: Run, other: str, setting: Setting, *rest: Any) -> Mapping[str, Any]:
+    """A run with another model, by the settings of this one."""
+    return run(setting.of(other), *rest)
 
 
 def _work(setting: Setting) -> Work:
@@ -109,6 +127,18 @@ def _tasks(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
 
 
 def _tell(setting: Setting) -> Told:
+    told = _told(setting)
+    tables, figures, found = [*told.tables], [*told.figures], [told.found]
+    for other in _others(setting):
+        own = _told(setting.of(other))
+        tables += [replace(one, title=f"{one.title}, {other}") for one in own.tables]
+        figures += [replace(one, title=f"{one.title}, {other}") for one in own.figures]
+        found += [f"{other}: {own.found}"] if own.found else []
+    return replace(told, tables=tables, figures=figures, found=" ".join(filter(None, found)))
+
+
+def _told(setting: Setting) -> Told:
+    """What one model shows."""
     removal, found = texts_of(setting), setting.result("tasks")
     tables = [
         table for table in (tasks_table(setting, found), measures_table(setting, removal)) if table
@@ -125,4 +155,5 @@ OTHER_TASKS = Experiment(
     "What other tasks lose without these heads",
     _steps,
     _tell,
+    group_needs,
 )

@@ -42,7 +42,8 @@ def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     if not setting.pocket:
         return Missing(
             "the paper trains models of 1.5 billion parameters from nothing on 1T tokens of web "
-            "text; only the pocket model is trained here"
+            "text; only the pocket model is trained here",
+            coverage="needs MODEL",
         )
     config = TraterExperiment()
     trainings = len(KINDS) * len(config.seeds)

@@ -1,0 +1,155 @@
+"""Every table and figure of the papers' texts is covered once, by one of five words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from headscope.heads import Geometry
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.papers.listing import listing
+from headscope.recipes.papers.paper import PaperData, Setting
+from headscope.recipes.papers.plan import Coverage, make_plan
+from headscope.recipes.papers.registry import PAPERS, paper_named
+from headscope.recipes.papers.reproduce import Reproduce
+from headscope.report.sections.paper_parts import coverage_words
+
+ROOT = Path(__file__).resolve().parents[1]
+SEEDS = next(
+    (one / "shared" / "seeds" for one in ROOT.parents if (one / "shared" / "seeds").is_dir()), None
+)
+#: What each paper has: its tables and figures, and of LAHIS (whose readme alone is known) what its
+#: code can be asked for.
+ELEMENTS = {
+    "token-alignment-heads": [
+        *(f"Table {number}" for number in range(1, 4)),
+        *(f"Figure {number}" for number in range(1, 29)),
+    ],
+    "lahis": [
+        "attn_matrix.py",
+        "language_heads.py",
+        "lan_head_mask.py",
+        *(f"exp-type {name}" for name in ("ppl", "ppl-cross", "general_head", "off_target_lan")),
+        *(f"exp-type {name}" for name in ("attn_transfer", "head_mask")),
+    ],
+    "heads-up": [
+        *(f"Table {number}" for number in range(1, 45)),
+        *(f"Figure {number}" for number in range(1, 10)),
+    ],
+}
+FILES = PaperData(
+    pairs=("en-zh=a.tsv", "zh-en=b.tsv"),
+    documents=("de=de.txt", "fr=fr.txt"),
+    benchmarks=("xnli",),
+    checkpoints=("a", "b"),
+    others=("google/gemma-2-2b-it",),
+)
+
+
+def words_of(paper: str, setting: Setting) -> dict[str, str]:
+    plan = make_plan(paper_named(paper).experiments, setting)
+    named = [name for one in plan.experiments for name in one.coverage]
+    assert Counter(named) == Counter(ELEMENTS[paper])  # each exactly once
+    return {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("data", [PaperData(), FILES], ids=["nothing", "files"])
+@pytest.mark.parametrize("model", ["pocket", "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B-Instruct"])
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_element_once_and_five_words(
+    paper: str, model: str, data: PaperData, full: bool, tmp_path: Path
+) -> None:
+    heads = Geometry.uniform(6, 16) if model == "pocket" else Geometry.uniform(32, 32)
+    setting = Setting(ModelChoice(model), heads, "digest", data, tmp_path, full=full)
+    words = words_of(paper, setting)
+    assert set(words.values()) <= {*get_args(Coverage)}
+    assert get_args(Coverage) == (
+        "measured",
+        "needs DATA",
+        "needs MODEL",
+        "needs ENDPOINT",
+        "--full",
+    )
+    if full:  # nothing is left to what was asked for
+        assert "--full" not in words.values()
+    if data == PaperData() and model != "pocket":
+        settings = {f"Table {number}" for number in (9, 10, 11)}
+        own = {"Table 1"} if paper == "token-alignment-heads" else set()
+        for name, word in words.items():
+            assert word != "measured" or (paper == "heads-up" and name in settings) or name in own
+
+
+def test_what_is_in_name_only_is_not_called_measured(tmp_path: Path) -> None:
+    pocket = Setting(ModelChoice(), Geometry.uniform(6, 16), "digest", PaperData(), tmp_path)
+    words = words_of("heads-up", pocket)
+    left = {name for name, word in words.items() if word == "--full"}
+    assert left == {
+        *("Table 3", "Table 6", "Table 12", "Table 22", "Table 32", "Table 39", "Table 40"),
+        *("Figure 7", "Figure 9"),
+    }
+    for number in (4, 5, 7, *range(13, 22), *range(23, 32), 33, 34, 35, 36, 37, 38, 43, 44):
+        assert words[f"Table {number}"] == "needs MODEL"
+    assert words["Table 1"] == words["Table 2"] == words["Figure 2"] == "measured"
+    whole = words_of("heads-up", replace(pocket, full=True))
+    assert {whole[name] for name in left} == {"measured"}
+    heads = words_of("token-alignment-heads", pocket)
+    groups = {f"Figure {number}" for number in range(13, 22)}
+    assert {name for name, word in heads.items() if word == "needs MODEL"} == groups
+
+
+def test_tables_of_a_model_of_the_paper_are_its_own(tmp_path: Path) -> None:
+    places = tuple(f"{a}-{b}=x" for a in LANGUAGES for b in LANGUAGES if a != b)
+    large = Setting(
+        ModelChoice("Qwen/Qwen2.5-7B-Instruct"),
+        Geometry.uniform(28, 28),
+        "digest",
+        PaperData(pairs=places, others=("Qwen/Qwen2.5-7B",)),
+        tmp_path,
+    )
+    words = words_of("heads-up", large)
+    assert words["Table 14"] == words["Table 24"] == words["Table 4"] == "measured"
+    assert words["Table 12"] == words["Table 37"] == "needs MODEL"
+    assert words["Table 38"] == "needs DATA"  # it has word tasks, too
+    few = replace(large, data=replace(large.data, pairs=places[:5]))
+    words = words_of("heads-up", few)
+    assert words["Table 1"] == "measured"
+    assert words["Table 14"] == words["Figure 7"] == "needs DATA"  # 5 of 42 directions
+    assert words["Table 6"] == words["Table 40"] == "needs DATA"
+    assert words["Figure 6"] == "measured" and words["Table 8"] == "needs DATA"
+    both = replace(few, data=replace(few.data, pairs=(*places[:5], *places[:5])))
+    assert words_of("heads-up", both)["Table 8"] == "measured"
+
+
+LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
+
+
+@pytest.mark.skipif(SEEDS is None, reason="the papers' texts are not at hand")
+@pytest.mark.parametrize("paper", ["token-alignment-heads", "heads-up"])
+def test_the_list_is_that_of_the_text(paper: str) -> None:
+    assert SEEDS is not None
+    text = (SEEDS / f"{paper}.paper.txt").read_text("utf-8")
+    found = {f"{kind} {number}" for kind, number in re.findall(r"(Table|Figure)s? (\d+)", text)}
+    for kind, low, high in re.findall(r"(Table|Figure)s? (\d+)[-\u2013](\d+)", text):
+        found |= {f"{kind} {number}" for number in range(int(low), int(high) + 1)}
+    missing = set(ELEMENTS[paper]) - found
+    # The caption of Figure 26 is not in this text, between those of Figures 25 and 27.
+    assert missing == ({"Figure 26"} if paper == "token-alignment-heads" else set())
+    assert found <= set(ELEMENTS[paper])
+
+
+def test_the_table_of_the_documentation_is_what_the_command_lists() -> None:
+    shown = (ROOT / "docs" / "papers" / "index.md").read_text("utf-8")
+    names = {"token-alignment-heads": "Token Alignment Heads", "lahis": "LAHIS"}
+    for paper in PAPERS:
+        found: dict[str, str] = {}
+        for row in listing(Reproduce(paper)):
+            found |= row["coverage"]
+        for words in coverage_words(found):
+            word, _, elements = words.partition(": ")
+            assert f"| {names.get(paper, 'Heads Up!')} | {word} | {elements} |" in shown
