@@ -208,7 +208,7 @@ def test_reproduce_hands_its_judge_to_the_failures(
     monkeypatch.setattr(steps, "verify_failures", instead)
     judge = ChatModel("some-model", "http://localhost:1", tmp_path)
     for given in (judge, None):
-        config = Reproduce("token-alignment-heads", judge=given)
+        config = Reproduce("token-alignment-heads", llm=given)
         setting = running._setting(config, Geometry((16,) * 6), "digest", tmp_path)
         own = steps.failure_steps(setting)
         assert not isinstance(own, Missing)
@@ -219,7 +219,7 @@ def test_reproduce_hands_its_judge_to_the_failures(
     moved = dataclasses.replace(judge, cache=None)
     signed = []
     for at, given in enumerate((judge, moved, None)):
-        settings = {"settings": Reproduce("token-alignment-heads", judge=given)}
+        settings = {"settings": Reproduce("token-alignment-heads", llm=given)}
         with open_run(tmp_path / f"run-{at}", "reproduce", settings, {}) as run:
             signed.append(run.signature)
     assert signed[0] == signed[1] != signed[2]
@@ -239,4 +239,4 @@ def test_the_judges_flags_reach_reproduce(
         "reproduce", "token-alignment-heads", "--llm-model", "m", "--base-url", "http://x"
     )
     assert told.code == 2 and "heard" in told.err
-    assert [(one.judge.model, one.judge.base_url) for one in heard] == [("m", "http://x")]
+    assert [(one.llm.model, one.llm.base_url) for one in heard] == [("m", "http://x")]
