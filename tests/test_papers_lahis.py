@@ -618,6 +618,7 @@ def test_the_moving_gate_stands_beside_the_still_one(tmp_path: Path) -> None:
     cells = row(told.tables[0], "en")
     assert (cells["rank correlation"].low, cells["Jaccard"].value) == (pytest.approx(0.89), 0.6)
     assert row(told.tables[0], "fr")["NLL, moving less still"].why == losses_told.NO_HEADS
+    assert "as many by importance" not in told.tables[1].columns  # were not removed
     assert row(told.tables[1], "de")["above random"].value == pytest.approx(0.08)
 
 
