@@ -618,6 +618,7 @@ def test_the_moving_gate_stands_beside_the_still_one(tmp_path: Path) -> None:
     cells = row(told.tables[0], "en")
     assert (cells["rank correlation"].low, cells["Jaccard"].value) == (pytest.approx(0.89), 0.6)
     assert row(told.tables[0], "fr")["NLL, moving less still"].why == losses_told.NO_HEADS
+    assert "as many by importance" not in told.tables[1].columns  # were not removed
     assert row(told.tables[1], "de")["above random"].value == pytest.approx(0.08)
 
 
@@ -787,7 +788,8 @@ def test_outputs_without_an_identified_language_are_not_measured(tmp_path: Path)
 def steered_result(change: float, against: float, p_draws: float, half: float) -> dict[str, Any]:
     one = effect(0.3, 0.3 + change, 0.3 + change - against, half) | {"p_draws": p_draws}
     kinds = {kind: {"off_target": one} for kind in ("x3", "away x0")}
-    languages = {code: {"effects": kinds} for code in ("de", "ru")}
+    written = [{"kind": "baseline", "languages": {"en": 5, "none": 1}}]
+    languages = {code: {"effects": kinds, "written": written} for code in ("de", "ru")}
     return {
         "away": "en", "steer": ["de", "ru"], "draws": 19, "prompts": 40, "effects": kinds,
         "baseline": {"off_target": 0.3}, "languages": languages, "not_measured": {},
@@ -812,6 +814,8 @@ def test_mitigation_asks_for_a_change_that_random_heads_do_not_make(
     told = tell(one, "mitigation")
     assert told.more == {"x3": helps, "away x0": helps}
     assert ("mitigates it" in told.found) == helps
+    assert ("makes it worse, more than random heads do" in told.found) == (against > 0)
+    assert "asked for, 10 of them in English" in told.found
     assert "30.0 % of 40 answers" in told.found and "20 into each of German and Russian" in (
         told.tables[0].note
     )

@@ -20,7 +20,7 @@ from headscope.recipes.papers.lahis.words import (
     table_of,
 )
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told, p_cell
+from headscope.recipes.papers.told import Cell, Heatmap, Table, Told, p_cell
 
 __all__ = ["NO_HEADS", "losses_table", "removed", "tell_cross", "tell_perplexity"]
 
@@ -156,6 +156,8 @@ def losses_table(
             cell(row[1]["change"]) if row[1] else Cell(why="no heads were scored")
         ),
     }
+    if by:  # of which the most important heads were not removed
+        del columns["as many by importance"]
     return table_of(f"Change of NLL of a language's own text{by}, nats a token", rows, columns)
 
 
@@ -163,7 +165,7 @@ def _perplexities(
     found: Mapping[str, Any], chosen: Mapping[str, Mapping[str, Any] | None]
 ) -> Table:
     """As published, the mean over documents of exp of a document's mean NLL; and our own."""
-    rows = []
+    rows = {}
     for code, one in chosen.items():
         language = found["languages"][code]
         drawn = [
@@ -171,31 +173,23 @@ def _perplexities(
             for row in language["conditions"]
             if (row["of"], row["role"], row["kind"]) == (code, "chosen", "random")
         ]
-        rows.append(
-            Row(
-                code,
-                (
-                    cell(language["baseline"]["published_perplexity"], 2),
-                    cell(one["published_perplexity"], 2) if one else Cell(why=NO_HEADS),
-                    Cell(mean(drawn), digits=2) if drawn else Cell(why=NO_HEADS),
-                    cell(language["baseline"]["perplexity"], 2),
-                    cell(one["perplexity"], 2) if one else Cell(why=NO_HEADS),
-                ),
-            )
-        )
-    return Table(
-        "Perplexity of a language's own text",
-        (
-            "as is, mean of exp",
-            "specific removed, mean of exp",
-            "random removed, mean of exp",
-            "as is, exp of mean",
-            "specific removed, exp of mean",
-        ),
-        tuple(rows),
-        note="Mean of exp, over documents, is the perplexity of the published code; perplexities "
-        "of different languages are no common scale.",
+        rows[code] = (language["baseline"], one, mean(drawn) if drawn else None)
+
+    def of(at: int, key: str) -> Callable[[Any], Cell]:
+        return lambda row: cell(row[at][key], 2) if row[at] else Cell(why=NO_HEADS)
+
+    columns = {
+        "as is, mean of exp": of(0, "published_perplexity"),
+        "specific removed, mean of exp": of(1, "published_perplexity"),
+        "random removed, mean of exp": lambda row: Cell(row[2], why=NO_HEADS, digits=2),
+        "as is, exp of mean": of(0, "perplexity"),
+        "specific removed, exp of mean": of(1, "perplexity"),
+    }
+    note = (
+        "Mean of exp, over documents, is the perplexity of the published code; perplexities of "
+        "different languages are no common scale."
     )
+    return table_of("Perplexity of a language's own text", rows, columns, note)
 
 
 def _perplexity_found(known: Mapping[str, Mapping[str, Any]], languages: int) -> str:

@@ -150,6 +150,9 @@ def tell_mitigation(setting: Setting) -> Told:
         if not part or key == "off_target"
     ]
     n = found["prompts"]
+    strayed = sum(
+        one["written"][0]["languages"].get(found["away"], 0) for one in found["languages"].values()
+    )
     note = (
         f"{n} requests to translate from {away}, each behind a text in {away}, "
         f"{n // len(found['languages'])} into each of {names(found['steer'])}. Empty answers "
@@ -166,19 +169,26 @@ def tell_mitigation(setting: Setting) -> Told:
         f"{capital(kinds[kind])}: {100 * one['value']:.1f} % (change "
         f"{spread({key: 100 * end for key, end in one['change'].items()}, 1)}; random heads "
         f"{100 * one['random']['mean']:.1f} %, p over prompts {one['p_sentences']:.2g}, over draws "
-        f"{one['p_draws']:.2g}), which {'mitigates it' if helps[kind] else 'is not shown to help'}."
+        f"{one['p_draws']:.2g}), which {_verdict(helps[kind], one)}."
         for kind, one in effects.items()
     ]
     return Told(
         (Table("Answers in another language than asked for", COLUMNS, tuple(rows), note=note),),
         (),
         f"Behind a text in {away} {100 * found['baseline']['off_target']:.1f} % of {n} answers are "
-        f"in another language than asked for. {' '.join(texts)}",
+        f"in another language than asked for, {strayed} of them in {away}. {' '.join(texts)}",
         f"{PROMPTS}; {draws_limit(found['draws'])}. A change helps if its interval and that "
         "against random heads lie below zero and both p, each one-sided, are at most 0.05, "
         "uncorrected. The wrong language is provoked; how often it comes by itself is not told.",
         helps,
     )
+
+
+def _verdict(helps: bool, one: Mapping[str, Any]) -> str:
+    if helps:
+        return "mitigates it"
+    worse = "makes it worse" if sign(one["change"]) > 0 else "is not shown to help"
+    return f"{worse}, more than random heads do" if sign(one["against_random"]) > 0 else worse
 
 
 def tell_transfer(setting: Setting) -> Told:
