@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headscope.recipes.papers.claims import LEVEL, Claim, judged
 from headscope.recipes.papers.lahis.words import count, several, span
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.told import Told
@@ -69,11 +70,21 @@ def _heads_there(more: Mapping[str, Any]) -> str:
 def _depends(more: Mapping[str, Any]) -> str:
     if not more["with_heads"]:
         return ""
-    surely, n = more["above_random_surely"], more["with_heads"]
+    claims = judged(Claim(**one) for one in more["claims"])
+    n = len(claims)
+    counts = [sum(one.holds is holds for one in claims) for holds in (True, False, None)]
+    told = (
+        "Text needs the heads specific to its language more than random ones "
+        f"{several(counts[0], n)}"
+    )
+    if counts[1]:
+        told += f", less than these {several(counts[1], n)}"
+    if counts[2]:
+        ways = dict.fromkeys(one.decides for one in claims if one.holds is None)
+        told += f"; open {several(counts[2], n)} ({'; '.join(ways)})"
     return (
-        "Without its own heads a language's text surely loses more than without random heads on "
-        f"average {several(surely, n)}; {several(more['unmatched_by_draws'], n)} no single random "
-        f"draw did as much harm (largest p over draws {more['largest_p_draws']:.2g})."
+        f"{told}. Asked are the interval beside random heads, p over documents after Holm over "
+        f"{n} languages, and p over draws of at most {LEVEL:g}."
     )
 
 

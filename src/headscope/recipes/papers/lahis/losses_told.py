@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from headscope.recipes.papers.claims import Claim, of_removal, with_claims
 from headscope.recipes.papers.lahis.scale import step_name
 from headscope.recipes.papers.lahis.words import (
     capital,
@@ -39,10 +40,7 @@ def tell_perplexity(setting: Setting) -> Told:
     more = {
         "languages": len(chosen),
         "with_heads": len(known),
-        "above_random": sum(one["against_random"]["value"] > 0 for one in known.values()),
-        "above_random_surely": sum(sign(one["against_random"]) > 0 for one in known.values()),
-        "unmatched_by_draws": _unmatched(known),
-        "largest_p_draws": max(map(_largest_p, known.values()), default=None),
+        **with_claims(*(_needed(code, one) for code, one in known.items())),
         "change": {code: one["change"]["value"] for code, one in known.items()},
     }
     return Told(
@@ -52,6 +50,13 @@ def tell_perplexity(setting: Setting) -> Told:
         _perplexity_sure(found, known),
         more,
     )
+
+
+def _needed(code: str, one: Mapping[str, Any]) -> Claim:
+    """That a language's text needs the heads specific to it."""
+    drawn = one["random"]["mean"]
+    by = f"{one['change']['value']:+.3f} nats a token, {drawn:+.3f} without random heads"
+    return of_removal(f"text in {code} needs the heads specific to it", one, by, sign=1)
 
 
 def tell_cross(setting: Setting) -> Told:
@@ -236,10 +241,6 @@ def _unmatched(known: Mapping[str, Mapping[str, Any]]) -> int:
         > max(one[key]["high"] for key in ("random", "random_layer_matched") if key in one)
         for one in known.values()
     )
-
-
-def _largest_p(one: Mapping[str, Any]) -> float:
-    return max(float(one[key]) for key in ("p_draws", "p_draws_layer_matched") if key in one)
 
 
 def _perplexity_sure(found: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> str:
