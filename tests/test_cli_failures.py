@@ -89,6 +89,8 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
         share = sum(case["kind"] == kind for case in counted) / 12
         assert result["shares"][kind] == pytest.approx(share)
     assert set(result["directions"]) == {"en-de", "ru-es"}
+    assert result["model"] == {"name": "small"} and result["rank"] == "score"
+    assert result["heads"] == ["0.1", "0.2", "1.0", "1.1"]
     small = command("verify", "failures", folder, "--k", 2, "--out", tmp_path / "two", "--json")
     two = json.loads(small.out)
     assert two["selected"] == 0 and set(two["shares"].values()) == {None}
@@ -106,6 +108,8 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "Of <strong>12 cases</strong>" in page and "46" in page
     assert page.count('class="example of2 case"') == 12
+    head = page[page.index('class="masthead"') : page.index("</header>")]
+    assert "small" in head and "0.1 0.2 1.0 1.1" in head and str(folder) in head
 
 
 def removal_run(path: Path) -> Path:
@@ -128,10 +132,12 @@ def removal_run(path: Path) -> Path:
         made[direction] = translations(pairs, texts)
     with open_run(path, "verify removal", {}, {}) as run:
         run.write_jsonl("outputs.jsonl", output_rows(labels, made))
-        heads = {label: {"heads": [], "filled_up": 0} for label in labels[1:]}
+        chosen = ["0.1", "0.2", "1.0", "1.1"]
+        heads = {one: {"heads": chosen[: one.k], "filled_up": 0} for one in labels[1:]}
         languages = {name: (one.source_language, one.target_language) for name, one in made.items()}
         shown = describe_conditions(run, heads, languages, 1, made, None, 0)
-        run.finish({**shown, "links": {"method": None}})
+        told = {"model": {"name": "small"}, "rank": "score", "links": {"method": None}}
+        run.finish({**shown, **told})
     return path
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headscope.cli.compare.methods import agreement_table
 from headscope.compare.methods import agreement, read_methods
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
@@ -100,6 +101,10 @@ def test_columns_sets_and_who_selects_a_head(runs: list[str], tmp_path: Path) ->
     methods = {one["name"]: one for one in result["methods"]}
     assert methods["patching"]["specific"] == ["1.3"] and methods["patching"]["size"] == 3
     assert methods["mask"]["specific"] == [] and result["shared"] == []
+    rows = [line.rsplit(None, 2) for line in agreement_table(result).splitlines()[1:8]]
+    told = {name: (int(size), int(alone)) for name, size, alone in rows}
+    assert told["lahis"] == (2, 0) and told["patching language"] == (2, 1)
+    assert all(alone <= size for size, alone in told.values())
     assert len(result["pairs"]) == 21
     assert result["model"]["digest"] == "aa" * 32
 

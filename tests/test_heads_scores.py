@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,9 @@ def test_scores_without_chance_are_ranked_by_score_and_say_why() -> None:
         told = about_rank(s.top(1))
         assert told["rank"] == "score" and why in str(told["rank_note"])
     assert about_rank(known.select(0.1)) == {"rank": None, "rank_note": None}
+    others = [replace(other, method=name).top(1) for name in ("lahis", "patching")]
+    note = str(about_rank(known.top(1), *others)["rank_note"])
+    assert note.count("no translation scores") == 1 and "(lahis, patching)" in note
     both = about_rank(known.top(1), other.top(1), None)
     assert both["rank"] == "above-chance" and "no translation" in str(both["rank_note"])
     assert rank_words(about_rank(known.top(1))) == "score minus chance"

@@ -54,6 +54,8 @@ def test_each_row_follows_from_the_scores_of_its_checkpoint(measured: dict[str, 
         assert row["above_chance"]["token_alignment"] == above["token_alignment"] / total
     assert rows[-1]["overlap_with_last"] == rows[-1]["top_overlap_with_last"] == 1
     assert rows[-1]["rank_correlation_with_last"] == pytest.approx(1)
+    for data in measured["data"].values():  # found and verified on sentences of their own
+        assert data["path"] != data["verified_path"]
 
 
 def test_chrf_is_that_of_the_kept_translations(measured: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -184,6 +185,16 @@ def test_a_share_is_the_same_however_it_is_written() -> None:
 def test_settings_that_mean_nothing_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         TraterExperiment(**change)
+
+
+def test_a_corpus_too_small_is_refused_before_it_is_rated(
+    tmp_path: Path, pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lm, "load", lambda *how, **named: pocket)
+    config = replace(TINY, tokens=60_000)
+    with pytest.raises(InputError, match="more --documents or fewer --tokens"):
+        trater_experiment(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "find").exists() and not (tmp_path / "run" / "rated").exists()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"prompt": {}}'])

@@ -73,6 +73,12 @@ def first_rows(path: Path) -> list[str]:
     return re.findall(r'<th scope="row" data-c="head">([0-9.]+)</th>', table)[:5]
 
 
+def classes(path: Path) -> dict[str, str]:
+    table = path.read_text(encoding="utf-8").split('id="ranking-table"')[1]
+    named = re.findall(r'data-c="head">([0-9.]+)</th>.*?data-c="class">([a-z ]+)</td>', table)
+    return dict(named)
+
+
 def test_the_page_ranks_and_marks_heads_by_what_they_were_cut_by(tmp_path: Path) -> None:
     run = write_atlas(tmp_path / "run")
     mean = read_scores(run)["mean"]
@@ -83,6 +89,12 @@ def test_the_page_ranks_and_marks_heads_by_what_they_were_cut_by(tmp_path: Path)
     page = write_report(run)
     assert first_rows(page) == by_chance
     assert "Highest are those by score minus chance" in page.read_text(encoding="utf-8")
+    aligning = [str(h) for h, above in mean.ranked() if above > 0.1]
+    assert aligning != [str(h) for h, _ in mean.ranked() if mean[h] > 0.1]  # else nothing is tested
+    assert classes(page) == {
+        str(h): "token alignment" if str(h) in aligning else "low activity" if a > 0 else "inactive"
+        for h, a in mean.ranked()[:30]
+    }
     # As earlier versions left it: no word of a rank, and no directions in the mean.
     result = json.loads((run / "result.json").read_bytes())
     for told in (result, *result["directions"].values()):

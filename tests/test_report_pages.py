@@ -257,13 +257,25 @@ def test_ranks_are_read_as_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "words"),
-    [([7, 9], "No step makes it better."), ([0.5, 9], "best, 0.5, after step 1 (head 0.0).")],
+    [
+        ([7, 9], "After no step is it better than"),
+        ([0.5, 9], "best, 0.5, after step 1 (head 0.0)."),
+    ],
 )
 def test_the_best_step_is_told_in_words(tmp_path: Path, ranks: list[float], words: str) -> None:
     page = one_by_one_page(tmp_path / "run", ranks)
     assert words in page
     assert "after 0 steps" not in page
     assert "layer 1, in the untouched model: 0.500" in page
+
+
+@pytest.mark.parametrize("directions", [None, {"en-de": {}, "de-en": {}}])
+def test_a_mean_over_directions_is_told_where_there_are_directions(
+    tmp_path: Path, directions: dict[str, Any] | None
+) -> None:
+    more = {} if directions is None else {"directions": directions}
+    page = one_by_one_page(tmp_path / "run", [7, 9], sentences=4, **more)
+    assert ("mean over directions" in page) == bool(directions)
 
 
 # ---- removal -------------------------------------------------------------------------------------

@@ -136,6 +136,22 @@ def test_draws_that_repeat_count_once(tmp_path: Path) -> None:
     assert "only 2 of 4 draws are different sets" in text
 
 
+def test_how_much_filled_up_draws_have_in_common_is_told_where_there_are_several(
+    tmp_path: Path,
+) -> None:
+    run = write_removal(tmp_path / "run")
+    rows = json.loads((run / "result.json").read_bytes())["conditions"]
+    drawn = [one for one in rows if one["kind"] == "random-layer-matched" and one["k"] == 14]
+    for one in drawn:
+        one["filled_up"] = 3
+    alike = len(set.intersection(*(set(one["heads"]) for one in drawn)))
+    text = words(write_removal(tmp_path / "other", entries={"conditions": rows}))
+    assert f"All {len(drawn)} share {alike}." in text
+    single = [one for one in rows if one["kind"] == "top" or one["draw"] == 0]
+    text = words(write_removal(tmp_path / "one", entries={"conditions": single}))
+    assert "heads of the same layers" in text and "All 1 share" not in text
+
+
 def test_curves_are_there_where_there_are_several(tmp_path: Path) -> None:
     one = words(write_removal(tmp_path / "one", k=(14,)))
     assert "More heads, other strengths" not in one

@@ -488,6 +488,14 @@ def test_provenance_is_collected_without_heavy_imports() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("program", ["/lib/headscope/__main__.py", "/bin/headscope"])
+def test_the_command_is_one_that_can_be_typed(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "atlas", "pocket"])
+    assert collect_provenance()["command_line"] == ["headscope", "atlas", "pocket"]
+
+
 def test_provenance_is_json() -> None:
     known = collect_provenance(data={"f": "00"}, seed=np.int64(7), no_such_package=None)
     assert json.loads(dump_json(known)) == known

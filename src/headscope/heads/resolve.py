@@ -14,7 +14,7 @@ from headscope.heads import store
 from headscope.heads.amounts import Amount, default_amount
 from headscope.heads.geometry import Geometry, check_geometry
 from headscope.heads.hub import Repository
-from headscope.heads.scores import HeadScores, Rank
+from headscope.heads.scores import NO_TRANSLATION_SCORES, HeadScores, Rank
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import check_finished
 
@@ -166,7 +166,12 @@ def about_rank(*found: HeadSet | Gate | None) -> dict[str, str | None]:
     """
     origins = [one.origin.config for one in found if one is not None]
     ranks = {one["rank"] for one in origins if one.get("rank")}
-    notes = dict.fromkeys(one["rank_note"] for one in origins if one.get("rank_note"))
+    notes = list(dict.fromkeys(one["rank_note"] for one in origins if one.get("rank_note")))
+    begin = f"{NO_TRANSLATION_SCORES} ("
+    methods = [one.removeprefix(begin)[:-1] for one in notes if one.startswith(begin)]
+    if methods:
+        notes = [one for one in notes if not one.startswith(begin)]
+        notes.append(f"{begin}{', '.join(methods)})")
     rank = next((one for one in get_args(Rank) if one in ranks), None)
     some = "some by score: " if len(ranks) > 1 and notes else ""
     return {"rank": rank, "rank_note": some + "; ".join(notes) or None}

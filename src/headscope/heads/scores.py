@@ -28,6 +28,8 @@ Rank = Literal["above-chance", "score"]
 """What heads are ranked by: their score minus what chance gives it, or the score itself."""
 #: The method whose scores are ranked above chance; others' papers rank by the score itself.
 TRANSLATION_SCORE = "translation-score"
+#: How the note on other scores begins; the method follows in parentheses.
+NO_TRANSLATION_SCORES = "these are no translation scores"
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class HeadScores(Artifact):
         """What a result says of `ranked(by)`: `rank`, and in `rank_note` why, if not by `by`."""
         used, why = self.rank_used(by), None
         if used != by and self.method != TRANSLATION_SCORE:
-            why = f"these are no translation scores ({self.method})"
+            why = f"{NO_TRANSLATION_SCORES} ({self.method})"
         elif used != by:
             why = "chance is not known at every head"
         return {"rank": used, "rank_note": why}

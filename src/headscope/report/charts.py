@@ -51,7 +51,10 @@ class Series:
 
 @dataclass(frozen=True)
 class BarRow:
-    """One bar: its words, its value (None: `why` not), single points and an interval."""
+    """One bar: its words, its value (None: `why` not), single points and an interval.
+
+    `digits` are the decimals of the value, where they differ from those of the other bars.
+    """
 
     words: Child
     value: float | None
@@ -59,6 +62,7 @@ class BarRow:
     points: Sequence[float] = ()
     interval: tuple[float, float] | None = None
     why: str = "not computed"
+    digits: int | None = None
 
 
 def line_chart(
@@ -174,6 +178,7 @@ def _bar(place: int, row: BarRow, axis: Scale, digits: int) -> Html:
         words += f" {len(row.points)} single values from {least} to {most}"
     elif row.points:
         words += " single values " + enumeration([fixed(point, digits) for point in row.points])
+    told = fixed(row.value, digits if row.digits is None else row.digits)
     zero, at = axis.share(0.0), axis.share(row.value)
     sided = axis.low < 0
     bar = tag(
@@ -186,9 +191,7 @@ def _bar(place: int, row: BarRow, axis: Scale, digits: int) -> Html:
         style=var_style(v=abs(at - zero), f=min(at, zero) if sided else None),
     )
     unseen = tag("span", words, class_="unseen") if words else None
-    return tag(
-        "div", tag("dt", row.words), tag("dd", bar, unseen, tag("span", fixed(row.value, digits)))
-    )
+    return tag("div", tag("dt", row.words), tag("dd", bar, unseen, tag("span", told)))
 
 
 @dataclass(frozen=True)

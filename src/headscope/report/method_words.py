@@ -114,7 +114,7 @@ _WORDS = {
     "find mask": MethodWords(
         "Learned head mask",
         "Which attention heads a task keeps when its instruction is taken away.",
-        "The score of a head is the trained weight of its mask; above 0 it is kept.",
+        "The score of a head is the trained weight of its mask; at 0 or above it is kept.",
     ),
     "find soft-gate": MethodWords(
         "Soft gates",

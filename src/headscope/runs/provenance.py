@@ -30,6 +30,8 @@ def collect_provenance(**known: Any) -> dict[str, Any]:
     `data` (name to content hash), `seed`.
     """
     program = Path(sys.argv[0]).name if sys.argv else ""
+    if program == "__main__.py":  # python -m headscope
+        program = "headscope"
     return {
         "headscope": installed_version(),
         "python": platform.python_version(),

@@ -47,10 +47,10 @@ def methods(
 def agreement_table(result: dict[str, Any], rows: int = 15) -> str:
     """Sizes of the methods, their closest pairs, and the heads that most methods select."""
     width = max(8, *(len(one["name"]) for one in result["columns"]))
-    specific = {one["name"]: len(one["specific"]) for one in result["methods"]}
+    specific = {one["name"]: set(one["specific"]) for one in result["methods"]}
     lines = [f"{'what':<{width}}  heads  by this method alone"]
     for one in result["columns"]:
-        alone = specific[one["method"]] if one["name"] == one["method"] else ""
+        alone = len(specific[one["method"]] & set(one["heads"]))
         lines.append(f"{one['name']:<{width}}  {one['size']:>5}  {alone:>20}")
     # Columns of one method are alike by their making.
     method = {one["name"]: one["method"] for one in result["columns"]}

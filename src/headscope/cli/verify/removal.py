@@ -273,8 +273,8 @@ def _filled_up(result: Mapping[str, Any]) -> list[str]:
             if most:
                 alike = len(set.intersection(*(set(one["heads"]) for one in draws)))
                 lines.append(
-                    f"{words}, {k} heads: up to {most} heads of a draw {where}; "
-                    f"all {len(draws)} draws share {alike}"
+                    f"{words}, {k} heads: up to {most} heads of a draw {where}"
+                    + (f"; all {len(draws)} draws share {alike}" if len(draws) > 1 else "")
                 )
     return lines
 

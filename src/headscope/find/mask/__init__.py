@@ -2,8 +2,9 @@
 
 After Heads Up! (ICML 2025), section 3.2: every head has a weight, trained by gradient descent on a
 task's inputs and outputs without instruction while the model is frozen; the heads whose weight ends
-above 0 are the mask.  `config` says what is trained and by which schedule, `sampling` how weights
-become the gates of one step, `train` takes the steps, `history` reads what happened on the way.
+at 0 or above are the mask.  `config` says what is trained and by which schedule, `sampling` how
+weights become the gates of one step, `train` takes the steps, `history` reads what happened on the
+way.
 """
 
 from headscope.find.mask.config import PRESETS, MaskTraining, preset

@@ -153,6 +153,7 @@ def formation(
                     "digest": pairs.digest,
                     "found_on": len(pairs.pairs),
                     "verified_on": len(checked_on[pair].pairs),
+                    "verified_path": checked_on[pair].path,
                 }
                 for pair, pairs in found_on.items()
             },

@@ -105,12 +105,13 @@ def measure_machine(
         _rate([steps(one) for one in _ROWS], shape, reading),
     )
     share = _share() if lm.device.type == "cpu" else 1.0
+    threads = torch.get_num_threads()
     return Machine(
         name,
         *rates,
         bandwidth,
         _memory(lm.device),
-        measured=f"{lm.name} on {lm.device}, {torch.get_num_threads()} threads",
+        measured=f"{lm.name} on {lm.device}, {threads} thread{'' if threads == 1 else 's'}",
         start=_START * least,
         text=_TEXT * least,
         logits=logits,

@@ -14,7 +14,14 @@ from headscope.errors import InputError
 from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
 from headscope.recipes.trater.evaluation import Evaluation
 from headscope.recipes.trater.evidence import describe
-from headscope.recipes.trater.mixtures import Mixture, mixtures_of, prepare, selected_share
+from headscope.recipes.trater.mixtures import (
+    Mixture,
+    check_size,
+    mixtures_of,
+    prepare,
+    selected_share,
+    write_corpus,
+)
 from headscope.recipes.trater.training import Training, progress_of, train_and_measure
 from headscope.runs import Run, open_run
 
@@ -85,9 +92,10 @@ def trater_experiment(
     began = time.monotonic()
     lm = load("pocket")
     model, provenance, inputs = about_model(lm), model_provenance(lm), model_inputs(lm, {})
-    del lm  # the commands below load it by themselves
     with open_run(out, COMMAND, {"settings": config}, inputs, provenance=provenance) as run:
         if not run.finished:
+            check_size(config, write_corpus(config, run.path, progress), lm)
+            del lm  # the commands below load it by themselves
             prepared = prepare(config, run.path, progress)
             mixtures = mixtures_of(config, prepared, run.path, progress)
             measured = _train(config, mixtures, run, workers, progress)

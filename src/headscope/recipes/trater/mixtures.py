@@ -18,13 +18,24 @@ from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice, Progress
 
 if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
     from headscope.recipes.trater.experiment import TraterExperiment
     from headscope.use.mixing import Manifest
 
-__all__ = ["Mixture", "Prepared", "mixtures_of", "prepare", "records_of", "selected_share"]
+__all__ = [
+    "Mixture",
+    "Prepared",
+    "check_size",
+    "mixtures_of",
+    "prepare",
+    "records_of",
+    "selected_share",
+    "write_corpus",
+]
 
 Kind = Literal["baseline", "remove", "enhance"]
 TRUE = "true"
+CORPUS = "corpus.jsonl"
 #: Fewest and most sentences of a text that is said twice: few, so that what they say is found soon.
 SENTENCES = (1, 2)
 
@@ -55,18 +66,17 @@ class Mixture:
 
 
 def prepare(config: TraterExperiment, out: Path, progress: Progress | None = None) -> Prepared:
-    """Write the corpus, find the heads and rate the corpus with them; what is there is kept."""
+    """Find the heads and rate the corpus with them; what is there is kept."""
     from headscope.recipes.use.rate import UseRate, use_rate
 
-    corpus = out / "corpus.jsonl"
-    if not corpus.exists():
-        _write_corpus(config, corpus, progress)
     # On development sentences; the corpus is made of training sentences.
     directions = tuple(f"{a}-{b}" for a, b in permutations(config.evaluation.languages, 2))
     pairs = PairsChoice(pair=directions, limit=config.find_sentences)
     find_translation(FindTranslation(pairs=pairs, rank="score"), out / "find", progress)
     rated = out / "rated"
-    rate = UseRate(data=(str(corpus),), heads=str(out / "find"), rank="score")  # as in the paper
+    rate = UseRate(
+        data=(str(out / CORPUS),), heads=str(out / "find"), rank="score"
+    )  # as in the paper
     result = use_rate(rate, rated, progress)
     tokens: Counter[str] = Counter()
     documents: Counter[str] = Counter()
@@ -90,7 +100,7 @@ def mixtures_of(
     """All mixtures: for every seed a baseline, and for every share what was removed or enhanced."""
     from headscope.use.mixing import MixPlan, mix
 
-    size = int(config.tokens * (1 - config.prompts)) // len(config.evaluation.languages)
+    size = _size(config)
     wanted: list[tuple[str, Kind, float | None]] = [("baseline", "baseline", None)]
     for share in config.shares:
         selected = selected_share(share, prepared.bilingual_share)
@@ -128,9 +138,13 @@ def selected_share(text: str, true: float) -> float:
     return value
 
 
-def _write_corpus(config: TraterExperiment, path: Path, progress: Progress | None) -> None:
+def write_corpus(config: TraterExperiment, out: Path, progress: Progress | None = None) -> Path:
+    """The file of the corpus, which is written unless it is there."""
     from headscope.pocket.corpus import corpus_documents
 
+    path = out / CORPUS
+    if path.exists():
+        return path
     languages = config.evaluation.languages
     stream = corpus_documents("train", 0, config.bilingual, languages, languages, SENTENCES)
     with writing(path) as file:
@@ -138,6 +152,31 @@ def _write_corpus(config: TraterExperiment, path: Path, progress: Progress | Non
             file.write((json.dumps(document.record, ensure_ascii=False) + "\n").encode())
             if progress and (number % 1000 == 0 or number == config.documents):
                 progress("writing the corpus", number, config.documents)
+    return path
+
+
+def check_size(config: TraterExperiment, corpus: Path, lm: LanguageModel) -> None:
+    """`InputError` unless the corpus has the tokens of every language that a mixture reads.
+
+    They are counted as a rating counts them: all of a document but the first.
+    """
+    tokens = dict.fromkeys(config.evaluation.languages, 0)
+    with corpus.open(encoding="utf-8") as lines:
+        for line in lines:
+            record = json.loads(line)
+            tokens[record["language"]] += len(lm.encode(record["text"])) - 1
+    for code, there in tokens.items():
+        if there < _size(config):
+            raise InputError(
+                f"--tokens {config.tokens} makes a mixture read {_size(config)} tokens of "
+                f"{code!r}, and the {config.documents} documents of the corpus have only {there}; "
+                "give more --documents or fewer --tokens"
+            )
+
+
+def _size(config: TraterExperiment) -> int:
+    """Tokens of each language in a mixture."""
+    return int(config.tokens * (1 - config.prompts)) // len(config.evaluation.languages)
 
 
 def records_of(folder: Path) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,14 @@ class Rows:
     """Rows to judge and where they are from.
 
     `label` is the condition of a run, None for a file. `inputs` are digests of what was read.
+    `about` is what the run's result says of its model, of the condition's heads and their rank.
     """
 
     rows: tuple[Row, ...]
     path: Path
     label: Label | None
     inputs: Mapping[str, str]
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 def rows_of_file(
@@ -116,7 +118,28 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
         for name, one in made.items()
         for at, identifier in enumerate(one.ids)
     )
-    return Rows(rows, path, label, inputs)
+    about = {"model": result.get("model")} | _about_heads(result, shown, label)
+    return Rows(rows, path, label, inputs, about)
+
+
+def _about_heads(
+    result: Mapping[str, Any], shown: Mapping[str, Any], label: Label
+) -> dict[str, Any]:
+    """The heads of a condition and, of the chosen ones, what they are ranked by, where it is known.
+
+    An atlas tells its removal apart from the rest, and has no list of conditions.
+    """
+    like = {"kind": label.kind, "k": label.k, "gate": label.gate, "draw": label.draw}
+    rows = [
+        one
+        for one in shown.get("conditions") or ()
+        if all(one.get(name) == value for name, value in like.items())
+    ]
+    heads = (shown.get("heads") or [])[: label.k] if label.kind == "top" else None
+    if rows:
+        heads = rows[0].get("heads")
+    ranked = {name: result[name] for name in ("rank", "rank_note") if name in result}
+    return {"heads": heads, **(ranked if label.kind == "top" else {"rank": None})}
 
 
 def _row(one: Compared, languages: Direction | None) -> Row:

@@ -79,6 +79,7 @@ def verify_failures(
             "run": str(run.path),
             "seconds": time.monotonic() - began,
             "of": str(read.path),
+            **read.about,
             "condition": None if read.label is None else asdict(read.label),
             "rule": {"good": GOOD, "loss": LOSS},
             "rules": config.rules,

@@ -31,7 +31,7 @@
     const interval = at("low", index) === null ? "" :
       ` (${fixed(at("low", index), 3)} \u2013 ${fixed(at("high", index), 3)})`;
     const lines = [
-      `Head ${layer}.${head}: ${classOf(at("score", index))}`,
+      `Head ${layer}.${head}: ${classOf(by(index))}`,
       `TS ${fixed(at("score", index), 3)}${interval}`,
     ];
     if (at("chance", index) !== null) {
@@ -95,7 +95,7 @@
       above: fixed(at("above", index), 3),
       identical: fixed(at("identical", index), 3),
       different: fixed(at("different", index), 3),
-      class: classOf(at("score", index)),
+      class: classOf(by(index)),
     };
     for (const [name, words] of Object.entries(text)) find(`[data-c=${name}]`, row).textContent = words;
     const marks = { v: "score", lo: "low", hi: "high", c: "chance" };

@@ -47,7 +47,11 @@ def page(path: Path) -> Page:
             ("directions", "Directions", _directions(result["directions"])),
             ("judge", "Judge", _judge(result["judge"])),
         ]
+        model, heads = dict(result.get("model") or {}).get("name"), result.get("heads")
         facts = [
+            ("model", str(model or "")),
+            ("heads", " ".join(map(str, heads or ()))),
+            ("run" if of_run else "file", str(result.get("of") or "")),
             ("", count(total, "case")),
             ablated(result["condition"] or {}),
             ("words linked by", _linked(result["links"])),

@@ -12,8 +12,8 @@ from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.reading import naming, read_result
-from headscope.report.words import between, count, fixed, percent
+from headscope.report.records.reading import naming, read_object, read_result
+from headscope.report.words import between, count, enumeration, fixed, percent
 
 __all__ = ["page"]
 
@@ -32,6 +32,7 @@ def page(path: Path) -> Page:
                 "How the attention heads that find the source word form during training, beside "
                 "how well the model translates.",
                 [
+                    ("model", _models(path)),
                     ("", count(len(rows), "checkpoint")),
                     ("heads", str(result["geometry"]["heads"])),
                     ("directions", str(len(result["data"]))),
@@ -46,6 +47,15 @@ def page(path: Path) -> Page:
                 ("provenance", "Provenance", about_run(path)),
             ],
         )
+
+
+def _models(path: Path) -> str:
+    """The model that the checkpoints are of: its name, or the folder that they lie in."""
+    labels = list(map(str, read_object(path / "provenance.json").get("models") or ()))
+    names = {"pocket" if one.startswith("pocket:") else one for one in labels}
+    if len(names) > 1:
+        names = {str(Path(one).parent) for one in names}
+    return enumeration(sorted(names))
 
 
 def _summary(rows: Rows, result: Mapping[str, Any]) -> Html:

@@ -148,7 +148,8 @@ def _maps(record: LahisRecord) -> Html:
     geometry = record.base.main.geometry
     highest = max(float(np.nanmax(one.values)) for one in record.scores.values())
     scale = highest if highest > 0 else 1.0
-    pitch = max(9, min(28, (720 if len(record.scores) == 1 else 460) // geometry.width))
+    pitch = max(9, min(28, (720 if len(record.scores) == 1 else 290) // geometry.width))
+    wide = pitch * geometry.width + 48  # with the labels of the layers: all maps at one size
     figures: list[Child] = []
     for at, (code, scores) in enumerate(record.scores.items()):
         specific = record.languages[code].specific
@@ -173,7 +174,7 @@ def _maps(record: LahisRecord) -> Html:
         told = " Dots mark the specific heads; the ramp is the same for all." if at == 0 else ""
         caption = join(tag("strong", "Every head for ", tag("bdi", code), "."), told)
         drawn = figure(f"map-{at}", caption, scroll(f"Heads of {code}", picture))
-        figures.append(tag("div", drawn, style="flex:1 1 300px;min-width:0;max-width:520px"))
+        figures.append(tag("div", drawn, style=f"flex:0 1 {wide}px;min-width:0"))
     return section(
         "heads",
         "Where the heads are",

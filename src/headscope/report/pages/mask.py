@@ -161,9 +161,9 @@ def _map(record: MaskRecord) -> Html:
     ]
     caption = join(
         tag("strong", "The weight \u03c3(M) of every head. "),
-        "A dot marks the heads of the mask, whose \u03c3(M) is at least 0.5; the nearer a head is "
-        "to that, the less sure its place. Not shown is how the map would look after another "
-        "training run.",
+        "A dot marks the heads of the mask, whose weight M is 0 or above and \u03c3(M) 0.5 or "
+        "above; the nearer a head is to that, the less sure its place. Not shown is how the map "
+        "would look after another training run.",
     )
     return section(
         "map",
@@ -192,7 +192,7 @@ def _training(record: MaskRecord) -> Html:
         "where there was one.",
     )
     kept_caption = join(
-        tag("strong", "Heads whose weight is at least 0"),
+        tag("strong", "Heads whose weight is 0 or above"),
         ", that is, the size the mask would have had if training had stopped there.",
     )
     said = f"The loss goes from {fixed(first, 3)} to {fixed(last, 3)}"
@@ -216,11 +216,11 @@ def _wavering(record: MaskRecord) -> Html:
     some = f"Of {len(record.courses)} heads {len(shown)} are drawn. " if _left_out(record) else ""
     caption = join(
         tag("strong", "The weight of each head on its way. "),
-        "A head is selected while its weight is above the dashed line at 0. Bold lines are heads "
-        "that changed sides more than once, stretches of less than 1\u00a0% of the steps left out: "
-        "a head that is selected for a while and then dropped, or the reverse, depends on which "
-        f"others are there. {some}One training run is shown; where lines would go in another one "
-        "is not known.",
+        "A head is selected while its weight is at 0, the dashed line, or above. Bold lines are "
+        "heads that changed sides more than once, stretches of less than 1\u00a0% of the steps "
+        "left out: a head that is selected for a while and then dropped, or the reverse, depends "
+        f"on which others are there. {some}One training run is shown; where lines would go in "
+        "another one is not known.",
     )
     listed = None
     if wavered:

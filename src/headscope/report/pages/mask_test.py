@@ -101,8 +101,8 @@ def _verdict(task: TaskTests) -> Html:
     return join(
         tag("strong", tag("bdi", task.name)),
         f": with {task.removed} of {task.removed + task.kept} heads removed the loss goes from "
-        f"{fixed(base.values['nll'], 3)} to {fixed(masked.values['nll'], 3)} "
-        f"[{gap_words(change, 3)}]{said}. {better}",
+        f"{fixed(base.values['nll'], 3)} to {fixed(masked.values['nll'], 3)}, by "
+        f"{gap_words(change, 3)}{said}. {better}",
     )
 
 
@@ -171,7 +171,9 @@ def _task(path: Path, place: int, task: TaskTests) -> Html:
         )
         what = "Outputs were cut at the first line break. " if task.translation else f"{rule}. "
         caption = join(
-            tag("strong", f"{UNITS[measure][0]} of what the model writes. "),
+            tag("strong", "Outputs that are right, in per cent. ")
+            if measure == "accuracy"
+            else tag("strong", f"{UNITS[measure][0]} of what the model writes. "),
             what,
             "Intervals and rings as above.",
         )

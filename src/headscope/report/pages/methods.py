@@ -120,10 +120,11 @@ def _summary(record: MethodsRecord) -> Html:
             )
         )
     shared = _named([str(head) for head in record.shared])
+    every = "Both" if len(record.methods) == 2 else f"All {len(record.methods)}"
     lines.append(
         tag(
             "p",
-            f"All {len(record.methods)} methods select ",
+            f"{every} methods select ",
             tag("strong", shared) if record.shared else "no head",
             " in common." if not record.shared else ".",
         )
@@ -137,7 +138,7 @@ def _agreement(record: MethodsRecord) -> Html:
     last = max(told, default=0)
     for one in record.agreement[: last + 1]:
         words = "no method" if one.methods == 0 else count(one.methods, "method")
-        rows.append(BarRow(f"selected by {words}", float(one.heads), "key-top"))
+        rows.append(BarRow(f"selected by {words}", float(one.heads), "key-top", digits=0))
         rows.append(BarRow("  by chance", one.expected, "key-random"))
     end = max(row.value or 0.0 for row in rows) or 1.0
     caption = join(

@@ -155,11 +155,11 @@ def _texts(record: OneByOneRecord) -> Html | None:
             "chrF++ of the texts against the targets after each step",
             y_range=(0, 100),
         )
+        mean = ", mean over directions" if record.directions > 1 else ""
         caption = (
             f"chrF++ (0 to 100) of the greedy continuations of {record.sentences} prompts against "
-            "their targets, mean over directions. With so few sentences it can move by several "
-            "points by chance, and it carries no interval. Every text of every step is in "
-            "steps.jsonl of the run."
+            f"their targets{mean}. With so few sentences it can move by several points by chance, "
+            "and it carries no interval. Every text of every step is in steps.jsonl of the run."
         )
         return section("texts", "What it writes", figure("texts-figure", caption, chart))
     changes = [row for row in record.rows if row.text is not None]
@@ -247,7 +247,7 @@ def _best(record: OneByOneRecord) -> str:
     """Where the target's rank is best, in a sentence."""
     best = min(record.rows, key=lambda row: row.target)
     if best.step == 0:
-        return "No step makes it better."
+        return "After no step is it better than in the untouched model."
     return f"It is best, {_rank(best.target)}, {_after(best)}."
 
 

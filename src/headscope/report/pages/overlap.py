@@ -76,11 +76,12 @@ def _summary(pairs: Pairs, result: Mapping[str, Any]) -> Html:
         low, high = (pick(pairs, key=lambda pair: pair["jaccard"]) for pick in (min, max))
         words = [
             join(
-                f"Over {count(len(pairs), 'pair')} the sets share ",
-                tag("strong", f"{fixed(_mean(jaccards), 2)} of their heads"),
-                f" on average (Jaccard index; {fixed(chance, 2)} would be chance): most between ",
+                f"Over {count(len(pairs), 'pair')} of sets the Jaccard index, the heads both "
+                "have by the heads either has, is ",
+                tag("strong", fixed(_mean(jaccards), 2)),
+                f" on average ({fixed(chance, 2)} would be chance). It is highest between ",
                 _pair(high),
-                f" ({fixed(high['jaccard'], 2)}), least between ",
+                f" ({fixed(high['jaccard'], 2)}), lowest between ",
                 _pair(low),
                 f" ({fixed(low['jaccard'], 2)}).",
             ),
@@ -92,7 +93,8 @@ def _summary(pairs: Pairs, result: Mapping[str, Any]) -> Html:
     if result["threshold"] is not None:
         chosen = f"the heads that score above {fixed(result['threshold'], 2)}"
     elif result["k"] is not None:
-        chosen = f"the first {result['k']} heads of each"
+        share = str(result["k"]).endswith("%") or float(result["k"]) < 1
+        chosen = f"the first {result['k']}{' of the' if share else ''} heads of each"
     else:
         chosen = "saved sets as they are, and of scores the usual share of highest heads"
     by = rank_words(result) if result["threshold"] is None else None

@@ -217,9 +217,9 @@ def _matrix(at: int, matrix: Row) -> Html:
     caption = join(
         tag("strong", f"{role} of one language removed, text of every language read. "),
         "Each cell is the rise of the mean NLL in nats a token, with its 95\u00a0% bootstrap "
-        "interval over documents, and below it what as many random heads do to the same text on "
-        "average (drawn outside the chosen heads of all languages, so that the draws are the same "
-        "for all of them). Were heads a language's own, the diagonal would be the darkest of its "
+        "interval over documents, and ",
+        _beside(matrix),
+        " Were heads a language's own, the diagonal would be the darkest of its "
         "row. The last column says how much more the language's own text rises than the one that "
         "rises most among the others, which is found anew in every bootstrap draw; an interval "
         "below zero means another language needs these heads more.",
@@ -229,6 +229,19 @@ def _matrix(at: int, matrix: Row) -> Html:
         caption,
         scroll("Matrix, heads by texts", grid),
         ramp_bar("0", fixed(scale, 3)),
+    )
+
+
+def _beside(matrix: Row) -> str:
+    """Which cells have random heads below them, and where these were drawn."""
+    if all(cell for row in matrix["random"] for cell in row):
+        return (
+            "below it what as many random heads do to the same text on average (drawn outside the "
+            "chosen heads of all languages, so that the draws are the same for all of them)."
+        )
+    return (
+        "where random heads were read on the same text (that of the language itself), below it "
+        "what as many of them do on average."
     )
 
 

@@ -118,7 +118,6 @@ def _answers(record: SoftGateRecord) -> Html:
         )
         for name in shown
     ]
-    tops = [value for row in rows for value in (row.value or 0, *row.points, *(row.interval or ()))]
     caption = join(
         tag("strong", "Questions answered, in per cent. "),
         f"A question counts as answered if one of its answers occurs, letter for letter, in the "
@@ -148,7 +147,7 @@ def _answers(record: SoftGateRecord) -> Html:
     return section(
         "answers",
         "Questions answered",
-        figure("answers-figure", caption, bar_rows(rows, max(tops) or 1.0), detail),
+        figure("answers-figure", caption, bar_rows(rows, 100.0), detail),
     )
 
 

@@ -134,10 +134,11 @@ def _bars(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Html:
         tag("strong", f"Each task with {count(k, 'head')} {what}. "),
         f"Bars are the task\u2019s own metric: of the untouched model, without the chosen heads, "
         f"and the mean over {count(int(result['draws']), 'random draw')} of as many heads (rings: "
-        "single draws). Whiskers are 95\u00a0% bootstrap intervals over the examples, so they say "
-        "how sure the values are for these examples and this model, not for other heads. Chance is "
-        "guessing among the choices; a damaged model may fall below it where wrong choices look "
-        "likelier than the right one.",
+        "single draws). Whiskers are 95\u00a0% intervals over the examples, Wilson\u2019s where "
+        "each is right or wrong and else the bootstrap\u2019s: they say how sure the values are "
+        "for these examples and this model, not for other heads. Chance is guessing among the "
+        "choices; a damaged model may fall below it where wrong choices look likelier than the "
+        "right one.",
         f" {count(more, 'further task')} are in the table below." if more else "",
     )
     return section("tasks", "What is lost, and what is not", figure("bars", caption, parts))

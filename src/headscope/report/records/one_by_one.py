@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(frozen=True)
 class OneByOneRecord:
-    """A finished run."""
+    """A finished run; `directions` is 1 where its prompts are of one, or of none."""
 
     rows: tuple[Step, ...]
     sentences: int
@@ -75,6 +75,7 @@ class OneByOneRecord:
     median_first: float | None = None
     random: tuple[RandomOrder, ...] = ()
     example: Example | None = None
+    directions: int = 1
 
 
 def read_one_by_one(path: Path) -> OneByOneRecord:
@@ -94,6 +95,7 @@ def read_one_by_one(path: Path) -> OneByOneRecord:
             target_token=base.get("target_token"),
             top_tokens=tuple(map(str, base.get("top5_tokens") or ())),
             reference=result.get("reference"),
+            directions=len(result.get("directions") or [""]),
             **_extras(result),
         )
 

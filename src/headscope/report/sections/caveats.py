@@ -20,7 +20,8 @@ def caveats_section(record: AtlasRecord) -> Html:
     """Known limits, in plain words, with this run's units and aligner where they matter."""
     data = [part for part in dict(record.result.get("data") or {}).values() if part]
     units = enumeration(sorted({str(part["units"]) for part in data if part.get("units")}))
-    aligners = enumeration(sorted({str(part["aligner"]) for part in data if part.get("aligner")}))
+    made = {str(part["aligner"]) for part in data if part.get("aligner")}
+    aligners = enumeration(sorted({"links": "given with the data"}.get(a, f"by {a}") for a in made))
     notes = [
         (
             "Short sentences score by position.",
@@ -31,8 +32,8 @@ def caveats_section(record: AtlasRecord) -> Html:
         (
             "A hit depends on the links.",
             "Word links decide what the right word is. "
-            + (f"Here they are {aligners} links" if aligners else "They are made by an aligner")
-            + (f" between units of the kind \u201c{units}\u201d. " if units else ". ")
+            + (f"Here they are {aligners}" if aligners else "They are made by an aligner")
+            + (f", between units of the kind \u201c{units}\u201d. " if units else ". ")
             + "Coarser units make hits easier, a careless aligner makes them noisier, and tokens "
             "without a link are not counted at all.",
         ),

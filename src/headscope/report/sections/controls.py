@@ -67,20 +67,22 @@ def _controls(record: RemovalRecord) -> Iterable[Note]:
         yield (
             "The pool of random heads was too small.",
             f"It was filled up with token alignment heads in {filled}, which makes those draws "
-            "more harmful than they should be.",
+            f"more harmful than they should be.{_alike(case.random)}",
         )
-    if case.matched and case.counted(MATCHED) < len(case.matched):
+    repeated = bool(case.matched) and case.counted(MATCHED) < len(case.matched)
+    if repeated:
         yield (
             "Some draws of the same layers are the same.",
             f"The layers leave so little choice that only {case.counted(MATCHED)} of "
             f"{count(len(case.matched), 'draw')} are different sets; the p-value over draws counts "
-            f"each once. All share {_shared(case.matched)} heads.",
+            f"each once.{_alike(case.matched)}",
         )
     if filled := _filled(case.matched):
         yield (
             "Some layers had too few heads to draw from.",
             f"In {filled} of the same layers, heads of the nearest layers, or token alignment "
-            "heads, stand in for them; these draws match the layers only in part.",
+            "heads, stand in for them; these draws match the layers only in part."
+            + ("" if repeated else _alike(case.matched)),
         )
     if case.random and not case.matched:
         yield (
@@ -90,9 +92,11 @@ def _controls(record: RemovalRecord) -> Iterable[Note]:
         )
 
 
-def _shared(draws: tuple[Condition, ...]) -> int:
-    """Heads that all draws have in common."""
-    return len(set.intersection(*(set(one.heads) for one in draws)))
+def _alike(draws: tuple[Condition, ...]) -> str:
+    """How many heads all draws have in common, where there are several."""
+    if len(draws) < 2:
+        return ""
+    return f" All {len(draws)} share {len(set.intersection(*(set(one.heads) for one in draws)))}."
 
 
 def _filled(draws: tuple[Condition, ...]) -> str:

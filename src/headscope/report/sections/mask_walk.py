@@ -144,12 +144,12 @@ def example_section(record: OneByOneRecord) -> Html | None:
     left = len(one.texts) - len(rows)
     more = f" {left} further changes are in result.json of the run." if left else ""
     caption = join(
-        tag("strong", "One prompt: "),
-        tag("bdi", one.prompt),
-        " The target is ",
-        tag("bdi", one.target),
-        ". The continuation is shown wherever it changes, beside the rank of the target\u2019s "
-        f"first token.{more}",
+        tag("strong", "One prompt. "),
+        "The continuation is shown wherever it changes, beside the rank of the target\u2019s "
+        f"first token.{more} Prompt: ",
+        tag("bdi", f"\u201c{one.prompt}\u201d"),
+        " Target: ",
+        tag("bdi", f"\u201c{one.target}\u201d"),
     )
     body = figure("example-figure", caption, scroll("Texts of one prompt", grid))
     return section("example", "One prompt", body)

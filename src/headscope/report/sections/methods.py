@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Mapping
 
 from headscope.heads import Head
@@ -98,7 +98,7 @@ def small_maps_section(record: MethodsRecord) -> Html:
     lead = tag(
         "p",
         "Layers run from top to bottom and heads from left to right. The darker a cell, the more "
-        "of the other heads score lower by this method: ranks, so that methods on different "
+        "of the other heads rank lower by this method, so that methods on different "
         "scales can be compared. Dots mark the heads that are selected.",
         class_="note",
     )
@@ -135,7 +135,10 @@ def table_section(record: MethodsRecord) -> Html:
         "are selected by at least one. The files methods.csv and methods.json in the run folder "
         "hold the same in full"
         f"{f', also the {left} heads that are left out here' if left else ''}. "
-        "Scores of different methods are on different scales: compare ranks.",
+        "Scores of different methods are on different scales: compare ranks. ",
+        "The rank of a translation score is that of the score minus chance."
+        if record.result.get("rank") == "above-chance"
+        else "",
     )
     first = table("Heads by method", header, rows[:shown], class_="numbers methods-table")
     more = None
@@ -181,16 +184,16 @@ def _cell(one: HeadEntry, place: int) -> Html:
 
 
 def _shades(record: MethodsRecord, place: int) -> dict[Head, str]:
-    """Each head's colour: the share of the others that score lower; of a bare set two colours."""
-    scores = sorted(one.scores[place] or 0.0 for one in record.heads)
+    """Each head's colour: the share of the others that rank lower; of a bare set two colours."""
+    ranks = sorted(one.ranks[place] or 0 for one in record.heads)
     found = {}
     for one in record.heads:
-        score = one.scores[place]
-        if score is None:
+        rank = one.ranks[place]
+        if rank is None:
             found[one.head] = "s13" if one.selected[place] else "s0"
         else:
-            lower = float(bisect_left(scores, score))
-            found[one.head] = ramp_class(lower, max(1.0, len(scores) - 1.0))
+            lower = float(len(ranks) - bisect_right(ranks, rank))
+            found[one.head] = ramp_class(lower, max(1.0, len(ranks) - 1.0))
     return found
 
 

@@ -40,6 +40,7 @@ COLUMNS = {
     "path": "File",
     "found_on": "Found on",
     "verified_on": "Verified on",
+    "verified_path": "Verified in",
     "examples": "Examples",
     "sentences": "Sentences",
     "units": "Units",

@@ -40,9 +40,9 @@ def ranking_section(record: AtlasRecord) -> Html:
             head,
             {name: numbers[place[head]] for name, numbers in values.items()},
             scale,
-            class_of(values["score"][place[head]] or 0.0, record.threshold, record.inactive),
+            class_of(ranked_by, record.threshold, record.inactive),
         )
-        for rank, (head, _) in enumerate(scores.ranked(record.rank)[:SHOWN], 1)
+        for rank, (head, ranked_by) in enumerate(scores.ranked(record.rank)[:SHOWN], 1)
     ]
     picture = tag(
         "table",
@@ -70,7 +70,7 @@ def ranking_section(record: AtlasRecord) -> Html:
 
 
 def class_of(score: float, threshold: float, inactive: float) -> str:
-    """The class of a head by its score."""
+    """The class of a head by its score, or by what else it is ranked by."""
     if score > threshold:
         return "token alignment"
     return "low activity" if score > inactive else "inactive"
@@ -84,6 +84,11 @@ def _heading(name: str, words: str, sortable: bool, title: str, record: AtlasRec
     first = "above" if record.rank == "above-chance" else "score"
     if name == "rank":
         title = f"rank by {_by(record)}"
+    if name == "class":
+        title = (
+            f"by {_by(record)}: token alignment above {fixed(record.threshold, 2)}, inactive at "
+            f"most {fixed(record.inactive, 2)}"
+        )
     content: Html | str = words
     if sortable:
         content = tag("button", words, type="button", data_sort=name)
