@@ -36,9 +36,9 @@ def threshold(setting: Setting) -> Told:
         rows[name] = (one["heads"], one["firm"], *_both(one["halves"]), *_both(one["directions"]))
     note = f"Jaccard indices of 100 random halves of the sentences, and of directions. {CHANCE}"
     chosen = _table("Heads chosen by threshold and by number", names, rows, note)
-    best, rows = tops(removed), {}
+    best, lost = tops(removed), dict[str, Any]()
     for one, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
-        rows[f"best {one['k']}"] = (
+        lost[f"best {one['k']}"] = (
             one["change"]["nll"], one["against_random"], p_cell(p), p_cell(one["p_draws"]),
             one["against_random_layer_matched"], p_cell(one["p_draws_layer_matched"]),
         )  # fmt: skip
@@ -52,7 +52,7 @@ def threshold(setting: Setting) -> Told:
         f"least 95% of resamples; above 0.05 {low['heads']}, above 0.2 {high['heads']}. Rise of "
         f"the NLL minus that without random heads, p over draws: {'; '.join(cost)}."
     )
-    return Told((chosen, _table(title, names, rows, note)), (), said, _over(removed))
+    return Told((chosen, _table(title, names, lost, note)), (), said, _over(removed))
 
 
 def links(setting: Setting) -> Told:
