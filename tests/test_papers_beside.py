@@ -30,7 +30,8 @@ from headscope.lm import load
 from headscope.measure.statistics import holm, least_p, mean_against_draws, overlap
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers import registry
-from headscope.recipes.papers.beside import PAPER, steps
+from headscope.recipes.papers.beside import steps
+from headscope.recipes.papers.beside.paper import PAPER
 from headscope.recipes.papers.listing import listing
 from headscope.recipes.papers.paper import Missing, PaperData, Setting
 from headscope.recipes.papers.reproduce import Reproduce, reproduce
@@ -40,7 +41,7 @@ from headscope.verify.removal.losses import ReferenceLosses
 from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
 from lm_helpers import folded
 from loss_helpers import data, of_sentence
-from verify_helpers import naive, rows_of
+from verify_helpers import naive
 
 WAYS = ("en-de", "de-en")
 NAMES = ("own", *(f"eflomal-{n}" for n in range(1, 6)), "llm")
@@ -410,11 +411,12 @@ def test_the_loss_of_a_copy_is_that_of_the_source_as_answer(
             file = folder / f"run/runs/sentences/devtest/{way}.tsv"
             pairs = read_pairs(PairSource(str(file), way))
             for name in found:
+                prompts = translation_prompts(pairs, TranslationScore().template)
                 rows = [replace(p, target=p.source) for p in pairs.pairs]
                 told = rows if name == "copy" else pairs.pairs
                 each = [
                     fmean(every(of_sentence(lm, model, prompt, replace(pair, links=None))))
-                    for prompt, pair in zip(translation_prompts(pairs), told, strict=True)
+                    for prompt, pair in zip(prompts, told, strict=True)
                 ]
                 found[name].append(fmean(each))
         wanted = {name: fmean(parts) for name, parts in found.items()}
@@ -451,7 +453,9 @@ def every(kinds: list[list[float]]) -> list[float]:
 def test_copies_written_are_counted_again_from_the_outputs(
     ran: tuple[Path, dict[str, Any]],
 ) -> None:
-    rows = rows_of(ran[0] / "run/runs/copies/outputs.jsonl")
+    # Outputs hold line separators of Unicode, at which JSON Lines do not break.
+    lines = (ran[0] / "run/runs/copies/outputs.jsonl").read_text("utf-8").split("\n")
+    rows = [json.loads(line) for line in lines if line]
     counted = naive(rows)["mean"]
     sizes = [one["k"] for one in result(ran[0], "copy-loss")["tests"]]
     for k in sizes:
