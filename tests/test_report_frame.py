@@ -80,10 +80,10 @@ def test_the_pages_are_those_of_the_commands_that_exist() -> None:
     from typer.main import get_command
 
     from headscope.cli.app import app
-    from headscope.recipes.papers.registry import ALL, PAPERS
+    from headscope.recipes.papers.registry import ALL, BESIDE, PAPERS
 
     root = get_command(app)
-    papers = {f"reproduce {paper}" for paper in (*PAPERS, ALL)}
+    papers = {f"reproduce {paper}" for paper in (*PAPERS, *BESIDE, ALL)}
     assert papers <= set(PAGES)
     for name in {*PAGES, "reproduce"} - papers:  # there the paper is an argument
         command = root

@@ -127,8 +127,9 @@ def links_agreement(
         (`above`) and of the `k` best (`best`), each `jaccard`, `expected` and `p_value`
         (hypergeometric); `furthest`, the largest distance of a head's mean score; and
         `difference`, the mean score of `own`'s k best heads minus that by own links, with an
-        interval over the sentences that both score. `spread`: over all `others`, the largest
-        range of one head's mean score, and `spread_direction` in any one direction.
+        interval over the sentences that both score. `spread`: over the fits of eflomal among
+        `others`, the largest range of one head's mean score, and `spread_direction` in any one
+        direction.
     """
     first = next(iter(own.values()))
     mask = first.geometry.mask()
@@ -154,13 +155,17 @@ def links_agreement(
             "furthest": float(np.abs(values - base).max()),
             "difference": {key: float(value) for key, value in difference._asdict().items()},
         }
-    means = np.stack([mean(scores) for scores in others.values()])
-    single = [np.stack([scores[way].values[mask] for scores in others.values()]) for way in own]
+    fits = [one for one in others.values()
+            if next(iter(one.values())).config.get("aligner") == "eflomal"]  # fmt: skip
+    ranges = [
+        np.ptp([fit[way].values[mask] for fit in fits], axis=0).max() if fits else 0.0
+        for way in own
+    ]
     return {
         "heads": int(above.of(base).sum()),
         "links": found,
-        "spread": float(np.ptp(means, axis=0).max()),
-        "spread_direction": max(float(np.ptp(one, axis=0).max()) for one in single),
+        "spread": float(np.ptp([mean(fit) for fit in fits], axis=0).max()) if fits else 0.0,
+        "spread_direction": float(max(ranges)),
     }
 
 

@@ -25,7 +25,7 @@ PAPERS: Mapping[str, str] = MappingProxyType(
     }
 )
 #: Experiments beside those of the papers; `all` leaves them out.
-BESIDE: Mapping[str, str] = MappingProxyType({"beside": "headscope.recipes.papers.beside"})
+BESIDE: Mapping[str, str] = MappingProxyType({"beside": "headscope.recipes.papers.beside.paper"})
 
 
 def paper_named(name: str) -> Paper:

@@ -96,7 +96,8 @@ def verify_copying(
     read = {**directions, **copied}
     settings = {
         "settings": replace(config, removal=removal),
-        "conditions": [one.key for one in planned],
+        "sets": [[str(head) for head in heads] for heads in sets],
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "leakage": leakage,
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }

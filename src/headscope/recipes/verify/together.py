@@ -75,7 +75,8 @@ def verify_together(
     planned = planned_pairs(heads, [*chosen, *random])
     settings = {
         "settings": replace(config, removal=removal),
-        "conditions": [one.key for one in planned],
+        "heads": [str(head) for head in heads],
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "leakage": leakage,
         "computed_in": str(lm.dtype).removeprefix("torch."),
     }

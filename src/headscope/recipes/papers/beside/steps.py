@@ -23,8 +23,6 @@ from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.recipes.verify.together import VerifyTogether, verify_together
 from headscope.verify.removal import Removal
 
-__all__ = ["sizes", "steps_of"]
-
 #: Directions of the pocket world in which every language is once the source and once the target.
 RING = ("en-de", "de-es", "es-ru", "ru-tr", "tr-en")
 #: The most sentences of a direction of other data.
@@ -57,25 +55,23 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Mis
     work, written = (sentences_of(setting, 10, MOST, generate=one) for one in (False, True))
     share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
     each = 1 + 2 * LOSS_DRAWS
-    # What each is in words, how often the references are read, and what it needs.
-    known: dict[str, tuple[str, float, tuple[str, ...]]] = {
-        "links": ("scores by several word links", 2, ()),
-        "mass": ("attention on the aligned word", 1, ()),
-        "sizes": ("loss without few or many heads", 1 + len(sizes(setting)) * each, ("links",)),
-        "single": ("loss without each head", 1 + 2 * setting.geometry.total, ("links", "mass")),
-        "pairs": ("loss without two heads", 3 * PAIRED + 2 * each, ("links",)),
-        "copy-loss": ("loss of copies", 2 + 2 * COPIED * (1 + LOSS_DRAWS), ("links",)),
-        "copies": ("what is written", 1 + COPIED * (1 + TEXT_DRAWS), ("links",)),
+    # What each is in words, and how often the references are read.
+    known = {
+        "links": ("scores by several word links", 2),
+        "mass": ("attention on the aligned word", 1),
+        "sizes": ("loss without few or many heads", 1 + len(sizes(setting)) * each),
+        "single": ("loss without each head", 1 + 2 * setting.geometry.total),
+        "pairs": ("loss without two heads", 3 * PAIRED + 2 * each),
+        "copy-loss": ("loss of copies", 2 + 2 * COPIED * (1 + LOSS_DRAWS)),
+        "copies": ("what is written", 1 + COPIED * (1 + TEXT_DRAWS)),
     }
-    before = scores[:-1]
-    made = []
+    made = list(scores[:-1])
     for name in names:
-        title, times, after = known[name]
-        cost = (written if name == "copies" else work) * (times * share)
-        needs = (*(one.name for one in before), *after)
+        cost = (written if name == "copies" else work) * (known[name][1] * share)
         large = name == "single" and not setting.small
-        made.append(Step(name, title, partial(_run, name), cost, needs, extended=large))
-    return (*before, *made)
+        before = tuple(one.name for one in made if one in scores or one.name in ("links", "mass"))
+        made.append(Step(name, known[name][0], partial(_run, name), cost, before, large))
+    return tuple(made)
 
 
 def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:

@@ -31,28 +31,27 @@ def threshold(setting: Setting) -> Told:
     found = {f"above {one:g}": stability(parts, Choice(one), seed) for one in THRESHOLDS}
     found |= {f"best {one}": stability(parts, Choice(k=one), seed) for one in sizes(setting)}
     names = ("heads", "in 95% of resamples", "halves", "by chance", "directions", "by chance")
-    rows: dict[str, Any] = {}
-    for name, one in found.items():
-        rows[name] = (one["heads"], one["firm"], *_both(one["halves"]), *_both(one["directions"]))
+    rows = {name: (one["heads"], one["firm"], *_both(one["halves"]), *_both(one["directions"]))
+            for name, one in found.items()}  # fmt: skip
     note = f"Jaccard indices of 100 random halves of the sentences, and of directions. {CHANCE}"
     chosen = _table("Heads chosen by threshold and by number", names, rows, note)
-    best, rows = tops(removed), {}
-    for own, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
-        rows[f"best {own['k']}"] = (
-            own["change"]["nll"], own["against_random"], p_cell(p), p_cell(own["p_draws"]),
-            own["against_random_layer_matched"], p_cell(own["p_draws_layer_matched"]),
+    best, lost = tops(removed), dict[str, Any]()
+    for row, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
+        lost[f"best {row['k']}"] = (
+            row["change"]["nll"], row["against_random"], p_cell(p), p_cell(row["p_draws"]),
+            row["against_random_layer_matched"], p_cell(row["p_draws_layer_matched"]),
         )  # fmt: skip
     title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
     names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")
     usual, low, high = (found[f"above {one:g}"] for one in (THRESHOLD, 0.05, 0.2))
-    cost = [f"best {one['k']} {range_of(one['against_random'], 2)}, p {one['p_draws']:.2g}"
-            for one in best]  # fmt: skip
+    cost = [f"best {row['k']} {range_of(row['against_random'], 2)}, p {row['p_draws']:.2g}"
+            for row in best]  # fmt: skip
     said = (
         f"Above {THRESHOLD:g} there are {usual['heads']} heads, {usual['firm']} of them in at "
         f"least 95% of resamples; above 0.05 {low['heads']}, above 0.2 {high['heads']}. Rise of "
         f"the NLL minus that without random heads, p over draws: {'; '.join(cost)}."
     )
-    return Told((chosen, _table(title, names, rows, note)), (), said, _over(removed))
+    return Told((chosen, _table(title, names, lost, note)), (), said, _over(removed))
 
 
 def links(setting: Setting) -> Told:
@@ -62,11 +61,7 @@ def links(setting: Setting) -> Told:
         return Told()
     folder, k, of = setting.at("links"), top(setting), found["links"]
     others = {name: read_parts(folder / "links" / name) for name in of if name != "own"}
-    fits = {name: one for name, one in others.items() if name != "llm"}
-    agreed, among = (
-        links_agreement(read_parts(folder), some, THRESHOLD, k, setting.seed)
-        for some in (others, fits)
-    )
+    agreed = links_agreement(read_parts(folder), others, THRESHOLD, k, setting.seed)
     own = "the data's links" if of["own"]["aligner"] == "links" else "one more fit of eflomal"
     rows: dict[str, Any] = {own: (of["own"]["tokens"], agreed["heads"], *(None,) * 7)}
     for name, one in agreed["links"].items():
@@ -76,10 +71,10 @@ def links(setting: Setting) -> Told:
         )  # fmt: skip
     names = ("tokens", f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard",
              "by chance", "p", "largest distance", "mean of the best, difference")  # fmt: skip
-    near = [agreed["links"][name]["best"]["jaccard"] for name in fits]
+    near = [agreed["links"][name]["best"]["jaccard"] for name in of if "eflomal" in name]
     said = (
         f"Between {len(near)} fits of eflomal a head's score differs by up to "
-        f"{among['spread']:.3f} (in one direction {among['spread_direction']:.3f}). The best {k} "
+        f"{agreed['spread']:.3f} (in one direction {agreed['spread_direction']:.3f}). The best {k} "
         f"heads by a fit and by {own} have a Jaccard index of {min(near):.2f} to {max(near):.2f}."
     )
     asked = "" if "llm" in of else " No language model was asked; --llm-model names one."
@@ -96,15 +91,12 @@ def mass(setting: Setting) -> Told:
     for head in peaks.top(top(setting), "score") | masses.top(top(setting), "score"):
         chance = float(masses.extra["chance"][head.layer, head.head])
         rows[str(head)] = (peaks[head], masses[head], chance)
-    table = _table(
-        "The best heads by peaks or by attention",
-        ("translation score", "attention on the word", "under other sentences' links"),
-        rows,
-        "Attention: a head's weights on the aligned word; mean over tokens, then sentences.",
-    )
+    names = ("translation score", "attention on the word", "under other sentences' links")
+    note = "Attention: a head's weights on the aligned word; mean over tokens, then sentences."
+    table = _table("The best heads by peaks or by attention", names, rows, note)
     found = _agreement(setting, "mass")
     said = (
-        f"{_shared(found)} by peaks and by attention. Rank correlation over all heads "
+        f"By peaks and by attention {_shared(found)}. Rank correlation over all heads "
         f"{range_of(found['all'], 2)}, within layers {range_of(found['within_layers'], 2)}, p "
         f"{found['p_within_layers']:.2g}."
     )
@@ -126,8 +118,8 @@ def single(setting: Setting) -> Told:
     names = ("over all heads", "within layers", "p", "p, Holm")
     said = (
         "Translation score and cost of a head alone (zero ablation): rank correlation within "
-        f"layers {range_of(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. "
-        f"{_shared(_agreement(setting, 'single'))} by score and by cost."
+        f"layers {range_of(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. By "
+        f"score and by cost {_shared(_agreement(setting, 'single'))}."
     )
     table = _table("Rank correlation with what each head costs alone", names, rows)
     return Told((table,), (), said, BEYOND)
@@ -142,12 +134,9 @@ def pairs(setting: Setting) -> Told:
     for one in found["pairs"]:
         harms = *one["harms"], one["together"], one["interaction"]
         rows[" and ".join(one["heads"])] = *harms, p_cell(one["p_holm"]), p_cell(one["p_draws"])
-    table = _table(
-        "Two heads removed together, rise of the NLL in nats a token",
-        ("one", "the other", "together", "more than the sum", "p, Holm", "p, draws"),
-        rows,
-        f"p over draws: {len(found['random'])} random pairs, of any layers.",
-    )
+    title = "Two heads removed together, rise of the NLL in nats a token"
+    names = ("one", "the other", "together", "more than the sum", "p, Holm", "p, draws")
+    note = f"p over draws: {len(found['random'])} random pairs, of any layers."
     sure = [one for one in found["pairs"] if max(one["p_holm"], one["p_draws"]) <= 0.05]
     more = sum(one["interaction"]["value"] > 0 for one in sure)
     beside = [one["interaction"] for one in found["random"]]
@@ -157,7 +146,7 @@ def pairs(setting: Setting) -> Told:
         f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
         f" nats. Single random pairs: {min(beside):+.3f} to {max(beside):+.3f}."
     )
-    return Told((table,), (), said, _over(found))
+    return Told((_table(title, names, rows, note),), (), said, _over(found))
 
 
 def copying(setting: Setting) -> Told:
@@ -166,8 +155,7 @@ def copying(setting: Setting) -> Told:
     if loss is None or not setting.done("copies"):
         return Told()
     written = copies_written(setting.at("copies"), setting.seed)
-    rows: dict[str, Any] = {}
-    said = []
+    rows, said = dict[str, Any](), []
     for tests, wrote in zip(loss["tests"], written, strict=True):
         k, copy, beside = tests["k"], tests["copy"], wrote["against_random"]
         for name in ("copies written", "copy", "reference", "preference"):
@@ -182,10 +170,8 @@ def copying(setting: Setting) -> Told:
             f"{range_of(tests['reference']['change'], 2)}."
         )
     names = ("as it is", "without them", "random heads", "difference", "p, draws")
-    note = (
-        "Copies written: a share. The others: NLL in nats a token; preference: copy minus "
-        "reference. p asks whether the preference falls, and whether the others rise."
-    )
+    note = "Copies written: a share. The others: NLL in nats; preference: copy minus reference."
+    note += " p asks whether the preference falls, and whether the others rise."
     table = _table("Copies without the heads", names, rows, note)
     return Told((table,), (), " ".join(said), _over(loss))
 
@@ -202,8 +188,8 @@ def _cell(value: Any) -> Cell:
     return value if isinstance(value, Cell) else cell(value, digits=0 if whole else 3, why="none")
 
 
-def _both(found: Mapping[str, float] | None) -> tuple[float | None, float | None]:
-    return (None, None) if found is None else (found["jaccard"], found["expected"])
+def _both(found: Mapping[str, float] | None) -> list[float | None]:
+    return [None if found is None else found[name] for name in ("jaccard", "expected")]
 
 
 def _agreement(setting: Setting, step: str) -> dict[str, Any]:
@@ -212,10 +198,9 @@ def _agreement(setting: Setting, step: str) -> dict[str, Any]:
 
 
 def _shared(found: Mapping[str, Any]) -> str:
-    return (
-        f"{found['shared']} heads are among the best {found['size']} (Jaccard "
-        f"{found['jaccard']:.2f}, by chance {found['expected']:.2f}, p {found['p_value']:.2g})"
-    )
+    chance = f"by chance {found['expected']:.2f}, p {found['p_value']:.2g}"
+    jaccard = f"Jaccard {found['jaccard']:.2f}, {chance}"
+    return f"{found['shared']} of the best {found['size']} heads are the same ({jaccard})"
 
 
 def _over(found: Mapping[str, Any]) -> str:
