@@ -308,6 +308,8 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     own |= {"--kind", "--share", "--quantile"}
     # A removal can hold both kinds of ablation; of these failures are sorted of one.
     own |= {"--ablate"}
+    # What a paper decides by itself stands where a flag is left out.
+    own |= {"--draws", "--rank", "--decode", "--aligner"}
     # Workers rate a corpus, or train models beside one another.
     own |= {"--workers"}
     # An experiment says how large its corpus is, how much of it is bilingual or a prompt, and how

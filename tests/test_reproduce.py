@@ -97,9 +97,9 @@ def test_one_folder_fills_up_and_nothing_is_run_twice(tmp_path: Path) -> None:
     assert (
         rows["table-3"]["state"] == "not run" and rows["table-3"]["why"] == "it was not asked for"
     )
-    # a step that another experiment has made is told, whether it was asked for or not
-    assert rows["table-2"]["state"] == "part"
-    assert rows["table-2"]["why"] == "it was not asked for"
+    # A step that another experiment has made is no part of one that was not asked for.
+    assert rows["table-2"]["state"] == "not run"
+    assert rows["table-2"]["why"] == "it was not asked for" and not rows["table-2"]["tables"]
     result = reproduce(Reproduce("small", full=True, only=("table-2",)), tmp_path / "r")
     assert small_paper.CALLS == ["first", "second", "long", "after"]
     assert by_name(result)["table-2"]["state"] == "run"

@@ -280,6 +280,8 @@ class Experiment:
         tell: what the finished steps show; the others are told as not run.
         needs: which of the steps one of the elements needs (None: all of them), or what is missing
             for it although the experiment can be run. Without it every element needs all steps.
+        apart: whether it is another experiment than the paper's, run and told only where it is
+            named.
     """
 
     name: str
@@ -288,6 +290,7 @@ class Experiment:
     steps: Callable[[Setting], tuple[Step, ...] | Missing]
     tell: Callable[[Setting], Told]
     needs: Callable[[Setting, str, Sequence[Step]], Needed] = lambda setting, element, steps: None
+    apart: bool = False
 
 
 @dataclass(frozen=True)

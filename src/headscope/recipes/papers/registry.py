@@ -42,7 +42,7 @@ def paper_named(name: str) -> Paper:
 
 
 def experiments_named(paper: Paper, names: Iterable[str]) -> tuple[Experiment, ...]:
-    """The experiments of these names, in the paper's order; all of them if there are no names.
+    """The experiments of these names, in the paper's order; without names all but those `apart`.
 
     A table or figure that an experiment stands for names it too: `figure-28`, `Table 3`.
     """
@@ -57,7 +57,9 @@ def experiments_named(paper: Paper, names: Iterable[str]) -> tuple[Experiment, .
                 f"`headscope reproduce {paper.name} --list` shows all"
             )
         wanted.add(one.name)
-    return tuple(one for one in paper.experiments if not wanted or one.name in wanted)
+    return tuple(
+        one for one in paper.experiments if one.name in wanted or not (wanted or one.apart)
+    )
 
 
 def _slug(text: str) -> str:

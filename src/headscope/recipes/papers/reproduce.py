@@ -169,7 +169,8 @@ def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tupl
     """What would be run, without a model: for lists."""
     paper = paper_named(config.paper)
     setting = _setting(config, geometry, digest, folder)
-    return paper, make_plan(experiments_named(paper, config.only), setting)
+    named = experiments_named(paper, config.only) if config.only else paper.experiments
+    return paper, make_plan(named, setting)
 
 
 def _check(papers: Iterable[Paper], config: Reproduce, lm: LanguageModel) -> None:

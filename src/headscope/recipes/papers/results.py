@@ -105,9 +105,12 @@ def _state(
         return "missing", one.missing.why, one.missing.give or None
     states = [step.state for step in one.steps]
     there = [state for state in states if state in ("done", "stored")]
+    # Runs that others asked for may be a part of it.
+    if not asked and (one.experiment.apart or len(there) < len(states)):
+        return "not run", NOT_ASKED, None
     why = next((failed[step.step.name] for step in one.steps if step.step.name in failed), None)
     if len(there) < len(states) and why is None:
-        why = _left(one) if asked else NOT_ASKED
+        why = _left(one)
     if not there and states:
         return "not run", why, None
     if len(there) < len(states):
