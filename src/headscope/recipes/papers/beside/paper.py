@@ -10,8 +10,7 @@ from headscope.recipes.papers.beside.steps import steps_of
 from headscope.recipes.papers.paper import Experiment, Paper, Setting
 from headscope.recipes.papers.told import Told
 
-#: What each is about, what tells it, and the runs it needs.
-ASKED = {
+ASKED = {  # title, what tells it, the runs it needs
     "threshold": ("The heads by other thresholds and numbers", tell.threshold, ("links", "sizes")),
     "links": ("The heads by other word links", tell.links, ("links",)),
     "mass": ("Peaks, and attention on the aligned word", tell.mass, ("links", "mass")),

@@ -55,8 +55,7 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Mis
     work, written = (sentences_of(setting, 10, MOST, generate=one) for one in (False, True))
     share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
     each = 1 + 2 * LOSS_DRAWS
-    # What each is in words, and how often the references are read.
-    known = {
+    known = {  # in words, and how often the references are read
         "links": ("scores by several word links", 2),
         "mass": ("attention on the aligned word", 1),
         "sizes": ("loss without few or many heads", 1 + len(sizes(setting)) * each),

@@ -154,8 +154,9 @@ def copying(setting: Setting) -> Told:
             f"{range_of(tests['reference']['change'], 2)}."
         )
     names = ("as it is", "without them", "random heads", "difference", "p, draws")
-    note = "Copies written: a share. The others: NLL in nats; preference: copy minus reference."
-    note += " p asks whether the preference falls, and whether the others rise."
+    note = (
+        "Copies written: a share; else NLL in nats; preference (does it fall?): copy − reference."
+    )
     return Told(
         (_table("Copies without the heads", names, rows, note),), (), " ".join(said), _over(loss)
     )
