@@ -18,7 +18,6 @@ from headscope.recipes.verify.copying import copies_written
 THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)
 RANKED = ("translation_score", "translation_score_above_chance", "attention_mass")
 BEYOND = "Intervals are over sentences; p within layers permutes heads there (9,999 times)."
-CHANCE = "By chance and p: random sets of these sizes (hypergeometric)."
 
 
 def threshold(setting: Setting) -> Told:
@@ -30,7 +29,7 @@ def threshold(setting: Setting) -> Told:
     names = ("heads", "in 95% of resamples", "halves", "by chance", "directions", "by chance")
     rows = {name: (one["heads"], one["firm"], *_both(one["halves"]), *_both(one["directions"]))
             for name, one in found.items()}  # fmt: skip
-    note = f"Jaccard indices of 100 random halves of the sentences, and of directions. {CHANCE}"
+    note = "Jaccard: heads of 100 random halves of the sentences, and of every two directions."
     chosen = _table("Heads chosen by threshold and by number", names, rows, note)
     best, lost = tops(removed), dict[str, Any]()
     for row, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
@@ -72,7 +71,7 @@ def links(setting: Setting) -> Told:
         f"heads by a fit and by {own} have a Jaccard index of {min(near):.2f} to {max(near):.2f}."
     )
     asked = "" if "llm" in of else " No language model was asked; --llm-model names one."
-    table = _table("Heads by other word links", names, rows, f"Beside {own}. {CHANCE}")
+    table = _table("Heads by other word links", names, rows, f"Jaccard, p: beside {own}.")
     return Told((table,), (), said, f"eflomal was fitted on these sentences alone.{asked}")
 
 
@@ -121,8 +120,7 @@ def pairs(setting: Setting) -> Told:
         harms = *one["harms"], one["together"], one["interaction"]
         rows[" and ".join(one["heads"])] = *harms, p_cell(one["p_holm"]), p_cell(one["p_draws"])
     title = "Two heads removed together, rise of the NLL in nats a token"
-    names = ("one", "the other", "together", "more than the sum", "p, Holm", "p, draws")
-    note = f"p over draws: {len(found['random'])} random pairs, of any layers."
+    names = ("one", "the other", "together", "more than the sum", "p, Holm", "p, random pairs")
     sure = [one for one in found["pairs"] if max(one["p_holm"], one["p_draws"]) <= 0.05]
     more = sum(one["interaction"]["value"] > 0 for one in sure)
     beside = [one["interaction"] for one in found["random"]]
@@ -130,9 +128,9 @@ def pairs(setting: Setting) -> Told:
         f"Of {len(found['pairs'])} pairs of the best heads {more} cost more together than the sum "
         f"of each alone and {len(sure) - more} less (Holm's p over sentences, and p over random "
         f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
-        f" nats. Single random pairs: {min(beside):+.3f} to {max(beside):+.3f}."
+        f" nats. {len(beside)} random pairs (any layers): {min(beside):+.3f} to {max(beside):+.3f}."
     )
-    return Told((_table(title, names, rows, note),), (), said, _over(found))
+    return Told((_table(title, names, rows),), (), said, _over(found))
 
 
 def copying(setting: Setting) -> Told:
@@ -157,9 +155,8 @@ def copying(setting: Setting) -> Told:
     note = (
         "Copies written: a share; else NLL in nats; preference (does it fall?): copy − reference."
     )
-    return Told(
-        (_table("Copies without the heads", names, rows, note),), (), " ".join(said), _over(loss)
-    )
+    table = _table("Copies without the heads", names, rows, note)
+    return Told((table,), (), " ".join(said), _over(loss))
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Mapping[str, Any], note: str = "") -> Table:
