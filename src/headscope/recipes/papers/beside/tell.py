@@ -33,10 +33,10 @@ def threshold(setting: Setting) -> Told:
     chosen = _table("Heads chosen by threshold and by number", names, rows, note)
     best, lost = tops(removed), dict[str, Any]()
     for row, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
+        matched = f"{row['p_draws_layer_matched']:.2g}, {row['distinct_draws_layer_matched']} sets"
         lost[f"best {row['k']}"] = (
             row["change"]["nll"], row["against_random"], p_cell(p), p_cell(row["p_draws"]),
-            row["against_random_layer_matched"], p_cell(row["p_draws_layer_matched"]),
-        )  # fmt: skip
+            row["against_random_layer_matched"], Cell(matched))  # fmt: skip
     title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
     names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")
     usual, low, high = (found[f"above {one:g}"] for one in (THRESHOLD, 0.05, 0.2))
