@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from headscope.recipes.papers.beside import tell
@@ -10,10 +10,7 @@ from headscope.recipes.papers.beside.steps import steps_of
 from headscope.recipes.papers.paper import Experiment, Paper, Setting
 from headscope.recipes.papers.told import Told
 
-__all__ = ["PAPER"]
-
-#: What each is about, what tells it, and the runs it needs.
-ASKED = {
+ASKED = {  # title, what tells it, the runs it needs
     "threshold": ("The heads by other thresholds and numbers", tell.threshold, ("links", "sizes")),
     "links": ("The heads by other word links", tell.links, ("links",)),
     "mass": ("Peaks, and attention on the aligned word", tell.mass, ("links", "mass")),
@@ -21,6 +18,10 @@ ASKED = {
     "pairs": ("Two heads removed together", tell.pairs, ("links", "pairs")),
     "copying": ("Copying without the heads", tell.copying, ("links", "copy-loss", "copies")),
 }  # fmt: skip
+
+
+def _told(tell: Callable[[Setting], Told], runs: tuple[str, ...], setting: Setting) -> Told:
+    return tell(setting) if all(map(setting.done, runs)) else Told()
 
 
 def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
@@ -41,7 +42,7 @@ PAPER = Paper(
         "What is measured is the loss of references and of copies, and copies that are written.",
     ),
     tuple(
-        Experiment(name, (), title, partial(steps_of, runs), tell)
+        Experiment(name, (), title, partial(steps_of, runs), partial(_told, tell, runs))
         for name, (title, tell, runs) in ASKED.items()
     ),
     answer,

@@ -55,8 +55,7 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Mis
     work, written = (sentences_of(setting, 10, MOST, generate=one) for one in (False, True))
     share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
     each = 1 + 2 * LOSS_DRAWS
-    # What each is in words, and how often the references are read.
-    known = {
+    known = {  # in words, and how often the references are read
         "links": ("scores by several word links", 2),
         "mass": ("attention on the aligned word", 1),
         "sizes": ("loss without few or many heads", 1 + len(sizes(setting)) * each),
@@ -68,18 +67,17 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Mis
     made = list(scores[:-1])
     for name in names:
         cost = (written if name == "copies" else work) * (known[name][1] * share)
-        large = name == "single" and not setting.small
         before = tuple(one.name for one in made if one in scores or one.name in ("links", "mass"))
-        made.append(Step(name, known[name][0], partial(_run, name), cost, before, large))
+        full = name == "single" and not setting.small
+        made.append(Step(name, known[name][0], partial(_run, name), cost, before, full))
     return tuple(made)
 
 
 def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
     model, heads, k = setting.model, str(setting.at("links")), sizes(setting)
     found, checked = sentences(setting, check=False), sentences(setting, check=True)
-    seed, tokens = setting.seed, setting.batch_tokens
-    score = TranslationScore(seed=seed, batch_tokens=tokens)
-    removal = Removal(draws=TEXT_DRAWS, seed=seed, batch_tokens=tokens)
+    score = TranslationScore(seed=setting.seed, batch_tokens=setting.batch_tokens)
+    removal = Removal(draws=TEXT_DRAWS, seed=score.seed, batch_tokens=score.batch_tokens)
     loss = replace(removal, measure=("loss",), loss_draws=LOSS_DRAWS)
     if name == "links":
         return find_by_links(FindByLinks(model, found, score, llm=setting.linker), out, progress)
@@ -91,12 +89,10 @@ def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> M
     if name == "pairs":
         pairs = VerifyTogether(heads, PAIRED, model, checked, loss, "score")
         return verify_together(pairs, out, progress)
+    if name != "sizes":
+        k, loss = k[:COPIED], replace(loss if "loss" in name else removal, layer_matched=False)
     if name == "copy-loss":
-        loss = replace(loss, layer_matched=False)
-        copying = VerifyCopying(heads, k[:COPIED], model, checked, loss, "score")
+        copying = VerifyCopying(heads, k, model, checked, loss, "score")
         return verify_copying(copying, out, progress)
-    if name == "copies":
-        k, loss = k[:COPIED], replace(removal, layer_matched=False)
-    return verify_removal(
-        VerifyRemoval(heads, k, model, checked, loss, rank="score"), out, progress
-    )
+    sets = VerifyRemoval(heads, k, model, checked, loss, rank="score")
+    return verify_removal(sets, out, progress)

@@ -1,4 +1,4 @@
-"""What the runs show: one function an experiment, each from stored runs alone."""
+"""What finished runs show: one function an experiment, each from what is stored."""
 
 from __future__ import annotations
 
@@ -16,31 +16,27 @@ from headscope.recipes.papers.told import Cell, Row, Table, Told, p_cell
 from headscope.recipes.verify.copying import copies_written
 
 THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)
-#: Scores of other runs that the cost of single removal is held against.
 RANKED = ("translation_score", "translation_score_above_chance", "attention_mass")
 BEYOND = "Intervals are over sentences; p within layers permutes heads there (9,999 times)."
-CHANCE = "By chance and p: random sets of these sizes (hypergeometric)."
 
 
 def threshold(setting: Setting) -> Told:
     """How many heads other thresholds and sizes choose, how stably, and what they cost."""
-    removed = setting.result("sizes")
-    if removed is None:
-        return Told()
+    removed = setting.result("sizes") or {}
     parts, seed = list(read_parts(setting.at("links")).values()), setting.seed
     found = {f"above {one:g}": stability(parts, Choice(one), seed) for one in THRESHOLDS}
     found |= {f"best {one}": stability(parts, Choice(k=one), seed) for one in sizes(setting)}
     names = ("heads", "in 95% of resamples", "halves", "by chance", "directions", "by chance")
     rows = {name: (one["heads"], one["firm"], *_both(one["halves"]), *_both(one["directions"]))
             for name, one in found.items()}  # fmt: skip
-    note = f"Jaccard indices of 100 random halves of the sentences, and of directions. {CHANCE}"
+    note = "Jaccard: heads of 100 random halves of the sentences, and of every two directions."
     chosen = _table("Heads chosen by threshold and by number", names, rows, note)
     best, lost = tops(removed), dict[str, Any]()
     for row, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
+        matched = f"{row['p_draws_layer_matched']:.2g}, {row['distinct_draws_layer_matched']} sets"
         lost[f"best {row['k']}"] = (
             row["change"]["nll"], row["against_random"], p_cell(p), p_cell(row["p_draws"]),
-            row["against_random_layer_matched"], p_cell(row["p_draws_layer_matched"]),
-        )  # fmt: skip
+            row["against_random_layer_matched"], Cell(matched))  # fmt: skip
     title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
     names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")
     usual, low, high = (found[f"above {one:g}"] for one in (THRESHOLD, 0.05, 0.2))
@@ -56,21 +52,18 @@ def threshold(setting: Setting) -> Told:
 
 def links(setting: Setting) -> Told:
     """The same heads by given links, by fits of eflomal, by a language model."""
-    found = setting.result("links")
-    if found is None:
-        return Told()
+    found = setting.result("links") or {}
     folder, k, of = setting.at("links"), top(setting), found["links"]
     others = {name: read_parts(folder / "links" / name) for name in of if name != "own"}
     agreed = links_agreement(read_parts(folder), others, THRESHOLD, k, setting.seed)
     own = "the data's links" if of["own"]["aligner"] == "links" else "one more fit of eflomal"
     rows: dict[str, Any] = {own: (of["own"]["tokens"], agreed["heads"], *(None,) * 7)}
     for name, one in agreed["links"].items():
-        rows[name] = (
-            of[name]["tokens"], one["heads"], *_both(one["above"]), *_both(one["best"]),
-            p_cell(one["best"]["p_value"]), one["furthest"], one["difference"],
-        )  # fmt: skip
-    names = ("tokens", f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard",
-             "by chance", "p", "largest distance", "mean of the best, difference")  # fmt: skip
+        cells = one["heads"], *_both(one["above"]), *_both(one["best"])
+        p = p_cell(one["best"]["p_value"])
+        rows[name] = (of[name]["tokens"], *cells, p, one["furthest"], one["difference"])
+    both = (f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard", "by chance", "p")
+    names = ("tokens", *both, "largest distance", "mean of the best, difference")
     near = [agreed["links"][name]["best"]["jaccard"] for name in of if "eflomal" in name]
     said = (
         f"Between {len(near)} fits of eflomal a head's score differs by up to "
@@ -78,65 +71,56 @@ def links(setting: Setting) -> Told:
         f"heads by a fit and by {own} have a Jaccard index of {min(near):.2f} to {max(near):.2f}."
     )
     asked = "" if "llm" in of else " No language model was asked; --llm-model names one."
-    table = _table("Heads by other word links", names, rows, f"Beside {own}. {CHANCE}")
+    table = _table("Heads by other word links", names, rows, f"Jaccard, p: beside {own}.")
     return Told((table,), (), said, f"eflomal was fitted on these sentences alone.{asked}")
 
 
 def mass(setting: Setting) -> Told:
     """Peaks beside the attention on the aligned word."""
-    if not (setting.done("links") and setting.done("mass")):
-        return Told()
     peaks, masses = (read_scores(setting.at(name))["mean"] for name in ("links", "mass"))
-    rows = {}
-    for head in peaks.top(top(setting), "score") | masses.top(top(setting), "score"):
-        chance = float(masses.extra["chance"][head.layer, head.head])
-        rows[str(head)] = (peaks[head], masses[head], chance)
+    chance, k, rows = masses.extra["chance"], top(setting), {}
+    for head in peaks.top(k, "score") | masses.top(k, "score"):
+        rows[str(head)] = (peaks[head], masses[head], float(chance[head.layer, head.head]))
     names = ("translation score", "attention on the word", "under other sentences' links")
     note = "Attention: a head's weights on the aligned word; mean over tokens, then sentences."
-    table = _table("The best heads by peaks or by attention", names, rows, note)
+    title = "The best heads by peaks or by attention"
     found = _agreement(setting, "mass")
     said = (
         f"By peaks and by attention {_shared(found)}. Rank correlation over all heads "
         f"{range_of(found['all'], 2)}, within layers {range_of(found['within_layers'], 2)}, p "
         f"{found['p_within_layers']:.2g}."
     )
-    return Told((table,), (), said, BEYOND)
+    return Told((_table(title, names, rows, note),), (), said, BEYOND)
 
 
 def single(setting: Setting) -> Told:
     """The translation score beside what each head costs alone."""
-    found = setting.result("single")
-    if found is None:
-        return Told()
+    found = setting.result("single") or {}
     known = [one for one in found["correlations"] if one["with"] in RANKED]
     ps = holm([one["p_within_layers"] for one in known])
     rows = {}
     for one, p in zip(known, ps, strict=True):
-        name = f"{one['with'].replace('_', ' ')}, {one['ablate']} ablation"
-        ranks = one["all"], one["within_layers"]
-        rows[name] = (*ranks, p_cell(one["p_within_layers"]), p_cell(p))
+        cells = one["all"], one["within_layers"], p_cell(one["p_within_layers"]), p_cell(p)
+        rows[f"{one['with'].replace('_', ' ')}, {one['ablate']} ablation"] = cells
     names = ("over all heads", "within layers", "p", "p, Holm")
     said = (
         "Translation score and cost of a head alone (zero ablation): rank correlation within "
         f"layers {range_of(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. By "
         f"score and by cost {_shared(_agreement(setting, 'single'))}."
     )
-    table = _table("Rank correlation with what each head costs alone", names, rows)
-    return Told((table,), (), said, BEYOND)
+    title = "Rank correlation with what each head costs alone"
+    return Told((_table(title, names, rows),), (), said, BEYOND)
 
 
 def pairs(setting: Setting) -> Told:
     """Two heads removed together, beside the sum of what each costs alone."""
-    found = setting.result("pairs")
-    if found is None:
-        return Told()
+    found = setting.result("pairs") or {}
     rows = {}
     for one in found["pairs"]:
         harms = *one["harms"], one["together"], one["interaction"]
         rows[" and ".join(one["heads"])] = *harms, p_cell(one["p_holm"]), p_cell(one["p_draws"])
     title = "Two heads removed together, rise of the NLL in nats a token"
-    names = ("one", "the other", "together", "more than the sum", "p, Holm", "p, draws")
-    note = f"p over draws: {len(found['random'])} random pairs, of any layers."
+    names = ("one", "the other", "together", "more than the sum", "p, Holm", "p, random pairs")
     sure = [one for one in found["pairs"] if max(one["p_holm"], one["p_draws"]) <= 0.05]
     more = sum(one["interaction"]["value"] > 0 for one in sure)
     beside = [one["interaction"] for one in found["random"]]
@@ -144,16 +128,14 @@ def pairs(setting: Setting) -> Told:
         f"Of {len(found['pairs'])} pairs of the best heads {more} cost more together than the sum "
         f"of each alone and {len(sure) - more} less (Holm's p over sentences, and p over random "
         f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
-        f" nats. Single random pairs: {min(beside):+.3f} to {max(beside):+.3f}."
+        f" nats. {len(beside)} random pairs (any layers): {min(beside):+.3f} to {max(beside):+.3f}."
     )
-    return Told((_table(title, names, rows, note),), (), said, _over(found))
+    return Told((_table(title, names, rows),), (), said, _over(found))
 
 
 def copying(setting: Setting) -> Told:
     """Whether copies become likelier, or are written, without the heads."""
-    loss = setting.result("copy-loss")
-    if loss is None or not setting.done("copies"):
-        return Told()
+    loss = setting.result("copy-loss") or {}
     written = copies_written(setting.at("copies"), setting.seed)
     rows, said = dict[str, Any](), []
     for tests, wrote in zip(loss["tests"], written, strict=True):
@@ -170,8 +152,9 @@ def copying(setting: Setting) -> Told:
             f"{range_of(tests['reference']['change'], 2)}."
         )
     names = ("as it is", "without them", "random heads", "difference", "p, draws")
-    note = "Copies written: a share. The others: NLL in nats; preference: copy minus reference."
-    note += " p asks whether the preference falls, and whether the others rise."
+    note = (
+        "Copies written: a share; else NLL in nats; preference (does it fall?): copy − reference."
+    )
     table = _table("Copies without the heads", names, rows, note)
     return Told((table,), (), " ".join(said), _over(loss))
 
@@ -198,13 +181,12 @@ def _agreement(setting: Setting, step: str) -> dict[str, Any]:
 
 
 def _shared(found: Mapping[str, Any]) -> str:
-    chance = f"by chance {found['expected']:.2f}, p {found['p_value']:.2g}"
-    jaccard = f"Jaccard {found['jaccard']:.2f}, {chance}"
-    return f"{found['shared']} of the best {found['size']} heads are the same ({jaccard})"
+    jaccard = f"Jaccard {found['jaccard']:.2f}, by chance {found['expected']:.2f}"
+    p = f"p {found['p_value']:.2g}"
+    return f"{found['shared']} of the best {found['size']} heads are the same ({jaccard}, {p})"
 
 
 def _over(found: Mapping[str, Any]) -> str:
-    return (
-        f"Intervals are over {found['sentences']} sentences that the heads were not found on; "
-        "p over draws is over random heads that are no token alignment heads."
-    )
+    which = f"{found['sentences']} sentences that the heads were not found on"
+    pool = "random heads, as far as there are others no token alignment heads"
+    return f"Intervals are over {which}; p over draws is over {pool}."
