@@ -10,6 +10,7 @@ import pytest
 from headscope.heads import Geometry
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers import registry
+from headscope.recipes.papers.beside import steps as beside
 from headscope.recipes.papers.heads_up import steps as heads_up
 from headscope.recipes.papers.heads_up.asked import directions, word_tasks
 from headscope.recipes.papers.lahis import runs as lahis
@@ -118,6 +119,20 @@ def test_masks(tmp_path: Path, asked: dict[str, Any]) -> None:
             assert (choice.limit, choice.shots, choice.chat) == (7, 2, True)
             assert choice.instruction == "Say: {input}\n"
         assert asked["find_mask"].changes["steps"] == 11 and asked["verify_mask"].draws == 5
+
+
+def test_what_stands_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    for name in ("find_by_links", "verify_removal", "verify_together"):
+        monkeypatch.setattr(
+            beside, name, lambda config, *_, name=name: asked.update({name: config})
+        )
+    given = setting(tmp_path, STEERING)
+    for experiment in ("threshold", "pairs"):
+        run("beside", experiment, given)
+    assert asked["find_by_links"].pairs.limit == 7 and asked["find_by_links"].pairs.shots == 2
+    assert asked["verify_removal"].removal.all_draws == {"loss": 5}
+    assert asked["verify_removal"].removal.chat is True
 
 
 def test_heads_of_languages(tmp_path: Path, asked: dict[str, Any]) -> None:

@@ -46,4 +46,5 @@ PAPER = Paper(
         for name, (title, tell, runs) in ASKED.items()
     ),
     answer,
+    frozenset(("limit", "draws", "shots", "chat")),
 )

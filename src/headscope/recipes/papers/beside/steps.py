@@ -39,6 +39,12 @@ def sizes(setting: Setting) -> tuple[Amount, ...]:
     return SMALL if setting.small else LARGE
 
 
+def draws_of(setting: Setting) -> tuple[int, int]:
+    """Random sets of heads whose texts are written, and whose losses are read."""
+    own = setting.steering.draws
+    return (TEXT_DRAWS, LOSS_DRAWS) if own is None else (own, own)
+
+
 def sentences(setting: Setting, check: bool) -> PairsChoice:
     """The sentences that heads are found on, or others that they are checked on."""
     choice = papers.checked_on(setting) if check else papers.found_on(setting)
@@ -54,15 +60,16 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Mis
         return scores
     work, written = (sentences_of(setting, 10, MOST, generate=one) for one in (False, True))
     share = len(RING) / 20 if setting.pocket and not setting.data.pairs else 1.0
-    each = 1 + 2 * LOSS_DRAWS
+    texts, losses = draws_of(setting)
+    each = 1 + 2 * losses
     known = {  # in words, and how often the references are read
         "links": ("scores by several word links", 2),
         "mass": ("attention on the aligned word", 1),
         "sizes": ("loss without few or many heads", 1 + len(sizes(setting)) * each),
         "single": ("loss without each head", 1 + 2 * setting.geometry.total),
         "pairs": ("loss without two heads", 3 * PAIRED + 2 * each),
-        "copy-loss": ("loss of copies", 2 + 2 * COPIED * (1 + LOSS_DRAWS)),
-        "copies": ("what is written", 1 + COPIED * (1 + TEXT_DRAWS)),
+        "copy-loss": ("loss of copies", 2 + 2 * COPIED * (1 + losses)),
+        "copies": ("what is written", 1 + COPIED * (1 + texts)),
     }
     made = list(scores[:-1])
     for name in names:
@@ -76,9 +83,10 @@ def steps_of(names: tuple[str, ...], setting: Setting) -> tuple[Step, ...] | Mis
 def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
     model, heads, k = setting.model, str(setting.at("links")), sizes(setting)
     found, checked = sentences(setting, check=False), sentences(setting, check=True)
-    score = TranslationScore(seed=setting.seed, batch_tokens=setting.batch_tokens)
-    removal = Removal(draws=TEXT_DRAWS, seed=score.seed, batch_tokens=score.batch_tokens)
-    loss = replace(removal, measure=("loss",), loss_draws=LOSS_DRAWS)
+    chat, (texts, losses) = papers.in_chat(setting), draws_of(setting)
+    score = TranslationScore(chat=chat, seed=setting.seed, batch_tokens=setting.batch_tokens)
+    removal = Removal(draws=texts, chat=chat, seed=score.seed, batch_tokens=score.batch_tokens)
+    loss = replace(removal, measure=("loss",), loss_draws=losses)
     if name == "links":
         return find_by_links(FindByLinks(model, found, score, llm=setting.linker), out, progress)
     if name == "mass":
