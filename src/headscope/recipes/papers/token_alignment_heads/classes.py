@@ -189,6 +189,10 @@ def _rest() -> str:
     )
 
 
+#: What decides a claim about how many heads align tokens.
+MORE = "more sentences a direction"
+
+
 def class_claims(
     one: Mapping[str, Any], own: tuple[float, float] | None, most: float | None
 ) -> dict[str, Any]:
@@ -206,13 +210,15 @@ def class_claims(
         some,
         f"{count_words(count)} of {total} score above {THRESHOLD}{beside}",
         tested,
+        decides=MORE,
     )
     if most is None:
         return with_claims(there)
     low, high = own if own is not None else (count / total, count / total)
     few = True if high < most else False if low >= most else None
     told = f"{count / total:.1%} of all heads; below {most:.0%} in the paper"
-    return with_claims(there, Claim("token alignment heads are few", few, told, tested))
+    name = "token alignment heads are few"
+    return with_claims(there, Claim(name, few, told, tested, decides=MORE))
 
 
 def class_words(

@@ -92,7 +92,7 @@ def failure_claim(found: Mapping[str, Any]) -> dict[str, Any]:
     holds = True if low > 0.5 else False if high < 0.5 else None
     claim = "without the heads the source is repeated more often than anything else"
     tested = "an interval of its share among its failures and those of the next kind"
-    return with_claims(Claim(claim, holds, by, tested))
+    return with_claims(Claim(claim, holds, by, tested, decides="more failing translations"))
 
 
 def _published(kind: str) -> float | None:

@@ -146,7 +146,8 @@ def formation_claim(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         verdicts.add(_rises_and_falls(over))
     holds = verdicts.pop() if len(verdicts) == 1 else None
     name = "token alignment heads multiply in training and thin out later"
-    return with_claims(Claim(name, holds, "; ".join(told)))
+    decides = "more sentences at each checkpoint"
+    return with_claims(Claim(name, holds, "; ".join(told), decides=decides))
 
 
 def _three(shares: Sequence[float]) -> str:

@@ -216,7 +216,7 @@ def key_word_claim(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     holds = True if not looking else False if looking == len(plain) else None
     by = f"the best heads look at the key words in {looking} of {len(plain)} prompts"
     name = "token alignment heads look away from words that need no mapping"
-    return with_claims(Claim(name, holds, by))
+    return with_claims(Claim(name, holds, by, decides="more prompts that need no mapping"))
 
 
 def _looks(fact: Mapping[str, Any]) -> bool:

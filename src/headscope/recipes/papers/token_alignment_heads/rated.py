@@ -156,9 +156,8 @@ def rated_claim(
     (share, low, high), every = _bilingual(chosen), _bilingual(rows)[0]
     holds = True if low > every else False if high < every else None
     by = f"{share:.0%} of the selected carry one, {every:.0%} of all"
-    return with_claims(
-        Claim("texts that need the heads carry translations", holds, by, "an interval of the share")
-    )
+    name, tested = "texts that need the heads carry translations", "an interval of the share"
+    return with_claims(Claim(name, holds, by, tested, decides="more texts"))
 
 
 def _language(
