@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers import registry
@@ -133,6 +134,21 @@ def test_what_stands_beside_the_papers(tmp_path: Path, monkeypatch: pytest.Monke
     assert asked["find_by_links"].pairs.limit == 7 and asked["find_by_links"].pairs.shots == 2
     assert asked["verify_removal"].removal.all_draws == {"loss": 5}
     assert asked["verify_removal"].removal.chat is True
+
+
+def test_few_examples_of_files_are_halved(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text('[{"input": "a", "output": "b"}]', "utf-8")
+    for limit, held_out in ((7, 3), (1000, 100)):
+        given = setting(tmp_path, Steering(limit=limit), "org/model", tasks=(str(file),))
+        (task,) = word_tasks(given)
+        assert (task.choice.limit, task.choice.held_out) == (limit, held_out)
+
+
+@pytest.mark.parametrize("wrong", [{"k": "0"}, {"k": "many"}, {"measure": ("lost",)}])
+def test_what_cannot_be_meant_is_told_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Steering(**wrong)
 
 
 def test_heads_of_languages(tmp_path: Path, asked: dict[str, Any]) -> None:

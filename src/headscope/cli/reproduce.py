@@ -185,7 +185,7 @@ def _announce(paper: str, plan: Plan) -> None:
     due = plan.due
     ready = sum(one.state in ("done", "stored") for one in plan.steps)
     words = [f"{paper}: {_runs(len(plan.steps))}, {ready} finished or stored"]
-    memory = "" if plan.memory is None else f", in {plan.memory / 1e9:.1f} GB of memory"
+    memory = "" if plan.memory is None else f", in {plan.memory / 1e6:,.0f} MB of memory"
     words.append(f"{len(due)} to be made{_about(plan.seconds())}{memory}")
     left = [one for one in plan.steps if one.state in ("left out", "blocked")]
     if left:

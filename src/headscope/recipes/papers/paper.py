@@ -16,7 +16,7 @@ from typing import Any, Literal
 from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
-from headscope.heads import Amount, Geometry, Rank
+from headscope.heads import Amount, Geometry, Rank, count_of
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
 from headscope.recipes.papers.told import Told
@@ -112,7 +112,10 @@ class Steering:
     decode: Decode | None = None
 
     def __post_init__(self) -> None:
-        Removal(measure=self.measure or None)  # an unknown measure is told before any work
+        # What cannot be meant is told before a folder is bound to it.
+        Removal(measure=self.measure or None)
+        if self.k is not None:
+            count_of(self.k, 10**9)
 
     @property
     def given(self) -> dict[str, Any]:

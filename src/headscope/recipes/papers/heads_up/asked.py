@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 from headscope.errors import InputError
 from headscope.recipes.papers.paper import Missing, Setting
@@ -166,7 +167,12 @@ def word_tasks(setting: Setting) -> tuple[Asked, ...]:
 def _steered(setting: Setting, tasks: Iterable[Asked]) -> tuple[Asked, ...]:
     """The tasks, asked for as the user decided."""
     own = setting.steering.given
-    changes = {name: own[name] for name in ("limit", "chat", "instruction") if name in own}
+    changes: dict[str, Any] = {
+        name: own[name] for name in ("limit", "chat", "instruction") if name in own
+    }
+    if "limit" in own and (setting.data.pairs or setting.data.tasks):
+        # Of few examples half are left to train on; the pocket model's sides are apart anyway.
+        changes["held_out"] = max(1, min(TaskChoice().held_out, own["limit"] // 2))
     every = [replace(one, choice=replace(one.choice, **changes)) for one in tasks]
     shots = setting.steering.shots
     return tuple(with_shots(one, shots) if shots else one for one in every)
