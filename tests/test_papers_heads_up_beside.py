@@ -131,6 +131,13 @@ def test_a_name_does_not_make_data_the_papers(llama: Setting, tmp_path: Path) ->
     assert "other examples of antonym" in why(setting, "table-2")
 
 
+def test_masks_of_directions_are_not_the_papers_by_word_tasks_alone(llama: Setting) -> None:
+    setting = with_(llama, pairs=("en-zh=mine.tsv",), tasks=())
+    for name in ("table-5", "figure-6"):
+        for table in EXPERIMENTS[name].tell(setting).tables:
+            assert table.reference is None or not table.reference.comparable
+
+
 def test_word_tasks_of_the_papers_inputs_are_compared(
     llama: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

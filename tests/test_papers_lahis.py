@@ -545,6 +545,18 @@ def test_text_needs_its_heads_by_every_test_there_is(
     assert counts in text  # 0.03 is 0.06 after Holm over two languages
 
 
+def test_text_that_gains_without_its_heads_does_not_need_them(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    result = losses_result({"de": -0.01, "en": 0.1}, half=0.002)
+    for language in result["languages"].values():
+        row = language["conditions"][0]
+        row |= {"p_documents": 0.001, "p_draws": 0.05, "least_p": 0.05}
+        row["against_random"] = around(0.02, 0.002)
+    finish(one, "heads", heads_result())
+    finish(one, "perplexity", result)
+    assert [claim["holds"] for claim in tell(one, "ppl").more["claims"]] == [None, True]
+
+
 def test_an_absent_effect_is_told_as_absent(tmp_path: Path) -> None:
     one = setting(tmp_path)
     finish(one, "heads", heads_result())
@@ -1000,9 +1012,10 @@ def test_the_answer_names_what_it_leaves_open(tmp_path: Path) -> None:
         "A quantile makes the heads of each language (1 to 2 specific ones), so that there are "
         "such heads is no finding; what they do was tested. 1 head is important in at least 2 of 2 "
         "languages, where chance gives 0.25. Text needs the heads specific to its language more "
-        "than random ones in 0 of 2 languages; open in 2 of 2 languages (more random sets: with 19 "
-        "p over draws can be 0.05). Asked are the interval beside random heads, p over documents "
-        "after Holm over 2 languages, and p over draws of at most 0.05. The loss is largest "
+        "than random ones in 0 of 2 languages; open in 2 of 2 languages (more random sets, where "
+        "the model has 19 or more: with 19 p can be 0.05). Asked are the interval beside random "
+        "heads, p over documents after Holm over 2 languages, and p over draws of at most 0.05. "
+        "The loss is largest "
         "for the own text in 2 of 2 languages, surely in 1."
     )
     assert sure.endswith(

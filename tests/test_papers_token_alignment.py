@@ -610,7 +610,7 @@ def removal(low: float | None, high: float | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("low", "high", "words", "holds"),
     [
-        (-55.0, -51.0, "The loss is that of these heads: -53.0 (-55.0 to -51.0)", True),
+        (-55.0, -51.0, "lower than without random ones by -53.0 (-55.0 to -51.0) points", True),
         (2.0, 4.0, "the paper's effect is not there", False),
         (-1.0, 3.0, "no difference is certain", None),
         (None, None, "Nothing random was removed", None),
@@ -1161,6 +1161,10 @@ def test_few_sets_of_the_same_layers_decide_nothing() -> None:
     few = {"least_p_layer_matched": 0.1, "distinct_draws_layer_matched": 9}
     told = of_removal("A", beside(-5, -3, 0.025, **few), "f", sign=-1)
     assert told.holds is True and "9 different sets" in told.by and "not decidable" in told.by
+    # As many as free ones: more were not asked for. None: they were not drawn.
+    for sets in (39, 0):
+        own = few | {"distinct_draws_layer_matched": sets}
+        assert "not decidable" not in of_removal("A", beside(-5, -3, 0.025, **own), "f", sign=-1).by
     enough = {"least_p_layer_matched": 0.025, "distinct_draws_layer_matched": 39}
     assert "not decidable" not in of_removal("A", beside(-5, -3, 0.025, **enough), "f", sign=-1).by
 

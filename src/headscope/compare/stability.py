@@ -36,6 +36,8 @@ Floats = NDArray[np.float64]
 RESAMPLES, SPLITS = 1000, 100
 #: The share of resamples in which a head has to be chosen to count as firmly chosen.
 FIRM = 0.95
+#: 1 - 0.95 is more than 0.05 in binary.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,8 @@ def stability(parts: Sequence[HeadScores], choice: Choice, seed: int = 0) -> dic
     ways = list(combinations(choice.of(means), 2))
     return {
         "heads": int(chosen.sum()),
-        "firm": int((chosen & (often >= FIRM)).sum()),
-        "loose": int((~chosen & (often >= 1 - FIRM)).sum()),
+        "firm": int((chosen & (often >= FIRM - ROUNDING)).sum()),
+        "loose": int((~chosen & (often >= 1 - FIRM - ROUNDING)).sum()),
         "halves": _mean_overlap(halves),
         "directions": _mean_overlap(ways) if ways else None,
     }

@@ -64,11 +64,13 @@ def of_removal(name: str, row: Mapping[str, Any], by: str, *, ending: str = "", 
     if holds is None and low <= 0:
         decides = "more examples"
     elif holds is None and least > LEVEL:
-        decides = "more random sets: with 19 p over draws can be 0.05"
+        decides = "more random sets, where the model has 19 or more: with 19 p can be 0.05"
     elif holds is None:
-        decides = "nothing more of the same kind: some random sets do as much harm"
-    if float(row.get(f"least_p_layer_matched{ending}") or 0.0) > LEVEL:
-        sets = row[f"distinct_draws_layer_matched{ending}"]
+        decides = "more random sets: some of these do as much harm"
+    matched = float(row.get(f"least_p_layer_matched{ending}") or 0.0)
+    sets = int(row.get(f"distinct_draws_layer_matched{ending}") or 0)
+    # Fewer sets than free ones: the layers have no more, whatever was asked for.
+    if matched > LEVEL and 0 < sets < int(row.get(f"distinct_draws{ending}") or 0):
         by += (
             f"; not decidable against the same layers on this model: {sets} different "
             f"set{'' if sets == 1 else 's'}"

@@ -43,7 +43,12 @@ def pairs_of(
     two = HeadSet(heads.geometry, heads.heads[:2])
     drawn = draw_heads(two, draws, seed, heads if avoid is None else heads | avoid)
     found = [(one.heads.heads[0], one.heads.heads[1]) for one in drawn]
-    return list(combinations(heads, 2)), [one for one in found if not set(one) & set(heads)]
+    random = [one for one in found if not set(one) & set(heads)]
+    if not random:
+        raise InputError(
+            f"no two heads are left beside {len(heads)} of them to be drawn; choose a smaller k"
+        )
+    return list(combinations(heads, 2)), random
 
 
 def planned_pairs(heads: HeadSet, pairs: Sequence[Pair]) -> list[Condition]:

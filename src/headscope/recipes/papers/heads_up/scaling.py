@@ -226,7 +226,7 @@ def _lines(ran: Mapping[str, Mapping[str, Any]]) -> Lines:
 
 def _examples(setting: Setting, task: Asked) -> Table:
     """Table 42: some outputs, instructed and under the scaled mask."""
-    place = beside(setting, "Table 42")
+    place = beside(setting, "Table 42", "IWSLT2017")
     made = outputs(setting, _name(task), task.name)
     rows = []
     plain, scaled = made.get("instructed", []), made.get("scaled and instructed", [])

@@ -118,7 +118,7 @@ def _tell(setting: Setting) -> Told:
     """Tables 5, 37 and 38: each task's mask of this model beside the other model's."""
     tables, told, doubts = [], [], []
     for other in others_of(setting):
-        place = beside(setting, SIMILARITY)
+        place = beside(setting, SIMILARITY, "XNLI" if directions(setting) else None)
         result = _widest(setting, _base_name(other))
         pairs = [] if result is None else result["base"]["pairs"]
         by_task = {pair["task"]: pair for pair in pairs}

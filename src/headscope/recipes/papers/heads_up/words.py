@@ -146,7 +146,7 @@ def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> 
         place.reference,
         "An answer counts as right where it stands among ten tokens that are written, as in the "
         "paper (of some tasks only at the start); without echoes, where it is a word of its own. "
-        "Instructions are worded by us."
+        "Instructions of the paper's tasks are the paper's, others ours."
         + (f" The other model is {slug(other)}." if other else f" {GIVE_OTHER}"),
     )
 

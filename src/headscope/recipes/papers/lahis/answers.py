@@ -163,9 +163,10 @@ def _adapted(more: Mapping[str, Any]) -> str:
             f"than random gates trained alike{where}."
         )
     raised = sum(one["change"] > 0 for one in more.values())
+    where_raised = "" if n == 1 else f" in {raised} of {n} languages"
     if raised:
         return (
-            f"{trained} surely answer more questions, but not surely more than gates "
+            f"{trained} surely answer more questions{where_raised}, but not surely more than gates "
             "of random heads trained alike."
         )
     return f"{trained} do not surely answer more questions."

@@ -319,7 +319,10 @@ def removal_words(found: Mapping[str, Any]) -> tuple[str, str]:
             "is not shown."
         )
     elif against["high"] < 0:
-        verdict = f"The loss is that of these heads: {range_of(against)} points beside random ones."
+        verdict = (
+            f"It is lower than without random ones by {range_of(against)} points on average; "
+            "whether that is these heads' the claims above say."
+        )
     elif against["low"] > 0:
         verdict = (
             "Random heads are missed more than these: the paper's effect is not there "

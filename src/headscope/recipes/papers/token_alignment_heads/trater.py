@@ -140,7 +140,8 @@ def trater_claim(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     by = f"{by}; the direction alone is compared"
     # What a random selection of the same size would do was not trained.
     holds = None
-    if any(sign * one[end] < 0 for one, sign, end in ((without, -1, "low"), (more, 1, "high"))):
+    bounds = ((without, -1, "low"), (more, 1, "high"))
+    if any((one.get(end) or 0.0) * sign < 0 for one, sign, end in bounds):
         holds = False
     seeds = len(conditions[KINDS[0]]["seeds"])
     tested = f"{seeds} trainings of each and intervals over sentences"
