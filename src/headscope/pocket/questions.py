@@ -20,7 +20,7 @@ from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import Split
 
-__all__ = ["KINDS", "TEMPLATE", "Kind", "sample_questions"]
+__all__ = ["KINDS", "TEMPLATE", "Kind", "possible_answers", "sample_questions"]
 
 Kind = Literal["translated", "one-language", "two-languages", "any"]
 KINDS: tuple[Kind, ...] = ("translated", "one-language", "two-languages", "any")
@@ -59,6 +59,12 @@ def sample_questions(
     rows = [(one.context, one.question, one.answers) for one in questions]
     digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     return QuestionFile(questions, 0, f"pocket:{split}", digest)
+
+
+def possible_answers(question: Question) -> tuple[str, ...]:
+    """Every value that what `question` asks for can have in the world, in its language."""
+    relation = question.group.split()[0]
+    return tuple(fact_value(relation, one, question.language) for one in _values(relation))
 
 
 def _draw(

@@ -12,8 +12,9 @@ from __future__ import annotations
 import difflib
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.sampling import Split, sentences
 from headscope.pocket.world.sentences import Sentence
 
-__all__ = ["CROSS_LINGUAL", "ONE_LANGUAGE", "TASKS", "PocketTask", "write_tasks"]
+__all__ = ["CROSS_LINGUAL", "ONE_LANGUAGE", "TASKS", "PocketTask", "word_choices", "write_tasks"]
 
 #: Choices of an item.
 CHOICES = 4
@@ -182,20 +183,25 @@ def _repeat_generated(split: Split, seed: int) -> Iterator[Row]:
         yield {"prompt": REPEAT.format(source=text), "answer": text, "source": text}
 
 
+def word_choices(
+    task: str, split: Split, seed: int, languages: Collection[str] = CODES
+) -> Iterator[Row]:
+    """Items of one word task in these languages: `prompt`, `choices`, and which is the `answer`.
+
+    The wrong choices are the answers to the words spelt most like this one.
+    """
+    items = list(items_of(split).get(task, ()))
+    random.Random(f"pocket words {task} {seed}").shuffle(items)
+    for item in items:
+        wrong = _wrong(item) if {item.language, item.to or item.language} <= {*languages} else []
+        if len(wrong) == CHOICES - 1:
+            prompt = WORD.format(instruction=instruction(item), input=item.input)
+            key = f"{task} {item.language} {item.to} {item.input}"
+            yield _chosen(prompt, item.output, wrong, key, language=item.language)
+
+
 def _word_rows(task: str) -> Callable[[Split, int], Iterator[Row]]:
-    """Items of one word task: the answer among answers to the words spelt most like this one."""
-
-    def rows(split: Split, seed: int) -> Iterator[Row]:
-        items = list(items_of(split).get(task, ()))
-        random.Random(f"pocket words {task} {seed}").shuffle(items)
-        for item in items:
-            wrong = _wrong(item)
-            if len(wrong) == CHOICES - 1:
-                prompt = WORD.format(instruction=instruction(item), input=item.input)
-                key = f"{task} {item.language} {item.to} {item.input}"
-                yield _chosen(prompt, item.output, wrong, key, language=item.language)
-
-    return rows
+    return partial(word_choices, task)
 
 
 def _wrong(item: Item) -> list[str]:

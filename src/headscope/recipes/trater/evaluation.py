@@ -1,14 +1,15 @@
-"""What a model trained on a mixture can do: translation in two forms, and plain text.
+"""What a model trained on a mixture can do: translation in two forms, plain text, and answers.
 
 Translation is measured under the default prompt, and in the form that the documents of the corpus
 have themselves: a text, a new line, and then the model goes on. Nothing there says into which
 language, so what it writes counts against the best of the references; and the loss of the
-true translation, of each language, is taken beside that of another text's translation.
+true translation, of each language, is taken beside that of another text's translation. Word tasks
+and questions are answered by the choice with the lowest loss, as multiple-choice benchmarks are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, permutations
@@ -16,11 +17,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
+from headscope.pocket.questions import TEMPLATE, possible_answers, sample_questions
+from headscope.pocket.tasks import word_choices
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["WORD_TASKS", "Evaluation", "evaluate"]
+
+#: The word tasks that are asked; questions are about two facts told in their own language.
+WORD_TASKS = ("translate", "plural", "past", "first_letter", "capital")
 
 #: Tokens that a model may go on with after a text.
 LONGEST = 96
@@ -60,12 +66,15 @@ def evaluate(
         how often the best reference is of which language; `nll` and `nll_unrelated`, the mean loss
         (nats a token) of the true translation after a text and after another text, and `per_text`
         their difference for each text, averaged over languages. `plain`: `nll` of documents in one
-        language, by language and `mean`.
+        language, by language and `mean`. `choices`: for each of `WORD_TASKS` and `questions`
+        whether each item was answered right (`right`), and the share that guessing gets (`chance`);
+        the answer is the choice with the lowest summed loss.
     """
     steps: tuple[tuple[str, Callable[[], dict[str, Any]]], ...] = (
         ("prompt", partial(_under_prompt, lm, config)),
         ("document", partial(_in_documents, lm, config)),
         ("plain", partial(_plain, lm, config)),
+        ("choices", partial(_choices, lm, config)),
     )
     found = {}
     for number, (name, measured) in enumerate(steps):
@@ -176,3 +185,38 @@ def _plain(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
         losses = token_losses(lm, [lm.encode(one.text) for one in file.documents])
         found[code] = fmean(loss for one in losses for loss in one.tolist())
     return {"nll": found, "mean": fmean(found.values())}
+
+
+def _choices(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
+    asked: dict[str, list[tuple[str, Sequence[str], int]]] = {}
+    for task in WORD_TASKS:
+        rows = islice(word_choices(task, "test", config.seed, config.languages), config.sentences)
+        asked[task] = [(row["prompt"], row["choices"], row["answer"]) for row in rows]
+    file = sample_questions("test", config.sentences, config.seed, "one-language", config.languages)
+    asked["questions"] = []
+    for one in file.questions:
+        values = possible_answers(one)
+        prompt = TEMPLATE.format(context=one.context, question=one.question)
+        asked["questions"].append((prompt, values, values.index(one.answers[0])))
+    return {
+        task: {
+            "right": _chosen_right(lm, items),
+            "chance": fmean(1 / len(choices) for _, choices, _ in items),
+        }
+        for task, items in asked.items()
+        if items
+    }
+
+
+def _chosen_right(lm: LanguageModel, items: Sequence[tuple[str, Sequence[str], int]]) -> list[bool]:
+    """Of each prompt with choices whether the one with the lowest summed loss is the answer."""
+    from headscope.lm.losses import token_losses
+
+    rows = [lm.encode(f"{prompt} {choice}") for prompt, choices, _ in items for choice in choices]
+    starts = [len(lm.encode(prompt)) for prompt, choices, _ in items for _ in choices]
+    losses = iter(float(one.sum()) for one in token_losses(lm, rows, starts))
+    found = []
+    for _, choices, answer in items:
+        own = list(islice(losses, len(choices)))
+        found.append(own.index(min(own)) == answer)
+    return found

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from itertools import islice, permutations
 from pathlib import Path
@@ -33,7 +33,7 @@ __all__ = [
     "write_corpus",
 ]
 
-Kind = Literal["baseline", "remove", "enhance"]
+Kind = Literal["baseline", "remove", "enhance", "remove random", "enhance random"]
 TRUE = "true"
 CORPUS = "corpus.jsonl"
 #: Fewest and most sentences of a text that is said twice: few, so that what they say is found soon.
@@ -97,7 +97,11 @@ def prepare(config: TraterExperiment, out: Path, progress: Progress | None = Non
 def mixtures_of(
     config: TraterExperiment, prepared: Prepared, out: Path, progress: Progress | None = None
 ) -> list[Mixture]:
-    """All mixtures: for every seed a baseline, and for every share what was removed or enhanced."""
+    """All mixtures: for every seed a baseline, and for every share what was removed or enhanced.
+
+    The selected documents are those with the highest scores and, as a control of the same size, as
+    many random ones.
+    """
     from headscope.use.mixing import MixPlan, mix
 
     size = _size(config)
@@ -105,15 +109,22 @@ def mixtures_of(
     for share in config.shares:
         selected = selected_share(share, prepared.bilingual_share)
         suffix = "" if share == TRUE else f"-{selected}"
-        wanted.append((f"remove{suffix}", "remove", selected))
-        wanted.append((f"enhance{suffix}", "enhance", selected))
+        for random in ("", " random"):
+            for kind in ("remove", "enhance"):
+                name = f"{kind}{random.replace(' ', '-')}{suffix}"
+                wanted.append((name, f"{kind}{random}", selected))
     found = []
     for seed in config.seeds:
         for name, kind, value in wanted:
             folder = out / "mixtures" / f"seed-{seed}" / name
-            plan = MixPlan(kind=kind, by="tokens", size=size, seed=seed)
+            plan = MixPlan(kind="baseline", by="tokens", size=size, seed=seed)
             if value is not None:
-                plan = MixPlan(kind=kind, share=value, by="tokens", size=size, seed=seed)
+                plan = replace(
+                    plan,
+                    kind="remove" if kind.startswith("remove") else "enhance",
+                    share=value,
+                    select="random" if kind.endswith("random") else "top",
+                )
             manifest = mix([prepared.rated], folder, plan, progress)
             digest, about = _contents(folder)
             held = {"kind": kind, "share": value, "seed": seed, **about, **_shares(manifest)}
