@@ -326,6 +326,29 @@ def test_wilson_refuses_what_is_no_share() -> None:
             wilson_interval(hits, total)
 
 
+@pytest.mark.parametrize(
+    ("freedom", "level", "bound"),
+    [
+        (1, 0.95, 12.7062),
+        (2, 0.95, 4.3027),
+        (2, 0.99, 9.9248),
+        (9, 0.95, 2.2622),
+        (30, 0.9, 1.6973),
+    ],
+)
+def test_students_t_has_its_printed_quantiles(freedom: int, level: float, bound: float) -> None:
+    assert intervals.t_quantile(freedom, level) == pytest.approx(bound, abs=1e-4)
+
+
+def test_intervals_of_few_trainings_cover_their_mean() -> None:
+    drawn = np.random.default_rng(0).normal(3.0, 2.0, size=(4000, 3))
+    covered = [low <= 3.0 <= high for low, high in map(intervals.t_interval, drawn)]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.012)
+    for too_few in ([], [1.0]):
+        with pytest.raises(InputError, match="two of them"):
+            intervals.t_interval(too_few)
+
+
 # Approximate randomisation
 
 

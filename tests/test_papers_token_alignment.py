@@ -833,7 +833,8 @@ def test_translation_alone_is_told_where_the_tasks_are_missing(bundled: Setting)
 
 def mixture(kind: str, chrf: float, low: float, high: float) -> dict[str, Any]:
     value = (low + high) / 2
-    one = {"value": value, "low": low, "high": high, "by_seed": [value, value, -value]}
+    seeds = [0.9 * value, value, 1.1 * value]
+    one = {"value": value, "low": low, "high": high, "by_seed": seeds}
     plain = {"value": 0.1, "by_seed": [0.1]}
     return {
         "kind": kind,
@@ -900,6 +901,40 @@ def test_trainings_beside_table_1(
     assert row(told.tables[1], "remove: without the selected texts")["gain, nats"].why == "not run"
 
 
+@pytest.mark.parametrize(
+    ("random", "by_seed", "holds"),
+    [
+        ({"remove": (-7.0, -5.0), "enhance": (60.0, 64.0)}, (0.9, 1.0, 1.1), True),
+        # A random selection does as much; trainings differ as much as the selections do.
+        ({"remove": (-7.0, -5.0), "enhance": (-1.0, 3.0)}, (0.9, 1.0, 1.1), None),
+        ({"remove": (-7.0, -5.0), "enhance": (60.0, 64.0)}, (0.1, 0.2, 2.7), None),
+        ({"remove": (5.0, 7.0), "enhance": (60.0, 64.0)}, (0.9, 1.0, 1.1), False),
+    ],
+)
+def test_selections_are_held_against_random_ones_of_the_same_size(
+    bundled: Setting,
+    random: dict[str, tuple[float, float]],
+    by_seed: tuple[float, ...],
+    holds: bool | None,
+) -> None:
+    conditions = [BASE]
+    for kind, (low, high) in {"remove": (-6.0, -4.0), "enhance": (70.0, 74.0)}.items():
+        one = mixture(kind, 40.0, low, high)
+        least, most = random[kind]
+        value = (least + most) / 2
+        seeds = [value * share for share in by_seed]
+        change = {"value": value, "low": least, "high": most, "by_seed": seeds}
+        one["against_random"] = {"chrf_prompt": change}
+        conditions += [one, mixture(f"{kind} random", 40.0, -1.0, 1.0)]
+    put(bundled, "trater", {**CORPUS, "conditions": conditions})
+    told = experiment("table-1").tell(bundled)
+    claim = claims(told)["texts that need the heads teach translation"]
+    assert claim["holds"] is holds
+    ours = row(told.tables[1], "remove, less random")["chrF++, prompt"]
+    assert (ours.low, ours.high) == random["remove"]
+    assert row(told.tables[0], "remove random: without as many random ones")["chrF++"].value == 40.0
+
+
 def test_a_mixture_that_was_not_trained_is_told(bundled: Setting) -> None:
     put(bundled, "trater", {**CORPUS, "conditions": [BASE]})
     told = experiment("table-1").tell(bundled)
@@ -921,16 +956,28 @@ def test_the_best_documents_of_each_language() -> None:
 
 
 @pytest.mark.parametrize(
-    ("best", "others", "words", "holds"),
+    ("best", "others", "random", "words", "holds"),
     [
-        ("bilingual", "monolingual", "texts with translations, as in the paper", True),
-        ("monolingual", "bilingual", "without translations, unlike in the paper", False),
-        (None, None, "the data do not say", None),
+        ("bilingual", "monolingual", 19, "texts with translations, as in the paper", True),
+        # Random heads that select as many translations; fewer sets than decide.
+        ("bilingual", "monolingual", -19, "texts with translations, as in the paper", None),
+        ("bilingual", "monolingual", 5, "texts with translations, as in the paper", None),
+        ("bilingual", "monolingual", 0, "texts with translations, as in the paper", None),
+        ("monolingual", "bilingual", 19, "without translations, unlike in the paper", False),
+        (None, None, 0, "the data do not say", None),
     ],
 )
 def test_whether_selected_documents_carry_translations(
-    bundled: Setting, best: str | None, others: str | None, words: str, holds: bool | None
+    bundled: Setting,
+    best: str | None,
+    others: str | None,
+    random: int,
+    words: str,
+    holds: bool | None,
 ) -> None:
+    kinds = ["bilingual" if random < 0 else "monolingual"] * 20
+    draws = [{"means": {"de": 0.1}, "kinds": {"de": kinds}}] * abs(random)
+    put(bundled, "rated-random", {"draws": draws})
     rows = [rated("de", 100.0 + n, best) for n in range(20)]
     rows += [rated("de", n / 1000, others) for n in range(380)]
     about = {"documents": 400, "tokens": 1, "mean": 0.2, "low": 0.1, "high": 0.3}
@@ -942,10 +989,10 @@ def test_whether_selected_documents_carry_translations(
     assert cells["selected"].value == 20  # 5 % of 400
     assert row(told.tables[1], "de")["text"].value == "one / two"
     assert row(told.tables[1], "de")["score"].value == 119.0
-    if holds is None:
+    if best is None:
         assert cells["of all %"].why == "the data do not say" and not told.more
     else:
-        assert cells["of all %"].value == (5.0 if holds else 95.0)
+        assert cells["of all %"].value == (5.0 if best == "bilingual" else 95.0)
         assert told.more["claims"][0]["holds"] is holds
 
 

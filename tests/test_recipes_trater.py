@@ -6,18 +6,20 @@ import json
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
 
 from headscope import lm
 from headscope.errors import InputError
 from headscope.lm import LanguageModel
 from headscope.recipes.trater import TraterExperiment, experiment, trater_experiment
-from headscope.recipes.trater.evaluation import Evaluation
-from headscope.recipes.trater.evidence import describe, paper_table
+from headscope.recipes.trater.evaluation import WORD_TASKS, Evaluation
+from headscope.recipes.trater.evidence import describe, paper_table, power_at
 from headscope.recipes.trater.mixtures import Mixture, selected_share
 from headscope.recipes.trater.training import Training, train_and_measure
 from headscope.report import write_report
@@ -75,7 +77,13 @@ def test_what_was_trained_is_kept_when_it_goes_on(
 ) -> None:
     out, result, kept = finished
     assert kept == 1
-    assert [one["kind"] for one in result["models"]] == ["baseline", "remove", "enhance"]
+    assert [one["kind"] for one in result["models"]] == [
+        "baseline",
+        "remove",
+        "enhance",
+        "remove random",
+        "enhance random",
+    ]
     assert trater_experiment(TINY, out) == result
 
 
@@ -93,6 +101,10 @@ def test_mixtures_hold_what_their_names_say(finished: tuple[Path, dict[str, Any]
     assert {text for text, times in enhanced.items() if times == 3} == gone
     share = {one["kind"]: one["bilingual_share_of_tokens"] for one in result["models"]}
     assert share["remove"] < share["baseline"] < share["enhance"]
+    # As many random documents leave the share of those with a translation about as it is.
+    random = texts("remove-random-0.05")
+    assert set(base) - set(random) and set(base) - set(random) != gone
+    assert share["remove"] < share["remove random"] and share["enhance random"] < share["enhance"]
     tokens = [one["tokens"] for one in result["models"]]
     longest = 120  # tokens of the longest documents, by which a budget may be missed a language
     assert max(tokens) - min(tokens) <= 2 * longest
@@ -112,10 +124,71 @@ def test_means_and_differences_are_those_of_the_models(
         assert change["by_seed"] == [pytest.approx(change["value"])]
         chrf = one["differences"]["chrf_prompt"]
         assert chrf["value"] == pytest.approx(chrf["by_seed"][0])
+    control = models["remove random"]
+    beside = result["conditions"][1]["against_random"]
+    for name in ("gain", "chrf_prompt", "plain_nll", "words_within", "questions"):
+        assert beside[name]["value"] == pytest.approx(models["remove"][name] - control[name])
     measured = json.loads((out / "trainings" / "seed-4-remove-0.05" / "measured.json").read_text())
     assert models["remove"]["chrf_document"] == pytest.approx(fmean(measured["document"]["scores"]))
     assert len(measured["document"]["per_text"]) == 4
     assert models["remove"]["gain"] == pytest.approx(fmean(measured["document"]["per_text"]))
+    right = measured["choices"]["translate"]["right"]
+    assert models["remove"]["words_across"] == pytest.approx(100 * fmean(right))
+
+
+def test_choices_are_answered_by_the_lowest_loss(pocket: LanguageModel) -> None:
+    """Against one choice at a time, its loss summed from the model's own log-probabilities."""
+    from headscope.pocket.tasks import word_choices
+    from headscope.recipes.trater.evaluation import _choices
+
+    config = Evaluation(("en", "de"), sentences=5)
+    found = _choices(pocket, config)
+    for task in ("translate", "past"):
+        rows = list(islice(word_choices(task, "test", config.seed, config.languages), 5))
+        right = []
+        for one in rows:
+            losses = []
+            for choice in one["choices"]:
+                begins = len(pocket.encode(one["prompt"]))
+                ids = torch.tensor([pocket.encode(f"{one['prompt']} {choice}")])
+                with torch.no_grad():
+                    logs = pocket.model(ids).logits[0].log_softmax(-1)
+                places = range(begins, ids.shape[1])
+                losses.append(-sum(float(logs[at - 1, ids[0, at]]) for at in places))
+            right.append(losses.index(min(losses)) == one["answer"])
+        assert found[task] == {"right": right, "chance": 0.25}
+        assert all(one["language"] in config.languages for one in rows)
+    assert fmean(found["translate"]["right"]) > 0.5  # the bundled model can
+
+
+def test_power_is_that_of_a_paired_t_test() -> None:
+    """The share of simulated trainings told is checked at effects whose power is known."""
+
+    def condition(
+        kind: str, bilingual: float, value: float, by_seed: list[float]
+    ) -> dict[str, Any]:
+        change = {"value": value, "by_seed": by_seed}
+        about = {"kind": kind, "bilingual": bilingual, "seeds": [0, 1, 2]}
+        return about if kind == "baseline" else {**about, "differences": {"chrf_prompt": change}}
+
+    none = [
+        condition("baseline", 0.3, 0.0, []),
+        condition("remove", 0.0, 0.0, [-1.0, 0.0, 1.0]),
+        condition("enhance", 0.9, 0.0, [-1.0, 0.0, 1.0]),
+    ]
+    for one in power_at(none, 0.013):  # nothing to find: the level of the test
+        assert one["change"] == 0.0 and one["power"] == pytest.approx(0.05, abs=0.01)
+    some = [
+        none[0],
+        condition("remove", 0.0, -3.0, [-4.0, -3.0, -2.0]),
+        condition("enhance", 0.9, 60.0, [59.0, 60.0, 61.0]),
+    ]
+    found = power_at(some, 0.013)
+    # 10 chrF++ for all below the baseline, 100 for all above it.
+    assert [one["change"] for one in found] == pytest.approx([-0.13, -1.3, 0.26, 2.6])
+    # The noncentral t distribution with 2 degrees of freedom, 2.6 sqrt(3) away from zero.
+    assert found[3]["power"] == pytest.approx(0.6465, abs=0.01)
+    assert not any(one["enough"] for one in found)
 
 
 def measured(change: float, languages: tuple[str, ...]) -> dict[str, Any]:
@@ -130,14 +203,17 @@ def measured(change: float, languages: tuple[str, ...]) -> dict[str, Any]:
         "per_text": texts,
     }
     prompt = {"chrf": 0.0, "statistics": {"en-de": [[1] * 24] * 10}}
-    return {"steps": 1, "prompt": prompt, "document": document, "plain": {"mean": 1.0}}
+    tasks = (*WORD_TASKS, "questions")
+    choices = {task: {"right": [True, False], "chance": 0.25} for task in tasks}
+    found = {"steps": 1, "prompt": prompt, "document": document, "plain": {"mean": 1.0}}
+    return {**found, "choices": choices}
 
 
 def test_a_sentence_said_in_two_languages_is_no_surer_than_in_one() -> None:
     mixtures = [
-        Mixture(kind, kind, None, seed, Path(), "", {})
+        Mixture(kind, kind, None, seed, Path(), "", {"bilingual_share_of_tokens": share})
         for seed in (0, 1)
-        for kind in ("baseline", "remove")
+        for kind, share in (("baseline", 0.3), ("remove", 0.1), ("enhance", 0.5))
     ]
     found = []
     for languages in (("en",), ("en", "de")):
@@ -155,7 +231,7 @@ def test_its_page_says_what_was_measured_and_what_the_paper_had(
     finished: tuple[Path, dict[str, Any], int],
 ) -> None:
     page = write_report(finished[0]).read_text(encoding="utf-8")
-    assert "46.68" in page and "minus baseline" in page and "enhance 5.0" in page
+    assert "46.68" in page and "remove random 5.0" in page and "enhance 5.0" in page
 
 
 def test_the_papers_table_is_whole() -> None:

@@ -20,6 +20,8 @@ __all__ = [
     "bootstrap_score",
     "paired_statistics",
     "resamples",
+    "t_interval",
+    "t_quantile",
     "wilson_interval",
 ]
 
@@ -160,6 +162,28 @@ def wilson_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, 
     half = z / (1 + spread) * math.sqrt(share * (1 - share) / total + spread / (4 * total))
     # Rounding must not put a share of 0 or 1 outside its own bounds.
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
+
+
+def t_quantile(freedom: int, level: float = 0.95) -> float:
+    """What the size of Student's t with so many degrees of freedom stays below at `level`."""
+    _check_level(level)
+    # With t = sqrt(freedom) tan(angle) the density is that of cos(angle) ** (freedom - 1).
+    angle = np.linspace(0, math.pi / 2, 200_001)
+    heights = np.cos(angle) ** (freedom - 1)
+    below = np.concatenate([[0.0], np.cumsum((heights[1:] + heights[:-1]) / 2)])
+    return float(math.sqrt(freedom) * np.tan(np.interp(level * below[-1], below, angle)))
+
+
+def t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
+    """The bounds of a mean of few independent values, such as trainings (Student 1908).
+
+    InputError with fewer than two values.
+    """
+    drawn = np.asarray(values, dtype=np.float64)
+    if drawn.ndim != 1 or drawn.size < 2:
+        raise InputError("an interval over trainings needs two of them or more")
+    half = t_quantile(drawn.size - 1, level) * drawn.std(ddof=1) / math.sqrt(drawn.size)
+    return Interval(drawn.mean() - half, drawn.mean() + half)
 
 
 def resamples(

@@ -64,7 +64,8 @@ def sample_questions(
 def possible_answers(question: Question) -> tuple[str, ...]:
     """Every value that what `question` asks for can have in the world, in its language."""
     relation = question.group.split()[0]
-    return tuple(fact_value(relation, one, question.language) for one in _values(relation))
+    code = question.language or ""
+    return tuple(fact_value(relation, one, code) for one in _values(relation))
 
 
 def _draw(

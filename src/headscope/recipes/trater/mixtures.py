@@ -109,10 +109,8 @@ def mixtures_of(
     for share in config.shares:
         selected = selected_share(share, prepared.bilingual_share)
         suffix = "" if share == TRUE else f"-{selected}"
-        for random in ("", " random"):
-            for kind in ("remove", "enhance"):
-                name = f"{kind}{random.replace(' ', '-')}{suffix}"
-                wanted.append((name, f"{kind}{random}", selected))
+        kinds: tuple[Kind, ...] = ("remove", "enhance", "remove random", "enhance random")
+        wanted += [(f"{kind.replace(' ', '-')}{suffix}", kind, selected) for kind in kinds]
     found = []
     for seed in config.seeds:
         for name, kind, value in wanted:

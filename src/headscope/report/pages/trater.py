@@ -21,6 +21,8 @@ WORDS = {
     "baseline": ("baseline", "key-base"),
     "remove": ("remove", "key-off"),
     "enhance": ("enhance", "key-top"),
+    "remove random": ("remove random", "key-random"),
+    "enhance random": ("enhance random", "key-random"),
 }
 #: What is measured: its name in the results, its words, and its digits.
 FIGURES = (
@@ -28,6 +30,9 @@ FIGURES = (
     ("chrf_document", "chrF++, document", 1),
     ("gain", "gain of the source, nats", 3),
     ("plain_nll", "loss of plain text, nats", 3),
+    ("words_across", "words translated, %", 1),
+    ("words_within", "word tasks, %", 1),
+    ("questions", "questions, %", 1),
 )
 
 
@@ -40,7 +45,8 @@ def page(path: Path) -> Page:
         lead = (
             "A corpus was rated by how much its documents need the token alignment heads. Small "
             "models were then trained from nothing on three mixtures of it: as it is, without the "
-            "documents with the highest scores, and with those three times. Which can translate?"
+            "documents with the highest scores, and with those three times; and without, and with "
+            "three times, as many random documents. Which can translate?"
         )
         facts = [
             ("models trained", str(len(result["models"]))),
@@ -93,28 +99,35 @@ def _translation(result: Mapping[str, Any]) -> Html:
 
 def _differences(result: Mapping[str, Any]) -> Html:
     rows = []
-    for one in result["conditions"]:
-        for key, title, digits in FIGURES:
-            change = one.get("differences", {}).get(key)
-            if change is None:
-                continue
-            value = change["value"]
-            rows.append(
-                [
-                    _name(one),
-                    title,
-                    f"{'+' if value > 0 else ''}{fixed(value, digits)}",
-                    between(change["low"], change["high"], digits) if "low" in change else "",
-                    ", ".join(fixed(single, digits) for single in change["by_seed"]),
-                ]
-            )
+    compared = [
+        (one, other, title, digits, one[kind][key])
+        for one in result["conditions"]
+        for kind, other in (("differences", "baseline"), ("against_random", "random"))
+        for key, title, digits in FIGURES
+        if key in one.get(kind, {})
+    ]
+    for one, other, title, digits, change in compared:
+        value = change["value"]
+        rows.append(
+            [
+                _name(one),
+                other,
+                title,
+                f"{'+' if value > 0 else ''}{fixed(value, digits)}",
+                between(change["low"], change["high"], digits) if "low" in change else "",
+                ", ".join(fixed(single, digits) for single in change["by_seed"]),
+            ]
+        )
     caption = join(
-        tag("strong", "Differences to the baseline of the same seeds. "),
+        tag(
+            "strong",
+            "Differences to the baseline, and to random selections of the same size and seeds. ",
+        ),
         "Intervals (95\u00a0%) are over test sentences, with those of all seeds drawn together; "
         "how much another training would differ is to be read from the last column.",
     )
-    head = ("mixture", "measure", "minus baseline", "95\u00a0% interval", "seed by seed")
-    body = scroll("Differences", table("Differences to the baseline", head, rows, class_="numbers"))
+    head = ("mixture", "minus", "measure", "difference", "95\u00a0% interval", "seed by seed")
+    body = scroll("Differences", table("Differences", head, rows, class_="numbers"))
     return section("differences", "Differences", figure("differences-figure", caption, body))
 
 
@@ -128,10 +141,7 @@ def _mixtures(result: Mapping[str, Any]) -> Html:
             percent(one["bilingual_share_of_tokens"], 1),
             fixed(100 * one["largest_difference_of_shares"], 3),
             str(one["steps"]),
-            fixed(one["chrf_prompt"], 1),
-            fixed(one["chrf_document"], 1),
-            fixed(one["gain"], 3),
-            fixed(one["plain_nll"], 3),
+            *(fixed(one.get(key), digits) for key, _, digits in FIGURES),
         ]
         for one in result["models"]
     ]

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from headscope.heads import resolve_heads
+from headscope.heads.draws import draw_heads
 from headscope.heads.store import write_bytes
 from headscope.measure.intervals import wilson_interval
+from headscope.measure.statistics import p_draws
 from headscope.pocket.corpus import corpus_documents
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import LEVEL, Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
@@ -24,11 +29,9 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
 )
 from headscope.recipes.papers.token_alignment_heads.setting import ranked_by, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
-from headscope.recipes.papers.token_alignment_heads.trater import (
-    POCKET_TOKENS,
-    published_selection,
-)
-from headscope.recipes.papers.told import Row, Table, Told
+from headscope.recipes.papers.token_alignment_heads.trater import POCKET_TOKENS
+from headscope.recipes.papers.told import NOT_RUN, Row, Table, Told
+from headscope.recipes.trater.evidence import published_selection
 from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.runs import dump_json, open_run
 from headscope.use.rating import Rating
@@ -39,6 +42,9 @@ __all__ = ["RATED", "best_documents", "rated_claim", "rated_words"]
 DOCUMENTS, BILINGUAL = 2000, 0.05
 #: Documents of each of anybody's files that are rated, and tokens of one.
 LIMIT, TOKENS = 2000, 500
+#: Random sets of heads by which documents are rated too: the fewest by which p over draws can be
+#: 0.05.
+DRAWS = 19
 #: Characters of a text that are shown.
 SHOWN = 240
 
@@ -60,7 +66,13 @@ def _rating_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     rows = max(1.0, setting.batch_tokens / tokens)
     work = Work(forward=2.0 * number * tokens, length=tokens, rows=rows, calls=2 * number / rows)
     before = ("scores", *(one.name for one in corpus))
-    return (*scores, *corpus, Step("rated", "documents rated by the heads", _rate, work, before))
+    draws = setting.steering.draws or DRAWS
+    return (
+        *scores,
+        *corpus,
+        Step("rated", "documents rated by the heads", _rate, work, before),
+        Step("rated-random", "documents rated by random heads", _rate_random, work * draws, before),
+    )
 
 
 def _corpus(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
@@ -78,8 +90,33 @@ def _corpus(setting: Setting, out: Path, progress: Progress | None) -> Mapping[s
 
 
 def _rate(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    return use_rate(_rating(setting), out, progress)
+
+
+def _rate_random(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    """The same documents rated by as many random heads: what the best of them carry."""
+    rank, k = ranked_by(setting), top(setting)
+    chosen = resolve_heads(str(setting.at("scores")), k, setting.geometry, by=rank)
+    drawn = draw_heads(chosen, setting.steering.draws or DRAWS, setting.seed)
+    sets = [",".join(map(str, one.heads)) for one in drawn]
+    settings = {"heads": sets, "share": _share(setting), "rating": _rating(setting)}
+    with open_run(out, "reproduce rated", settings, {}) as run:
+        if not run.finished:
+            found = []
+            for number, heads in enumerate(sets):
+                place = run.path / f"draw-{number:02d}"
+                rated = use_rate(replace(_rating(setting), heads=heads), place, progress)
+                best = best_documents(_documents(place), _share(setting))
+                means = {name: one["mean"] for name, one in rated["languages"].items()}
+                kinds = {name: [one.get("kind") for one in own] for name, own in best.items()}
+                found.append({"heads": heads, "means": means, "kinds": kinds})
+            run.finish({"signature": run.signature, "draws": found})
+        return run.result()
+
+
+def _rating(setting: Setting) -> UseRate:
     own = setting.data.documents
-    config = UseRate(
+    return UseRate(
         own or (str(setting.at("corpus") / "corpus.jsonl"),),
         str(setting.at("scores")),
         top(setting),
@@ -88,7 +125,19 @@ def _rate(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str
         rating=Rating(batch_tokens=setting.batch_tokens),
         rank=ranked_by(setting),
     )
-    return use_rate(config, out, progress)
+
+
+def _share(setting: Setting) -> float:
+    """The share of each language's documents that is selected: the paper's, where there are many
+    heads."""
+    theirs = published_selection()
+    return theirs if theirs is not None and not setting.small else BILINGUAL
+
+
+def _documents(place: Path) -> list[Mapping[str, Any]]:
+    return [
+        one for file in sorted((place / "documents").rglob("*.jsonl")) for one in lines_of(file)
+    ]
 
 
 def best_documents(
@@ -109,17 +158,24 @@ def _tell_rated(setting: Setting) -> Told:
     found = setting.result("rated")
     if found is None:
         return Told()
-    places = sorted((setting.at("rated") / "documents").rglob("*.jsonl"))
-    rows = [one for place in places for one in lines_of(place)]
-    theirs = published_selection()
-    share = theirs if theirs is not None and not setting.small else BILINGUAL
+    rows = _documents(setting.at("rated"))
+    theirs, share = published_selection(), _share(setting)
     best = best_documents(rows, share)
+    random = (setting.result("rated-random") or {"draws": []})["draws"]
     known = any("kind" in one for one in rows)
     table = Table(
         "Documents by language",
-        ("documents", "mean score", "selected", "selected with translation %", "of all %"),
+        (
+            "documents",
+            "mean score",
+            "by random heads",
+            "selected",
+            "selected with translation %",
+            "by random heads %",
+            "of all %",
+        ),
         tuple(
-            _language(name, one, best.get(name, []), rows, known)
+            _language(name, one, best.get(name, []), rows, random, known)
             for name, one in found["languages"].items()
         ),
         note=sentence(
@@ -128,6 +184,9 @@ def _tell_rated(setting: Setting) -> Told:
             f"That is the share of documents that were made with a translation; the paper selects "
             f"{theirs:.1%}."
             if theirs is not None and share != theirs and not setting.data.documents
+            else "",
+            f"Random heads: the mean of {len(random)} sets of as many of the other heads."
+            if random
             else "",
         ),
     )
@@ -142,22 +201,43 @@ def _tell_rated(setting: Setting) -> Told:
         note="The paper's examples are texts with their translation behind them, in seven "
         "languages.",
     )
-    said, sure = rated_words(best, rows)
-    return Told((table, examples), (), said, sure, rated_claim(best, rows))
+    said, sure = rated_words(best, rows, random)
+    return Told((table, examples), (), said, sure, rated_claim(best, rows, random))
 
 
 def rated_claim(
-    best: Mapping[str, Sequence[Mapping[str, Any]]], rows: Sequence[Mapping[str, Any]]
+    best: Mapping[str, Sequence[Mapping[str, Any]]],
+    rows: Sequence[Mapping[str, Any]],
+    random: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """That the texts which need the heads carry translations; empty where no text says so."""
+    """That the texts which need the heads carry translations; empty where no text says so.
+
+    It holds where the interval of their share lies above that of all texts, and p over random
+    heads is at most 0.05.
+    """
     chosen = [one for own in best.values() for one in own]
     if not chosen or not any("kind" in one for one in rows):
         return {}
     (share, low, high), every = _bilingual(chosen), _bilingual(rows)[0]
     holds = True if low > every else False if high < every else None
-    by = f"{share:.0%} of the selected carry one, {every:.0%} of all"
-    name, tested = "texts that need the heads carry translations", "an interval of the share"
-    return with_claims(Claim(name, holds, by, tested, decides="more texts"))
+    by = f"{share:.0%} of the {len(chosen)} selected carry one, {every:.0%} of all"
+    decides = "" if holds is not None else "more texts"
+    shares = random_shares(random)
+    if shares:
+        p = p_draws(-share, [-one for one in shares])
+        by += f", {fmean(shares):.0%} of those that random heads select"
+        by += f"; p over {len(shares)} draws {p:.2g}"
+    if holds and (not shares or p > LEVEL):
+        holds, decides = None, "random heads beside" if not shares else "more random sets"
+    name = "texts that need the heads carry translations"
+    tested = "an interval of a share and random sets"
+    return with_claims(Claim(name, holds, by, tested, decides=decides))
+
+
+def random_shares(random: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Of the documents that each random set of heads selects, the share with a translation."""
+    kinds = [[kind for own in one["kinds"].values() for kind in own] for one in random]
+    return [own.count("bilingual") / len(own) for own in kinds if own]
 
 
 def _language(
@@ -165,8 +245,11 @@ def _language(
     about: Mapping[str, Any],
     best: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
+    random: Sequence[Mapping[str, Any]],
     known: bool,
 ) -> Row:
+    means = [one["means"][name] for one in random]
+    kinds = [kind for one in random for kind in one["kinds"].get(name, ())]
     own = [one for one in rows if str(one.get("language") or "") == name]
     why = "the data do not say"
     chosen, low, high = _bilingual(best) if known and best else (None, None, None)
@@ -176,8 +259,14 @@ def _language(
         (
             cell(about["documents"], digits=0),
             cell(about["mean"], about["low"], about["high"]),
+            cell(fmean(means) if means else None),
             cell(len(best), digits=0),
             cell(percent(chosen), percent(low), percent(high), digits=1, why=why),
+            cell(
+                100 * kinds.count("bilingual") / len(kinds) if known and kinds else None,
+                digits=1,
+                why=NOT_RUN if known else why,
+            ),
             cell(percent(every), digits=1, why=why),
         ),
     )
@@ -195,7 +284,9 @@ def _cut(words: str) -> str:
 
 
 def rated_words(
-    best: Mapping[str, Sequence[Mapping[str, Any]]], rows: Sequence[Mapping[str, Any]]
+    best: Mapping[str, Sequence[Mapping[str, Any]]],
+    rows: Sequence[Mapping[str, Any]],
+    random: Sequence[Mapping[str, Any]],
 ) -> tuple[str, str]:
     """Whether the selected documents carry translations more often than all do."""
     chosen = [one for own in best.values() for one in own]
@@ -219,6 +310,12 @@ def rated_words(
         f"{share:.0%} of {len(chosen)} selected documents carry their translation, and {every:.0%} "
         f"of all {len(rows)}: {verdict}."
     )
+    shares = random_shares(random)
+    if shares:
+        said += (
+            f" Of those that {len(shares)} sets of random heads select {fmean(shares):.0%} do on "
+            f"average, {max(shares):.0%} at most."
+        )
     return said, f"The share among the selected lies between {low:.0%} and {high:.0%}."
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headscope.measure.intervals import t_interval
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, with_claims
@@ -15,20 +16,32 @@ from headscope.recipes.papers.token_alignment_heads.cells import cell, less, ran
 from headscope.recipes.papers.token_alignment_heads.setting import NAME
 from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
 from headscope.recipes.trater import TraterExperiment, trater_experiment
+from headscope.recipes.trater.evidence import TRAINED, published_selection
 
 __all__ = [
     "POCKET_TOKENS",
     "TRAININGS",
-    "published_selection",
     "trater_claim",
     "trater_words",
 ]
 
-#: What the published figures call the models of Table 1.
-TRAINED = "1.5B trained on mixtures"
 KINDS = ("baseline", "remove", "enhance")
 #: What the mixtures other than the corpus as it is hold, and which way the paper's scores go.
 MIXTURES = {"remove": "without the selected texts", "enhance": "with three times as many of them"}
+RANDOM = {
+    "remove random": "without as many random ones",
+    "enhance random": "with three times as many random ones",
+}
+#: What is told of every mixture beside the corpus as it is: key, heading, digits.
+MEASURES = (
+    ("chrf_prompt", "chrF++, prompt", 1),
+    ("chrf_document", "chrF++, document", 1),
+    ("words_across", "words translated %", 1),
+    ("words_within", "word tasks %", 1),
+    ("questions", "questions %", 1),
+    ("gain", "gain, nats", 2),
+    ("plain_nll", "NLL of plain text", 2),
+)
 WAYS = {"remove": -1, "enhance": 1}
 #: The column of Table 1 that is measured here.
 COLUMN = "flores_chrF++"
@@ -46,7 +59,7 @@ def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
             coverage="needs MODEL",
         )
     config = TraterExperiment()
-    trainings = len(KINDS) * len(config.seeds)
+    trainings = (len(KINDS) + len(RANDOM)) * len(config.seeds)
     work = Work(
         training=config.tokens * trainings,
         length=32,
@@ -81,7 +94,8 @@ def _tell_trainings(setting: Setting) -> Told:
             if one.table == "Table 1" and one.row == KINDS[0] and one.column != COLUMN
         )
     )
-    rows = tuple(Row(_named(kind), (_trained(conditions.get(kind), kind),)) for kind in KINDS)
+    kinds = (*KINDS, *(kind for kind in RANDOM if kind in conditions))
+    rows = tuple(Row(_named(kind), (_trained(conditions.get(kind), kind),)) for kind in kinds)
     table = Table(
         "Models trained on three mixtures",
         ("chrF++",),
@@ -105,16 +119,36 @@ def _tell_trainings(setting: Setting) -> Told:
             else "",
             f"The paper's other benchmarks ({', '.join(others)}) do not exist for this world.",
             _selected(conditions),
+            _power(found.get("power") or []),
             str(found.get("note") or ""),
         ),
     )
+    headings = tuple(heading for _, heading, _ in MEASURES)
+    changes = [
+        Row(_named(kind), _changes(conditions[kind]["differences"]))
+        for kind in kinds[1:]
+        if kind in conditions
+    ]
+    beside = [
+        Row(f"{kind}, less random", _changes(conditions[kind]["against_random"]))
+        for kind in KINDS[1:]
+        if "against_random" in conditions.get(kind, {})
+    ]
+    guessed = ", ".join(
+        f"{heading} {found['chance'][key]:.0f}"
+        for key, heading, _ in MEASURES
+        if key in found.get("chance", {})
+    )
     own = Table(
-        "Differences to the corpus as it is",
-        ("chrF++, prompt", "chrF++, document", "gain, nats", "NLL of plain text"),
-        tuple(_differences(conditions[kind]) for kind in KINDS[1:] if kind in conditions),
-        note="Means of differences between trainings of the same seed. Intervals are over "
-        "sentences alone; how far trainings differ is not in them. The gain is what the source "
-        "before a translation is worth in nats a token.",
+        "Differences to the corpus as it is, and to random selections",
+        headings,
+        (*changes, *beside),
+        note=sentence(
+            "Means of differences between trainings of the same seed. Intervals are over test "
+            "sentences and items alone. The gain is what the source before a translation is worth "
+            "in nats a token. Words and questions are answered by the choice with the lowest loss.",
+            f"Guessing gets {guessed}." if guessed else "",
+        ),
     )
     figure = Bars(
         "chrF++ after training",
@@ -131,34 +165,49 @@ def trater_claim(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """That translation falls without the selected texts and rises with more of them."""
     if any(kind not in conditions for kind in KINDS):
         return {}
-    without, more = (conditions[kind]["differences"]["chrf_prompt"] for kind in KINDS[1:])
+    random = all("against_random" in conditions[kind] for kind in MIXTURES)
+    measured = {
+        kind: conditions[kind]["against_random" if random else "differences"]["chrf_prompt"]
+        for kind in MIXTURES
+    }
     by = ", ".join(
-        f"chrF++ {range_of(conditions[kind]['differences']['chrf_prompt'])} {name}"
+        f"chrF++ {range_of(measured[kind])} {name}"
         + ("" if (theirs := _published_change(kind)) is None else f" (paper {theirs:+.1f})")
         for kind, name in MIXTURES.items()
     )
+    by += ", beside random selections" if random else ""
     by = f"{by}; the direction alone is compared"
-    # What a random selection of the same size would do was not trained.
-    holds = None
-    bounds = ((without, -1, "low"), (more, 1, "high"))
-    if any((one.get(end) or 0.0) * sign < 0 for one, sign, end in bounds):
-        holds = False
+    sides = [_side(one) * WAYS[kind] for kind, one in measured.items()]
+    holds = False if -1 in sides else True if random and set(sides) == {1} else None
     seeds = len(conditions[KINDS[0]]["seeds"])
-    tested = f"{seeds} trainings of each and intervals over sentences"
-    decides = "" if holds is False else "models trained on a random selection of the same size"
+    tested = f"{seeds} trainings of each and intervals over sentences and over trainings"
+    decides = "more trainings" if random else "models trained on random selections of the same size"
+    decides = "" if holds is not None else decides
     name = "texts that need the heads teach translation"
     return with_claims(Claim(name, holds, by, tested, decides=decides))
 
 
-def published_selection() -> float | None:
-    """The share of each language's texts that the paper selects."""
-    return value(
-        NAME,
-        "Section 5.3",
-        model=TRAINED,
-        row="selection",
-        column="of a language",
-        measure="share",
+def _side(change: Mapping[str, Any]) -> int:
+    """1 or -1 where the intervals over sentences and over trainings both lie there, else 0."""
+    seeds = change.get("by_seed") or ()
+    if change.get("low") is None or len(seeds) < 2:
+        return 0
+    bounds = [change["low"], change["high"], *t_interval(seeds)]
+    return 1 if min(bounds) > 0 else -1 if max(bounds) < 0 else 0
+
+
+def _power(reckoned: Sequence[Mapping[str, Any]]) -> str:
+    """Whether trainings at the paper's share could show anything."""
+    if not reckoned:
+        return ""
+    each = "; ".join(
+        f"{one['kind']} {one['change']:+.1f} chrF++, power {one['power']:.2f}" for one in reckoned
+    )
+    enough = all(one["enough"] for one in reckoned)
+    return (
+        "At the share that the paper selects as many trainings would be expected to show "
+        f"{each}, along the flatter and the steeper side of the trained mixtures: "
+        f"{'enough' if enough else 'too little, so none was trained'}."
     )
 
 
@@ -173,11 +222,11 @@ def _selected(conditions: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _named(kind: str) -> str:
     """A mixture by the paper's name and in words."""
-    return f"{kind}: {MIXTURES.get(kind, 'the corpus as it is')}"
+    return f"{kind}: {(MIXTURES | RANDOM).get(kind, 'the corpus as it is')}"
 
 
 def _published(kind: str) -> float | None:
-    """The paper's chrF++ of a mixture."""
+    """The paper's chrF++ of a mixture; it has no random ones."""
     return value(NAME, "Table 1", model=TRAINED, row=kind, column=COLUMN, measure="chrf")
 
 
@@ -190,19 +239,12 @@ def _trained(one: Mapping[str, Any] | None, kind: str) -> Cell:
     return cell(ours, published=_published(kind), digits=2)
 
 
-def _differences(one: Mapping[str, Any]) -> Row:
-    found = one["differences"]
-    names = ("chrf_prompt", "chrf_document", "gain", "plain_nll")
-    cells = (
-        cell(
-            found.get(name, {}).get("value"),
-            found.get(name, {}).get("low"),
-            found.get(name, {}).get("high"),
-            digits=2,
-        )
-        for name in names
+def _changes(found: Mapping[str, Any]) -> tuple[Cell, ...]:
+    known = ((found.get(name, {}), digits) for name, _, digits in MEASURES)
+    return tuple(
+        cell(one.get("value"), one.get("low"), one.get("high"), digits=digits)
+        for one, digits in known
     )
-    return Row(_named(one["kind"]), tuple(cells))
 
 
 def trater_words(conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
