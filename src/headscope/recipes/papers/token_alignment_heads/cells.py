@@ -12,6 +12,8 @@ from headscope.recipes.papers.told import NOT_RUN, Cell
 
 __all__ = [
     "cell",
+    "change",
+    "hundred",
     "less",
     "lines_of",
     "percent",
@@ -44,6 +46,27 @@ def text(value: str | None, why: str = NOT_RUN) -> Cell:
 def percent(share: float | None) -> float | None:
     """A share in per cent."""
     return None if share is None else 100 * share
+
+
+def hundred(
+    share: float | None,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    published: float | None = None,
+    why: str = NOT_RUN,
+) -> Cell:
+    """A share, its interval and the published share as per cent, with one decimal."""
+    shares = (percent(one) for one in (share, low, high))
+    return cell(*shares, published=percent(published), digits=1, why=why)
+
+
+def change(
+    found: Mapping[str, Any], digits: int = 1, *, published: float | str | None = None
+) -> Cell:
+    """A difference with its interval, of `value`, `low` and `high`."""
+    ours = (found.get(name) for name in ("value", "low", "high"))
+    return cell(*ours, published=published, digits=digits)
 
 
 def range_of(found: Mapping[str, Any], digits: int = 1) -> str:

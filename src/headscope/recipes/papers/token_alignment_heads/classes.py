@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +16,13 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.published import paper_model, reference, value
-from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
+from headscope.recipes.papers.token_alignment_heads.cells import (
+    cell,
+    hundred,
+    percent,
+    sentence,
+    text,
+)
 from headscope.recipes.papers.token_alignment_heads.setting import (
     NAME,
     THRESHOLD,
@@ -105,20 +112,13 @@ def _tell_classes(setting: Setting) -> Told:
                 one["model"] or one["name"],
                 (
                     cell(one["total"], digits=0),
-                    cell(
-                        percent(shares["token_alignment"]),
-                        percent(low),
-                        percent(high),
+                    replace(
+                        hundred(shares["token_alignment"], low, high),
                         published=theirs if number == 0 else None,
-                        digits=1,
                     ),
-                    cell(percent(shares["low_activity"]), digits=1),
-                    cell(percent(shares["inactive"]), digits=1),
-                    cell(
-                        percent(above.get("token_alignment")),
-                        digits=1,
-                        why="no chance known at every head",
-                    ),
+                    hundred(shares["low_activity"]),
+                    hundred(shares["inactive"]),
+                    hundred(above.get("token_alignment"), why="no chance known at every head"),
                     cell(best["score"], best.get("low"), best.get("high")),
                     text(f"{best['layer']}.{best['head']}"),
                 ),
@@ -166,13 +166,7 @@ def _beside(setting: Setting, most: float | None) -> tuple[float | str | None, R
     if model is None or own is None:
         note = "The published figure is the bound that all models of the paper lie below."
         return None if most is None else f"< {100 * most:g}", bound(setting, "Section 3.1"), note
-    cited = reference(
-        NAME,
-        "Section 3.1",
-        model,
-        default=model,
-        differs=differs(setting),
-    )
+    cited = reference(NAME, "Section 3.1", model, default=model, differs=differs(setting))
     return percent(own), cited, "The published figure is this model's."
 
 
@@ -312,7 +306,7 @@ def _tell_positions(setting: Setting) -> Told:
             (
                 cell(number, digits=0),
                 cell(there, digits=0 if whole else 1),
-                cell(percent(there / number) if number else None, digits=1, why="no heads"),
+                hundred(there / number if number else None, why="no heads"),
             ),
         )
         for name, number, there in zip(THIRDS, heads, aligned, strict=True)
@@ -328,9 +322,7 @@ def _tell_positions(setting: Setting) -> Told:
         return Told((table,), figures, f"No head scores above {THRESHOLD}.", "")
     most = max(range(3), key=lambda at: aligned[at])
     agrees = (
-        "as in the paper's models, where they lie in the middle layers"
-        if most == 1
-        else "unlike in the paper's models, where they lie in the middle layers"
+        f"{'as' if most == 1 else 'unlike'} in the paper's models, where they lie in the middle"
     )
     said = (
         f"{count_words(aligned[most])} of {count_words(total)} token alignment heads "

@@ -11,8 +11,8 @@ from headscope.recipes.papers.paper import Experiment, Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
+    hundred,
     lines_of,
-    percent,
     sentence,
     text,
 )
@@ -34,19 +34,13 @@ def _tell_failures(setting: Setting) -> Told:
     for kind in KINDS:
         share = counts[kind] / total if total else None
         low, high = wilson_interval(counts[kind], total) if total else (None, None)
-        theirs = _published(kind)
         rows.append(
             Row(
                 kind,
                 (
                     cell(counts[kind], digits=0),
-                    cell(
-                        percent(share),
-                        percent(low),
-                        percent(high),
-                        published=percent(theirs),
-                        digits=1,
-                        why="no translation failed",
+                    hundred(
+                        share, low, high, published=_published(kind), why="no translation failed"
                     ),
                 ),
             )

@@ -15,7 +15,7 @@ from headscope.recipes.inputs import POCKET, PairsChoice, Progress
 from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import reference, value
-from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence
+from headscope.recipes.papers.token_alignment_heads.cells import cell, hundred, sentence
 from headscope.recipes.papers.token_alignment_heads.setting import (
     NAME,
     POCKET_FOUND,
@@ -170,10 +170,10 @@ def _row(one: Mapping[str, Any]) -> Row:
     return Row(
         one["name"],
         (
-            cell(percent(one["token_alignment"]), digits=1),
-            cell(percent(above.get("token_alignment")), digits=1, why="no chance known"),
-            cell(percent(one["low_activity"]), digits=1),
-            cell(percent(one["inactive"]), digits=1),
+            hundred(one["token_alignment"]),
+            hundred(above.get("token_alignment"), why="no chance known"),
+            hundred(one["low_activity"]),
+            hundred(one["inactive"]),
             cell(one["overlap_with_last"], why=NO_LAST),
             cell(one["overlap_with_last_expected"]),
             cell(one["chrf"], one["chrf_low"], one["chrf_high"], digits=1),
@@ -187,42 +187,30 @@ def _published(table: str, column: str, measure: str, row: str = "token alignmen
 
 def _beside(rows: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
     peak = max(rows, key=lambda one: float(one["token_alignment"]))
-    last = rows[-1]
     inactive = _published("Section 4", "end", "share", "inactive heads")
-    none = cell(None, why="asked of the end alone")
-    return (
-        Row(
+    kinds = (
+        (
             f"largest share ({peak['name']}; paper: step 8000)",
-            (
-                cell(
-                    percent(peak["token_alignment"]),
-                    published=percent(_published("Figure 6", "step 8000", "share")),
-                    digits=1,
-                ),
-                none,
-                cell(
-                    peak["overlap_with_last"],
-                    published=_published("Figure 7", "step 8000", "overlap"),
-                    why=NO_LAST,
-                ),
-            ),
+            peak,
+            "step 8000",
+            cell(None, why="asked of the end alone"),
         ),
+        ("at the end", rows[-1], "end", hundred(rows[-1]["inactive"], published=inactive)),
+    )
+    return tuple(
         Row(
-            "at the end",
+            name,
             (
+                hundred(one["token_alignment"], published=_published("Figure 6", step, "share")),
+                silent,
                 cell(
-                    percent(last["token_alignment"]),
-                    published=percent(_published("Figure 6", "end", "share")),
-                    digits=1,
-                ),
-                cell(percent(last["inactive"]), published=percent(inactive), digits=1),
-                cell(
-                    last["overlap_with_last"],
-                    published=_published("Figure 7", "end", "overlap"),
+                    one["overlap_with_last"],
+                    published=_published("Figure 7", step, "overlap"),
                     why=NO_LAST,
                 ),
             ),
-        ),
+        )
+        for name, one, step, silent in kinds
     )
 
 

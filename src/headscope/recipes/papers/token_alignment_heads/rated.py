@@ -22,8 +22,8 @@ from headscope.recipes.papers.claims import LEVEL, Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
+    hundred,
     lines_of,
-    percent,
     sentence,
     text,
 )
@@ -261,13 +261,12 @@ def _language(
             cell(about["mean"], about["low"], about["high"]),
             cell(fmean(means) if means else None),
             cell(len(best), digits=0),
-            cell(percent(chosen), percent(low), percent(high), digits=1, why=why),
-            cell(
-                100 * kinds.count("bilingual") / len(kinds) if known and kinds else None,
-                digits=1,
+            hundred(chosen, low, high, why=why),
+            hundred(
+                kinds.count("bilingual") / len(kinds) if known and kinds else None,
                 why=NOT_RUN if known else why,
             ),
-            cell(percent(every), digits=1, why=why),
+            hundred(every, why=why),
         ),
     )
 

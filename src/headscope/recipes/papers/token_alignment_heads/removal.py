@@ -11,9 +11,10 @@ from headscope.recipes.papers.paper import Experiment, Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
+    change,
+    hundred,
     less,
     lines_of,
-    percent,
     random_mean,
     range_of,
     sentence,
@@ -22,7 +23,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
 )
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound
 from headscope.recipes.papers.token_alignment_heads.steps import removal_steps
-from headscope.recipes.papers.told import Bars, Row, Table, Told
+from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
 
 __all__ = ["REMOVAL", "removal_claims", "removal_words", "texts_of"]
 
@@ -103,8 +104,7 @@ def _loss_table(found: Mapping[str, Any]) -> Table:
     """Losses of the reference translations, of which the paper has none."""
     rows = [Row("as it is", (cell(found["baseline"]["nll"]), cell(0.0)))]
     for one in tops(found):
-        change = one["change"]["nll"]
-        changed = cell(change["value"], change["low"], change["high"])
+        changed = change(one["change"]["nll"], 3)
         rows.append(Row(f"without the top {one['k']}", (cell(one["nll"]), changed)))
         for kind, words in CONTROLS.items():
             drawn = random_mean(found, kind, one["k"], "nll")
@@ -155,47 +155,23 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
         for key in ("bleu", "chrf")
     }
     none = cell(None, why="nothing was removed")
-    rows = [
-        Row(
-            "as it is",
-            (
-                cell(base["chrf"], base["low"], base["high"], digits=1),
-                none,
-                cell(base["bleu"], digits=1, why=NOT_MEASURED),
-                none,
-                cell(percent(base["off_target"]), digits=1, why=NOT_MEASURED),
-                cell(percent(base["source_copy"]), digits=1, why=NOT_MEASURED),
-            ),
-        )
-    ]
+    as_it_is = cell(base["chrf"], base["low"], base["high"], digits=1)
+    rows = [Row("as it is", _outputs(base, as_it_is, none, none))]
     for one in tops(found):
-        change = one["change"]["chrf"]
         largest = one["k"] == max(other["k"] for other in tops(found))
-        rows.append(
-            Row(
-                f"without the top {one['k']}",
-                (
-                    cell(one["chrf"], digits=1),
-                    cell(
-                        change["value"],
-                        change["low"],
-                        change["high"],
-                        published=_exceeding(drops["chrf"]) if largest else None,
-                        digits=1,
-                    ),
-                    cell(one["bleu"], digits=1, why=NOT_MEASURED),
-                    cell(
-                        less(one["bleu"], base["bleu"]),
-                        published=_exceeding(drops["bleu"]) if largest else None,
-                        digits=1,
-                        why=NOT_MEASURED,
-                    ),
-                    cell(percent(one["off_target"]), digits=1, why=NOT_MEASURED),
-                    cell(percent(one["source_copy"]), digits=1, why=NOT_MEASURED),
-                ),
-            )
+        below = {key: _exceeding(drop) if largest else None for key, drop in drops.items()}
+        lost = cell(
+            less(one["bleu"], base["bleu"]), published=below["bleu"], digits=1, why=NOT_MEASURED
         )
-        rows += [_random_row(found, kind, one["k"]) for kind in CONTROLS]
+        changed = change(one["change"]["chrf"], published=below["chrf"])
+        own = _outputs(one, cell(one["chrf"], digits=1), changed, lost)
+        rows.append(Row(f"without the top {one['k']}", own))
+        for kind, words in CONTROLS.items():
+            means = {key: random_mean(found, kind, one["k"], key) for key in MEASURES}
+            changed = cell(less(means["chrf"], base["chrf"]), digits=1)
+            lost = cell(less(means["bleu"], base["bleu"]), digits=1, why=NOT_MEASURED)
+            own = _outputs(means, cell(means["chrf"], digits=1), changed, lost)
+            rows.append(Row(f"without {one['k']} {words}", own))
     filled = [
         one.get("filled_up") or 0
         for one in found["conditions"]
@@ -217,6 +193,20 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
     return Table("Translation without the heads", columns, tuple(rows), cited, note)
 
 
+def _outputs(
+    one: Mapping[str, Any], chrf: Cell, chrf_change: Cell, bleu_change: Cell
+) -> tuple[Cell, ...]:
+    """A row of the removal's table."""
+    return (
+        chrf,
+        chrf_change,
+        cell(one["bleu"], digits=1, why=NOT_MEASURED),
+        bleu_change,
+        hundred(one["off_target"], why=NOT_MEASURED),
+        hundred(one["source_copy"], why=NOT_MEASURED),
+    )
+
+
 def _cut(found: Mapping[str, Any]) -> str:
     """What BLEU was cut into words by, and why it has no mean."""
     cut: dict[str, list[str]] = {}
@@ -233,22 +223,6 @@ def _cut(found: Mapping[str, Any]) -> str:
 def _exceeding(drop: float | None) -> str | None:
     """A change below that of a published drop, which is told as a bound."""
     return None if drop is None else f"< \u2212{drop:g}"
-
-
-def _random_row(found: Mapping[str, Any], kind: str, k: int) -> Row:
-    base = found["baseline"]
-    means = {key: random_mean(found, kind, k, key) for key in MEASURES}
-    return Row(
-        f"without {k} {CONTROLS[kind]}",
-        (
-            cell(means["chrf"], digits=1),
-            cell(less(means["chrf"], base["chrf"]), digits=1),
-            cell(means["bleu"], digits=1, why=NOT_MEASURED),
-            cell(less(means["bleu"], base["bleu"]), digits=1, why=NOT_MEASURED),
-            cell(percent(means["off_target"]), digits=1, why=NOT_MEASURED),
-            cell(percent(means["source_copy"]), digits=1, why=NOT_MEASURED),
-        ),
-    )
 
 
 def _example_table(setting: Setting) -> Table | None:
@@ -301,13 +275,12 @@ def removal_words(found: Mapping[str, Any]) -> tuple[str, str]:
         return "", ""
     one = max(removed, key=lambda row: int(row["k"]))
     base, k = found["baseline"], one["k"]
-    change = one["change"]["chrf"]
     against = one["against_random"]
     drawn = random_mean(found, "random", k, "chrf")
     beside = "" if drawn is None else f"; without as many random ones it is {drawn:.1f}"
     said = (
         f"chrF++ is {base['chrf']:.1f} as it is and {one['chrf']:.1f} without the top {k} heads "
-        f"(change {range_of(change)}){beside}."
+        f"(change {range_of(one['change']['chrf'])}){beside}."
     )
     p = one.get("p_sentences")
     if against["value"] is None or against["high"] is None:
@@ -345,11 +318,14 @@ def removal_words(found: Mapping[str, Any]) -> tuple[str, str]:
     )
     tested = "" if p is None else f"p over sentences {p:.2g}, p over draws {one['p_draws']:.2g}."
     singles = [
-        row["chrf"] for row in found["conditions"] if row["kind"] == "random" and row["k"] == k
+        row["chrf"]
+        for row in found["conditions"]
+        if row["kind"] == "random" and row["k"] == k and row["gate"] == 0
     ]
+    sets = int(one.get("distinct_draws") or len(singles))
     spread = (
-        f"Single random sets give {min(singles):.1f} to {max(singles):.1f}, and {len(singles)} of "
-        f"them no p over draws below {1 / (len(singles) + 1):.2g}."
+        f"{sets} different random sets give {min(singles):.1f} to {max(singles):.1f}, and no p "
+        f"over draws below {1 / (sets + 1):.2g}."
         if singles
         else ""
     )

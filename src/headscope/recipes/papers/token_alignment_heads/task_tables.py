@@ -12,6 +12,7 @@ from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
+    hundred,
     less,
     percent,
     random_mean,
@@ -95,14 +96,11 @@ def tasks_table(setting: Setting, found: Mapping[str, Any] | None) -> Table | No
                 (
                     text(one["metric"]),
                     cell(one["examples"], digits=0),
-                    _hundred(base),
-                    _hundred(
-                        change,
-                        published=-most if most is not None and name == worst else None,
-                    ),
-                    cell(percent(less(drawn, base["value"])), digits=1),
-                    cell(percent(less(matched, base["value"])), digits=1),
-                    _hundred(against),
+                    _points(base),
+                    _points(change, -most if most is not None and name == worst else None),
+                    hundred(less(drawn, base["value"])),
+                    hundred(less(matched, base["value"])),
+                    _points(against),
                 ),
             )
         )
@@ -126,9 +124,10 @@ def tasks_table(setting: Setting, found: Mapping[str, Any] | None) -> Table | No
     return Table("Tasks without the heads", columns, tuple(rows), cited, note)
 
 
-def _hundred(found: Mapping[str, Any], published: float | None = None) -> Cell:
-    value, low, high = (percent(found.get(name)) for name in ("value", "low", "high"))
-    return cell(value, low, high, published=published, digits=1)
+def _points(found: Mapping[str, Any], published: float | None = None) -> Cell:
+    """Points of a hundred; `published` in such points already."""
+    ours = (percent(found.get(name)) for name in ("value", "low", "high"))
+    return cell(*ours, published=published, digits=1)
 
 
 def measures_table(setting: Setting, removal: Mapping[str, Any] | None) -> Table | None:

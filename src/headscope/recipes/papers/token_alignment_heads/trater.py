@@ -12,7 +12,13 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import published, reference, value
-from headscope.recipes.papers.token_alignment_heads.cells import cell, less, range_of, sentence
+from headscope.recipes.papers.token_alignment_heads.cells import (
+    cell,
+    change,
+    less,
+    range_of,
+    sentence,
+)
 from headscope.recipes.papers.token_alignment_heads.setting import NAME
 from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
 from headscope.recipes.trater import TraterExperiment, trater_experiment
@@ -240,11 +246,7 @@ def _trained(one: Mapping[str, Any] | None, kind: str) -> Cell:
 
 
 def _changes(found: Mapping[str, Any]) -> tuple[Cell, ...]:
-    known = ((found.get(name, {}), digits) for name, _, digits in MEASURES)
-    return tuple(
-        cell(one.get("value"), one.get("low"), one.get("high"), digits=digits)
-        for one, digits in known
-    )
+    return tuple(change(found.get(name, {}), digits) for name, _, digits in MEASURES)
 
 
 def trater_words(conditions: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
