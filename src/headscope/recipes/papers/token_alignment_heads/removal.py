@@ -283,29 +283,10 @@ def removal_words(found: Mapping[str, Any]) -> tuple[str, str]:
         f"(change {range_of(one['change']['chrf'])}){beside}."
     )
     p = one.get("p_sentences")
-    if against["value"] is None or against["high"] is None:
-        verdict = "Nothing random was removed, so the loss may be that of any heads."
-    elif against["high"] < 0 and not _lost(one):
-        verdict = (
-            "Without these heads it is lower than without random ones "
-            f"({range_of(against)} points), but not surely lower than as it is: the paper's effect "
-            "is not shown."
-        )
-    elif against["high"] < 0:
-        verdict = (
-            f"It is lower than without random ones by {range_of(against)} points on average; "
-            "whether that is these heads' the claims above say."
-        )
-    elif against["low"] > 0:
-        verdict = (
-            "Random heads are missed more than these: the paper's effect is not there "
-            f"({range_of(against)} points beside random ones)."
-        )
-    else:
-        verdict = (
-            "Beside random heads no difference is certain "
-            f"({range_of(against)} points): the paper's effect is not shown."
-        )
+    verdict = "Nothing random was removed, so the loss may be that of any heads."
+    if against["value"] is not None:
+        lost = "" if _lost(one) else ", and not surely lower than as it is"
+        verdict = f"Beside random ones that is {range_of(against)} points{lost}."
     copied = one["source_copy"]
     copies = (
         "" if copied is None else f"Of the outputs without the heads {copied:.1%} copy the source."
