@@ -510,7 +510,7 @@ def test_an_effect_on_ones_own_text_is_told_with_its_controls(tmp_path: Path) ->
     # The worst draw costs 0.05, which en's heads do not reach.
     # Three draws can give no p over draws of 0.05, so both claims are open.
     assert [one["holds"] for one in told.more["claims"]] == [None, None]
-    assert all("more random sets" in one["decides"] for one in told.more["claims"])
+    assert all("19 random sets" in one["decides"] for one in told.more["claims"])
     assert "say nothing of single draws" in told.sure
     assert "at least 0.25" in told.sure
     assert "7 documents" in told.sure
@@ -1012,8 +1012,8 @@ def test_the_answer_names_what_it_leaves_open(tmp_path: Path) -> None:
         "A quantile makes the heads of each language (1 to 2 specific ones), so that there are "
         "such heads is no finding; what they do was tested. 1 head is important in at least 2 of 2 "
         "languages, where chance gives 0.25. Text needs the heads specific to its language more "
-        "than random ones in 0 of 2 languages; open in 2 of 2 languages (more random sets, where "
-        "the model has 19 or more: with 19 p can be 0.05). Asked are the interval beside random "
+        "than random ones in 0 of 2 languages; open in 2 of 2 languages (19 random sets or more, "
+        "where the model has so many). Asked are the interval beside random "
         "heads, p over documents after Holm over 2 languages, and p over draws of at most 0.05. "
         "The loss is largest "
         "for the own text in 2 of 2 languages, surely in 1."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from headscope.recipes.papers.claims import of_removal, with_claims
@@ -85,18 +84,9 @@ def removal_claims(found: Mapping[str, Any]) -> dict[str, Any]:
             f"{one['k']}{beside}; {found['sentences']} sentences"
         )
         sign, ending = (-1, "") if measure == "text" else (1, "_loss" if both else "")
-        claim = of_removal(name, one, by, ending=ending, sign=sign)
-        if claim.holds and not _lost(one, key, sign):
-            more = "more examples: not surely worse than as it is"
-            claim = replace(claim, holds=None, decides=more)
-        claims.append(claim)
+        change = one["change"][key]
+        claims.append(of_removal(name, one, by, change=change, ending=ending, sign=sign))
     return with_claims(*claims)
-
-
-def _lost(one: Mapping[str, Any], key: str = "chrf", sign: int = -1) -> bool:
-    """Whether it is surely worse without the heads than with them."""
-    ends = [one["change"][key][end] for end in ("low", "high")]
-    return None not in ends and min(sign * end for end in ends) > 0
 
 
 def _loss_table(found: Mapping[str, Any]) -> Table:
@@ -312,7 +302,7 @@ def removal_words(found: Mapping[str, Any]) -> tuple[str, str]:
     p = one.get("p_sentences")
     if against["value"] is None or against["high"] is None:
         verdict = "Nothing random was removed, so the loss may be that of any heads."
-    elif against["high"] < 0 and not _lost(one):
+    elif against["high"] < 0 and (change["high"] is None or change["high"] >= 0):
         verdict = (
             "Without these heads it is lower than without random ones "
             f"({range_of(against)} points), but not surely lower than as it is: the paper's effect "
