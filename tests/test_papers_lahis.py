@@ -729,10 +729,10 @@ def test_layers_stand_beside_as_many_random_heads(tmp_path: Path) -> None:
     finish(one, "layers", layers_result(((0.5, 0.105), (0.3, 0.2)), (1, 3)))
     told = tell(one, "layers")
     assert told.found == (
-        "Layer 0 costs most in 2 of 2 languages: 0.300 to 0.500 nats a token. 3 of 4 layers, "
-        "counted by language, cost more than as many random heads by an interval above zero. "
-        "Layer 1 has the largest share of the important heads (75 %; evenly spread 50 %); it is "
-        "not the one that costs most."
+        "Layer 0 costs most in 2 of 2 languages: 0.300 to 0.500 nats a token. Beside as many "
+        "random heads the interval lies above zero for 3 of 4 layers, counted by language. Layer 1 "
+        "has the largest share of the important heads (75 %; evenly spread 50 %); it is not the "
+        "one that costs most."
     )
     cells = row(told.tables[0], "0")
     assert cells["change of NLL, mean over languages"].value == pytest.approx(0.4)
@@ -745,7 +745,7 @@ def test_heads_that_are_spread_evenly_are_told_so(tmp_path: Path) -> None:
     one = setting(tmp_path, geometry=TWO_LAYERS)
     finish(one, "layers", layers_result(((0.05, 0.09), (0.05, 0.09)), (2, 2)))
     told = tell(one, "layers")
-    assert "0 of 4 layers" in told.found
+    assert "for 0 of 4 layers" in told.found
     assert told.found.endswith("Important heads are spread evenly over the layers.")
 
 

@@ -1180,8 +1180,9 @@ def test_all_that_would_decide_an_open_claim_is_named() -> None:
 
 def test_few_sets_of_the_same_layers_decide_nothing() -> None:
     few = {"least_p_layer_matched": 0.1, "distinct_draws_layer_matched": 9}
-    told = of_removal("A", beside(-5, -3, 0.025, **few), "f", sign=-1)
-    assert told.holds is True and "9 different sets" in told.by and "not decidable" in told.by
+    told = of_removal("A", beside(-5, -3, 0.025, **few, p_draws_layer_matched=0.1), "f", sign=-1)
+    assert told.holds is True and "9 different sets" in told.by
+    assert "of the same layers 0.1; not decidable" in told.by
     # As many as free ones: more were not asked for. None: they were not drawn.
     for sets in (39, 0):
         own = few | {"distinct_draws_layer_matched": sets}

@@ -83,6 +83,8 @@ def of_removal(
         needed.append("more random sets: some of these do as much")
     matched = float(row.get(f"least_p_layer_matched{ending}") or 0.0)
     sets = int(row.get(f"distinct_draws_layer_matched{ending}") or 0)
+    if (p_matched := row.get(f"p_draws_layer_matched{ending}")) is not None:
+        by += f", of the same layers {p_matched:.2g}"
     # Fewer sets than free ones: the layers have no more, whatever was asked for.
     if matched > LEVEL and 0 < sets < int(row.get(f"distinct_draws{ending}") or 0):
         by += (

@@ -122,8 +122,8 @@ def _layers_found(
     above = sum(sign(one) > 0 for _, one in cells)
     text = (
         f"Layer {top} costs most {several(len(most), len(worst))}: {span(changes)} nats a token. "
-        f"{above} of {len(cells)} layers, counted by language, cost more than as many random heads "
-        "by an interval above zero."
+        f"Beside as many random heads the interval lies above zero for {above} of {len(cells)} "
+        "layers, counted by language."
     )
     known = {layer: share for layer, share in shares.items() if share is not None}
     if known:
