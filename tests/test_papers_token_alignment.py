@@ -1189,8 +1189,8 @@ def beside(low: float, high: float, p_draws: float, **more: Any) -> dict[str, An
     ("row", "holds", "decides"),
     [
         (beside(-5, -3, 0.025), True, ""),
-        (beside(-5, -3, 0.075), None, "as much harm"),
-        (beside(-5, -3, 0.167, least_p=0.167), None, "more random sets"),
+        (beside(-5, -3, 0.075), None, "do as much"),
+        (beside(-5, -3, 0.167, least_p=0.167), None, "19 random sets or more"),
         (beside(-5, 1, 0.025), None, "more examples"),
         (beside(1, 3, 1.0), False, ""),
     ],
@@ -1204,10 +1204,32 @@ def test_what_removal_has_to_show(row: dict[str, Any], holds: bool | None, decid
     assert of_removal("A", turned, "f", sign=1).holds is holds  # an interval with its ends swapped
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "holds"), [(-5, -3, True), (-5, 1, None), (None, None, None), (1, 3, False)]
+)
+def test_what_is_no_worse_than_untouched_is_not_needed(
+    low: float | None, high: float | None, holds: bool | None
+) -> None:
+    row, change = beside(-5, -3, 0.025), {"low": low, "high": high}
+    claim = of_removal("A", row, "f", change=change, sign=-1)
+    assert (claim.holds, bool(claim.decides)) == (holds, holds is None)
+
+
+def test_all_that_would_decide_an_open_claim_is_named() -> None:
+    claim = of_removal("A", beside(-5, 1, 0.167, p_sentences=0.2, least_p=0.167), "f", sign=-1)
+    (told,) = judged([claim])
+    for one in (claim, told):
+        assert one.decides.count("more examples") == one.decides.count("19 random sets") == 1
+    without = {key: one for key, one in beside(-5, -3, 0.025).items() if key != "p_sentences"}
+    untested = of_removal("A", without, "f", sign=-1)
+    assert (untested.holds, untested.p) == (None, None) and "p over examples" in untested.decides
+
+
 def test_few_sets_of_the_same_layers_decide_nothing() -> None:
     few = {"least_p_layer_matched": 0.1, "distinct_draws_layer_matched": 9}
-    told = of_removal("A", beside(-5, -3, 0.025, **few), "f", sign=-1)
-    assert told.holds is True and "9 different sets" in told.by and "not decidable" in told.by
+    told = of_removal("A", beside(-5, -3, 0.025, **few, p_draws_layer_matched=0.1), "f", sign=-1)
+    assert told.holds is True and "9 different sets" in told.by
+    assert "of the same layers 0.1; not decidable" in told.by
     # As many as free ones: more were not asked for. None: they were not drawn.
     for sets in (39, 0):
         own = few | {"distinct_draws_layer_matched": sets}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from headscope.recipes.papers.told import Told
 
 __all__ = [
     "LEVEL",
+    "OPPOSITE",
     "Claim",
     "answer_of",
     "claims_of",
@@ -21,6 +22,9 @@ __all__ = [
 
 #: What p over draws, and p over examples after Holm, may be at most.
 LEVEL = 0.05
+MORE = "more examples"
+#: By what a claim is refuted.
+OPPOSITE = "a 95 % interval on the other side, uncorrected, where a claim does not hold"
 
 
 @dataclass(frozen=True)
@@ -44,44 +48,67 @@ class Claim:
     decides: str = ""
 
 
-def of_removal(name: str, row: Mapping[str, Any], by: str, *, ending: str = "", sign: int) -> Claim:
-    """A claim that heads are needed more than random ones, from the condition without them.
+def of_removal(
+    name: str,
+    row: Mapping[str, Any],
+    by: str,
+    *,
+    change: Mapping[str, Any] | None = None,
+    ending: str = "",
+    sign: int,
+) -> Claim:
+    """A claim that a change of these heads does more than the same change of random ones.
 
     It holds where the interval of the condition less the mean of the random ones lies on the side
-    of harm (`sign`: -1 for a measure that falls, 1 for one that rises) and p over free draws is at
-    most 0.05; `judged` asks p over examples. `ending` is that of the measure's keys.
+    that is claimed (`sign`: -1 for a measure that falls, 1 for one that rises), that of its
+    `change` from the untouched model likewise, and p over free draws is at most 0.05; `judged` asks
+    p over examples. It does not hold where either interval lies on the other side. `ending` is that
+    of the measure's keys.
     """
-    beside, p_draws = row[f"against_random{ending}"], row.get(f"p_draws{ending}")
-    ends = [beside.get(name) for name in ("low", "high")]
-    if None in ends or p_draws is None:
+    beside, p_draws = _ends(row[f"against_random{ending}"], sign), row.get(f"p_draws{ending}")
+    if None in beside or p_draws is None:
         return Claim(name, None, by, decides="random sets of heads beside")
-    low, high = sorted(sign * float(end) for end in ends if end is not None)
-    p, least = float(row[_examples(row, ending)]), float(row.get(f"least_p{ending}") or 0.0)
-    by = f"{by}; p over examples {p:.2g}, over {_draws(row, ending)} {p_draws:.2g}"
-    tested = "its interval beside random heads, swapped examples (Holm) and random sets"
-    holds = False if high < 0 else True if low > 0 and p_draws <= LEVEL else None
-    decides = ""
-    if holds is None and low <= 0:
-        decides = "more examples"
-    elif holds is None and least > LEVEL:
-        decides = "more random sets, where the model has 19 or more: with 19 p can be 0.05"
-    elif holds is None:
-        decides = "more random sets: some of these do as much harm"
+    spans = [beside] if change is None else [beside, _ends(change, sign)]
+    p, least = _examples(row, ending), float(row.get(f"least_p{ending}") or 0.0)
+    known = "" if p is None else f"p over examples {p:.2g}, "
+    by = f"{by}; {known}{'' if known else 'p '}over {_draws(row, ending)} {p_draws:.2g}"
+    needed = []
+    if any(low is None or low <= 0 for low, _ in spans):
+        needed.append(MORE)
+    if p is None:
+        needed.append("p over examples, which the run does not have")
+    if least > LEVEL:
+        needed.append("19 random sets or more, where the model has so many")
+    elif p_draws > LEVEL:
+        needed.append("more random sets: some of these do as much")
     matched = float(row.get(f"least_p_layer_matched{ending}") or 0.0)
     sets = int(row.get(f"distinct_draws_layer_matched{ending}") or 0)
+    if (p_matched := row.get(f"p_draws_layer_matched{ending}")) is not None:
+        by += f", of the same layers {p_matched:.2g}"
     # Fewer sets than free ones: the layers have no more, whatever was asked for.
     if matched > LEVEL and 0 < sets < int(row.get(f"distinct_draws{ending}") or 0):
         by += (
             f"; not decidable against the same layers on this model: {sets} different "
             f"set{'' if sets == 1 else 's'}"
         )
-    return Claim(name, holds, by, tested, p, decides)
+    if any(high is not None and high < 0 for _, high in spans):
+        return Claim(name, False, by, OPPOSITE, p)
+    beyond = "random heads" if change is None else "the untouched model and random heads"
+    tested = f"its interval beside {beyond}, swapped examples (Holm) and random sets"
+    return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
 
 
-def _examples(row: Mapping[str, Any], ending: str) -> str:
-    """The key of p over examples, which says what the examples are."""
+def _ends(interval: Mapping[str, Any], sign: int) -> tuple[float | None, float | None]:
+    """Of an interval, turned so that what is claimed lies above zero; None where it has none."""
+    ends = [interval.get(end) for end in ("low", "high")]
+    known = sorted(sign * float(end) for end in ends if end is not None)
+    return (known[0], known[1]) if len(known) == 2 else (None, None)
+
+
+def _examples(row: Mapping[str, Any], ending: str) -> float | None:
+    """p over examples, whose key says what these are; None if the run has none."""
     names = [f"p_{what}{ending}" for what in ("sentences", "documents", "prompts", "examples")]
-    return next(name for name in names if name in row)
+    return next((float(row[name]) for name in names if name in row), None)
 
 
 def _draws(row: Mapping[str, Any], ending: str) -> str:
@@ -100,7 +127,7 @@ def claims_of(told: Mapping[str, Told]) -> list[Claim]:
 
 
 def judged(claims: Iterable[Claim]) -> list[Claim]:
-    """The claims, with those left open whose p over examples is above 0.05 after Holm over all."""
+    """The claims, with those open whose p over examples is above 0.05 after Holm over all."""
     known = list(claims)
     tested = [one for one in known if one.p is not None]
     corrected = dict(
@@ -109,15 +136,16 @@ def judged(claims: Iterable[Claim]) -> list[Claim]:
     found = []
     for one in known:
         p = corrected.get(id(one))
-        if one.holds and p is not None and p > LEVEL:
-            more = f"more examples: p over examples is {p:.2g} after Holm"
-            one = replace(one, holds=None, decides=more)
+        if one.holds is not False and p is not None and p > LEVEL:
+            rest = one.decides.removeprefix(MORE).removeprefix("; ")
+            more = f"{MORE}: p over examples is {p:.2g} after Holm"
+            one = replace(one, holds=None, decides="; ".join(filter(None, (more, rest))))
         found.append(one)
     return found
 
 
-def answer_of(claims: Iterable[Claim]) -> tuple[str, str]:
-    """All claims as a list, a line each, and how they were tested.
+def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, str]:
+    """All claims as a list, a line each; how they were tested, and which experiments are `left`.
 
     Both are empty where nothing was told.
     """
@@ -138,7 +166,8 @@ def answer_of(claims: Iterable[Claim]) -> tuple[str, str]:
     ]
     ways = dict.fromkeys(one.sure for one in tested if one.sure)
     sure = f"Tested by {'; by '.join(ways)}." if ways else "Nothing was tested."
-    return "\n".join(said), f"{sure} All of it is one model."
+    missing = f" Not answered here: {', '.join(left)}." if left else ""
+    return "\n".join(said), f"{sure} All of it is one model.{missing}"
 
 
 def _told(one: Claim) -> str:

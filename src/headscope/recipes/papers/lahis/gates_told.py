@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headscope.measure.statistics import least_p, p_draws
+from headscope.recipes.papers.claims import Claim, of_removal, with_claims
 from headscope.recipes.papers.lahis.scale import codes, step_name
-from headscope.recipes.papers.lahis.words import MODELS, cell, count, empty, sign
+from headscope.recipes.papers.lahis.words import MODELS, capital, cell, count, empty, spread
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.published import source, value
 from headscope.recipes.papers.told import Cell, Reference, Row, Table, Told
@@ -54,7 +56,7 @@ def tell_gates(setting: Setting) -> Told:
     known = {code: one for code, one in results.items() if one is not None}
     if not known:
         return Told()
-    tables, texts, more = [], [], {}
+    tables, claims = [], []
     for code, found in results.items():
         title = f"Questions answered{f', {code}' if code else ''}"
         reference = Reference(
@@ -94,13 +96,9 @@ def tell_gates(setting: Setting) -> Told:
         )
         tables.append(Table(title, COLUMNS, rows, reference, note))
         tables.append(_gates(found, code))
-        texts.append(_found(found, changes, code))
-        more[code or "own"] = {
-            "change": sign(changes["trained", "untouched"]["accuracy"]),
-            "against_random": sign(changes["trained", "random"]["accuracy"]),
-            "gates": found["selected"],
-        }
-    return Told(tuple(tables), (), " ".join(texts), _sure(setting, known), more)
+        claims.append(_claim(found, changes, code))
+    texts = " ".join(f"{capital(one.by)}." for one in claims)
+    return Told(tuple(tables), (), texts, _sure(setting, known), with_claims(*claims))
 
 
 def _condition(
@@ -151,34 +149,35 @@ def _gates(found: Mapping[str, Any], code: str) -> Table:
     )
 
 
-def _found(
+def _claim(
     found: Mapping[str, Any], changes: Mapping[tuple[str, str], Mapping[str, Any]], code: str
-) -> str:
-    kinds = ("trained", "untouched", "random")
-    trained, as_is, random = (found["accuracy"][kind]["accuracy"]["mean"] for kind in kinds)
-    change = sign(changes["trained", "untouched"]["accuracy"])
-    against = sign(changes["trained", "random"]["accuracy"])
-    verb = {
-        1: "raise the share of answered questions",
-        -1: "lower the share of answered questions",
-        0: "do not surely change the share of answered questions",
-    }[change]
-    beside = {
-        1: "surely more than",
-        -1: "surely less than",
-        0: "not surely different from what comes of",
-    }[against]
-    text = (
-        f"{f'In {code}, ' if code else ''}{count(found['selected'], 'trained gate')} {verb}: from "
-        f"{100 * as_is:.1f} to {100 * trained:.1f} %, {beside} as many gates of random heads "
-        f"trained alike ({100 * random:.1f} %)."
+) -> Claim:
+    """That trained gates answer more; a training has its own random heads, each one draw."""
+    shares = {kind: one["accuracy"] for kind, one in found["accuracy"].items()}
+    change, beside = (changes["trained", one]["accuracy"] for one in ("untouched", "random"))
+    drawn = shares["random"]["by_seed"]
+
+    def told(interval: Mapping[str, Any]) -> str:
+        return spread({end: 100 * interval[end] for end in ("value", "low", "high")}, 1)
+
+    where = f" in {code}" if code else ""
+    by = (
+        f"{count(found['selected'], 'trained gate')}: {100 * shares['untouched']['mean']:.1f} % of "
+        f"{found['pairs']['test']} questions answered{where} as is, "
+        f"{100 * shares['trained']['mean']:.1f} % with them (change {told(change)}), "
+        f"{100 * shares['random']['mean']:.1f} % with gates of random heads trained alike "
+        f"(difference {told(beside)})"
     )
-    removed = changes.get(("removed", "untouched"))
-    if removed:
-        does = {1: "raises it to", -1: "lowers it to", 0: "does not surely change it:"}
-        share = found["accuracy"]["removed"]["accuracy"]["mean"]
-        text += f" Removing these heads {does[sign(removed['accuracy'])]} {100 * share:.1f} %."
-    return text
+    if "removed" in shares:
+        by += f", {100 * shares['removed']['mean']:.1f} % without these heads"
+    row = {
+        "against_random": beside,
+        "p_draws": p_draws(-shares["trained"]["mean"], [-one for one in drawn]),
+        "least_p": least_p(len(drawn)),
+        "distinct_draws": len(drawn),
+    }
+    name = f"trained gates answer more questions{where} than gates of random heads"
+    return of_removal(name, row, by, change=change, sign=1)
 
 
 def _sure(setting: Setting, known: Mapping[str, Mapping[str, Any]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.lahis.scale import HEADS
 from headscope.recipes.papers.lahis.words import span, table_of
 from headscope.recipes.papers.paper import Setting
@@ -45,11 +46,6 @@ def tell_importance(setting: Setting) -> Told:
         tuple(figures),
         _importance_found(found, pairs),
         _importance_sure(found, halves),
-        {
-            "languages": len(languages),
-            "jaccard": pairs,
-            "halves": [one["jaccard"] for one in halves.values()],
-        },
     )
 
 
@@ -88,13 +84,25 @@ def tell_sets(setting: Setting) -> Told:
         (_profile(found),),
         _sets_found(found),
         _sets_sure(found),
-        {
-            "general": len(found["general"]),
-            "general_in": found["general_in"],
-            "general_expected": found["general_expected"],
-            "specific": {code: len(one["specific"]) for code, one in languages.items()},
-        },
+        with_claims(*_sets_claims(found)),
     )
+
+
+def _sets_claims(found: Mapping[str, Any]) -> list[Claim]:
+    """That there are heads of both kinds, which is described: what they do is tested elsewhere."""
+    sizes = [len(one["specific"]) for one in found["languages"].values()]
+    taken = (
+        f"{span(sizes, 0)} each, which a quantile makes, so that this is no finding; what they do "
+        "is tested"
+    )
+    claims = [Claim("every language has heads specific to it", min(sizes) > 0, taken)]
+    if found["general_in"] is not None:
+        by = (
+            f"{len(found['general'])} in at least {found['general_in']} of {len(sizes)} languages, "
+            f"where chance gives {found['general_expected']:.2g}"
+        )
+        claims.append(Claim("some heads are general", bool(found["general"]), by))
+    return claims
 
 
 def _best(one: Mapping[str, Any]) -> str:
@@ -190,10 +198,10 @@ def _importance_found(found: Mapping[str, Any], pairs: list[float]) -> str:
         verdict = "Every two languages share more of them than random sets would"
     elif mean(pairs) > expected:
         verdict = (
-            "Two languages share more of them than random sets would, but not surely every two"
+            "On average, but not in every pair (p), languages share more than random sets would"
         )
     else:
-        verdict = "Two languages share no more of them than random sets would"
+        verdict = "Two languages share no more of them on average than random sets would"
     return (
         f"{text} {verdict}: Jaccard {span(pairs, 2)}, by chance {expected:.3f} (largest p "
         f"{largest:.2g})."

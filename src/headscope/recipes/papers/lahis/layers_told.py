@@ -60,7 +60,7 @@ def tell_layers(setting: Setting) -> Told:
             "lowest interval end": lambda row: Cell(min(one["change"]["low"] for one in row[1])),
             "highest interval end": lambda row: Cell(max(one["change"]["high"] for one in row[1])),
             "as many random heads": lambda row: Cell(mean(one["random"]["mean"] for one in row[1])),
-            "languages with surely more than random": lambda row: Cell(
+            "languages with the interval above random": lambda row: Cell(
                 sum(sign(one["against_random"]) > 0 for one in row[1]), digits=0
             ),
         },
@@ -122,8 +122,8 @@ def _layers_found(
     above = sum(sign(one) > 0 for _, one in cells)
     text = (
         f"Layer {top} costs most {several(len(most), len(worst))}: {span(changes)} nats a token. "
-        f"{above} of {len(cells)} layers, counted by language, surely cost more than as many "
-        "random heads."
+        f"Beside as many random heads the interval lies above zero for {above} of {len(cells)} "
+        "layers, counted by language."
     )
     known = {layer: share for layer, share in shares.items() if share is not None}
     if known:

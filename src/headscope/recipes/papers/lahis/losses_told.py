@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.claims import Claim, of_removal, with_claims
+from headscope.recipes.papers.claims import LEVEL, OPPOSITE, Claim, of_removal, with_claims
 from headscope.recipes.papers.lahis.scale import step_name
 from headscope.recipes.papers.lahis.words import (
     capital,
@@ -37,31 +36,24 @@ def tell_perplexity(setting: Setting) -> Told:
         return Told()
     chosen = {code: removed(found, code, "chosen") for code in found["languages"]}
     known = {code: one for code, one in chosen.items() if one is not None}
-    sentence = _perplexity_found(known, len(chosen))
-    more = {
-        "languages": len(chosen),
-        "with_heads": len(known),
-        **with_claims(*(_needed(code, one) for code, one in known.items())),
-        "change": {code: one["change"]["value"] for code, one in known.items()},
-    }
+    claims = [_needed(code, one, found["data"][code]["examples"]) for code, one in known.items()]
     return Told(
         (losses_table(found, chosen), _perplexities(found, chosen)),
         (),
-        sentence,
+        _perplexity_found(known, len(chosen)),
         _perplexity_sure(found, known),
-        more,
+        with_claims(*claims),
     )
 
 
-def _needed(code: str, one: Mapping[str, Any]) -> Claim:
+def _needed(code: str, one: Mapping[str, Any], documents: int) -> Claim:
     """That a language's text needs the heads specific to it."""
-    drawn = one["random"]["mean"]
-    by = f"{one['change']['value']:+.3f} nats a token, {drawn:+.3f} without random heads"
-    claim = of_removal(f"text in {code} needs the heads specific to it", one, by, sign=1)
-    if claim.holds and sign(one["change"]) <= 0:
-        more = "more documents: the text does not surely suffer"
-        return replace(claim, holds=None, decides=more)
-    return claim
+    by = (
+        f"{one['change']['value']:+.3f} nats a token, {one['random']['mean']:+.3f} without random "
+        f"heads; {documents} documents"
+    )
+    name = f"text in {code} needs the heads specific to it"
+    return of_removal(name, one, by, change=one["change"], sign=1)
 
 
 def tell_cross(setting: Setting) -> Told:
@@ -112,17 +104,49 @@ def tell_cross(setting: Setting) -> Told:
             "With text of one language nothing can be crossed.",
             documents_said(found),
         )
-    margins = {code: one["own_minus_largest_other"] for code, one in own.items()}
-    # A loss that falls less than any other is no harm.
-    most = [code for code, one in margins.items() if one["value"] > 0 and own[code]["own"] > 0]
-    surely = [code for code in most if sign(margins[code]) > 0]
     return Told(
         (table,),
         (figure,),
-        _cross_found(own, most, surely),
+        _cross_found(own),
         f"{documents_said(found)} {capital(draws_limit(found['draws']))}.",
-        {"languages": len(own), "own_most": len(most), "own_most_surely": len(surely)},
+        with_claims(_own_most(found, matrix)),
     )
+
+
+def _most(own: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """By how much the text suffers most of those that do; a loss that falls less is no harm."""
+    margins = {code: one["own_minus_largest_other"] for code, one in own.items()}
+    return {code: one for code, one in margins.items() if one["value"] > 0 and own[code]["own"] > 0}
+
+
+def _own_most(found: Mapping[str, Any], matrix: Mapping[str, Any]) -> Claim:
+    """That every language's own text suffers, and most, each by tests of its own.
+
+    As all of them have to hold, none is corrected.
+    """
+    own, n = matrix["own"], len(matrix["own"])
+    changes = dict(zip(matrix["heads_of"], matrix["change"], strict=True))
+    signs = [
+        {sign(one["own_minus_largest_other"]), sign(changes[code][matrix["text_of"].index(code)])}
+        for code, one in own.items()
+    ]
+    both, refuted = signs.count({1}), any(-1 in each for each in signs)
+    drawn = [one["p_draws"] for one in own.values() if "p_draws" in one]
+    documents = span([one["examples"] for one in found["data"].values()], 0)
+    by = (
+        f"{several(len(_most(own)), n)}, in {both} with both intervals above zero; {documents} "
+        "documents each"
+    )
+    needed = ["more documents"] if both < n else []
+    if len(drawn) < n or max(drawn) > LEVEL:
+        needed.append("more random sets")
+    if drawn:
+        by += f"; p over draws {span(drawn, 2)}"
+    name = "every language's own text suffers most from the loss of its heads"
+    if refuted:
+        return Claim(name, False, by, OPPOSITE)
+    tested = "every language's interval beside no removal and beside other text, and random sets"
+    return Claim(name, None if needed else True, by, tested, decides="; ".join(needed))
 
 
 def removed(found: Mapping[str, Any], code: str, role: str) -> Mapping[str, Any] | None:
@@ -205,47 +229,20 @@ def _perplexities(
 def _perplexity_found(known: Mapping[str, Mapping[str, Any]], languages: int) -> str:
     if not known:
         return "No language has heads of its own here, so none could be removed."
-    n = len(known)
-    lacking = f" ({languages - n} have no specific head)" if n < languages else ""
-    changes = [one["change"]["value"] for one in known.values()]
-    random = [one["random"]["mean"] for one in known.values()]
-    raised = sum(sign(one["change"]) > 0 for one in known.values())
-    above = [code for code, one in known.items() if sign(one["against_random"]) > 0]
+    rows = list(known.values())
+    without = languages - len(known)
+    lacking = f" ({without} have no specific head)" if without else ""
+    margins = [one["against_random"] for one in rows]
     text = (
         f"Without the heads specific to it the loss of a language's text changes by "
-        f"{span(changes)} nats a token, without as many random heads by {span(random)} on "
-        f"average{lacking}. It rises surely {several(raised, n)}"
+        f"{span([one['change']['value'] for one in rows])} nats a token, without as many random "
+        f"heads by {span([one['random']['mean'] for one in rows])} on average{lacking}: by "
+        f"{span([one['value'] for one in margins])} more, intervals within "
+        f"{span([one[end] for one in margins for end in ('low', 'high')])}. P over draws is "
+        f"{span([one['p_draws'] for one in rows])}"
     )
-    margins = [one["against_random"] for one in known.values()]
-    ends = [one[end] for one in margins for end in ("low", "high")]
-    if above:
-        text += f", and surely more than without random heads on average {several(len(above), n)}"
-    else:
-        text += ", and in none surely more than without random heads on average"
-    text += (
-        f" (by {span([one['value'] for one in margins])} nats a token, intervals within "
-        f"{span(ends)})"
-    )
-    matched = [one for one in known.values() if "against_random_layer_matched" in one]
-    if matched:
-        surely = sum(sign(one["against_random_layer_matched"]) > 0 for one in matched)
-        text += f"; beside random heads of the same layers {several(surely, len(matched))}"
-    text += (
-        f". {capital(several(_unmatched(known), n))} no single random draw did as much harm: p "
-        f"over draws {span([one['p_draws'] for one in known.values()])}"
-    )
-    if matched:
-        text += f", of the same layers {span([one['p_draws_layer_matched'] for one in matched])}"
-    return f"{text}."
-
-
-def _unmatched(known: Mapping[str, Mapping[str, Any]]) -> int:
-    """In how many languages no random draw of either kind did as much harm as its own heads."""
-    return sum(
-        one["change"]["value"]
-        > max(one[key]["high"] for key in ("random", "random_layer_matched") if key in one)
-        for one in known.values()
-    )
+    matched = [one["p_draws_layer_matched"] for one in rows if "p_draws_layer_matched" in one]
+    return f"{text}, of the same layers {span(matched)}." if matched else f"{text}."
 
 
 def _perplexity_sure(found: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> str:
@@ -258,17 +255,15 @@ def _perplexity_sure(found: Mapping[str, Any], known: Mapping[str, Mapping[str, 
     return text
 
 
-def _cross_found(own: Mapping[str, Any], most: Sequence[str], surely: Sequence[str]) -> str:
-    n = len(own)
+def _cross_found(own: Mapping[str, Any]) -> str:
+    most = _most(own)
     if not most:
         return "No language's own text suffers most from the loss of its heads."
-    margin = [own[code]["own_minus_largest_other"]["value"] for code in most]
     text = (
-        f"A language's own text suffers most from the loss of its heads {several(len(most), n)} "
-        f"(by {span(margin)} nats a token over the text that comes next)"
+        f"A language's own text suffers most from the loss of its heads "
+        f"{several(len(most), len(own))} (by {span([one['value'] for one in most.values()])} nats "
+        f"a token over the text that comes next), with the whole interval above zero in "
+        f"{sum(sign(one) > 0 for one in most.values())}."
     )
-    text += f", surely {several(len(surely), n)}." if surely else ", surely in none."
     others = [code for code in own if code not in most]
-    if others:
-        text += f" For the heads of {names(others)} it does not."
-    return text
+    return f"{text} For the heads of {names(others)} it does not." if others else text

@@ -102,9 +102,9 @@ def tell_moving(setting: Setting) -> Told:
         f"{over('all')}, within layers {over('within_layers')} (largest p "
         f"{max(one['p_within_layers'] for one in rows):.2g}). Without the specific heads by the "
         f"moving gate a text loses {span([one['change']['value'] for one in cost])} nats a token, "
-        "surely more than without random heads on average "
-        f"{several(sum(sign(one['against_random']) > 0 for one in cost), len(cost))}; surely more "
-        f"than without those by the still gate {several(signs.count(1), len(signs))}, surely less "
+        "with the interval above that without random heads on average "
+        f"{several(sum(sign(one['against_random']) > 0 for one in cost), len(cost))}, and above "
+        f"that without those by the still gate {several(signs.count(1), len(signs))}, below it "
         f"{several(signs.count(-1), len(signs))}."
     )
     sure = (

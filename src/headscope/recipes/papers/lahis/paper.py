@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from headscope.data.transfer.written import LANGUAGES, language_of
+from headscope.recipes.papers.claims import answer_of, claims_of
 from headscope.recipes.papers.lahis import steps as made
-from headscope.recipes.papers.lahis.answers import answer
 from headscope.recipes.papers.lahis.gates_told import tell_gates
 from headscope.recipes.papers.lahis.heads_told import tell_importance, tell_sets
 from headscope.recipes.papers.lahis.layers_told import tell_layers
@@ -21,6 +21,7 @@ from headscope.recipes.papers.lahis.writing_told import (
     tell_transfer,
 )
 from headscope.recipes.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.recipes.papers.told import Told
 
 __all__ = ["PAPER"]
 
@@ -210,6 +211,12 @@ EXPERIMENTS = (
         tell_moving,
     ),
 )
+
+
+def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
+    """The paper's claims, each as it was found here, and what was left unanswered."""
+    left = [one.name for one in EXPERIMENTS if one.name not in told or not told[one.name].found]
+    return answer_of(claims_of(told), left)
 
 
 PAPER = Paper(

@@ -34,8 +34,6 @@ SAMPLE = (
     "other samples of the same languages gave partly other heads (docs/languages.md), and no "
     "interval here holds that uncertainty."
 )
-#: What `surely` means in every sentence.
-SURE = "Sure is what lies on one side of zero with its whole 95 % interval."
 MODELS = "Aya-23-8B, Llama-3.2-3B, Mistral-7B-v0.1"
 
 
@@ -67,9 +65,9 @@ def sign(one: Mapping[str, Any]) -> int:
 
 
 def spread(one: Mapping[str, Any], digits: int = 3) -> str:
-    """`0.047 (0.010 to 0.088)`."""
+    """`0.047, 0.010 to 0.088`."""
     value, low, high = (f"{float(one[key]):.{digits}f}" for key in ("value", "low", "high"))
-    return f"{value} ({low} to {high})"
+    return f"{value}, {low} to {high}"
 
 
 def span(values: Sequence[float], digits: int = 3) -> str:
@@ -113,13 +111,12 @@ def documents_said(found: Mapping[str, Any]) -> str:
 
 
 def notes(setting: Setting) -> tuple[str, ...]:
-    """What holds for every experiment: settings, published figures, documents, what `sure` is."""
+    """What holds for every experiment: settings, published figures, documents."""
     told = [
         said(setting),
         # Our sources have the paper's abstract and the published code's description, and no table.
         "No published figure is at hand but the numbers of documents that a language is scored on "
         f"({PAPER_SCALE.found:,}) and of trained gates; the paper's models are {MODELS}.",
-        SURE,
     ]
     heads = setting.result(HEADS)
     if heads is not None:

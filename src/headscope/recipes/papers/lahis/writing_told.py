@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headscope.data.languages import language_name
+from headscope.recipes.papers.claims import Claim, of_removal, with_claims
 from headscope.recipes.papers.lahis.scale import codes, step_name
 from headscope.recipes.papers.lahis.words import (
     capital,
@@ -14,7 +15,6 @@ from headscope.recipes.papers.lahis.words import (
     draws_limit,
     empty,
     names,
-    sign,
     spread,
     table_of,
 )
@@ -58,19 +58,13 @@ def tell_general(setting: Setting) -> Told:
             for code, one in found["languages"].items()
         ),
     )
-    rouge = measures["rouge_l"]
-    direction = sign(rouge["change"])
-    surely = sign(rouge["against_random"])
-    heads = count(found["k"], "general head")
-    if direction < 0:
-        text = f"Without {heads} ROUGE-L falls by {_size(rouge['change'])}"
-    elif direction > 0:
-        text = f"Without {heads} ROUGE-L rises by {_size(rouge['change'])}"
-    else:
-        text = f"Without {heads} ROUGE-L does not surely change: {spread(rouge['change'], 1)}"
-    text += (
-        f", {_beside(surely, 'lower', 'higher')} without as many random heads (mean "
-        f"{rouge['random']['mean']:.1f}, with general heads removed {rouge['value']:.1f})."
+    claim = _claim(
+        f"general heads are needed for {'repeating sentences' if repeats else 'summaries'}",
+        "ROUGE-L",
+        f"without {count(found['k'], 'general head')}",
+        found,
+        ("general", "rouge_l"),
+        sign=-1,
     )
     sure = f"{PROMPTS}; {draws_limit(found['draws'])}."
     if repeats:
@@ -78,19 +72,13 @@ def tell_general(setting: Setting) -> Told:
             " The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
             "this says nothing about summaries."
         )
-    return Told(
-        (table, by_language),
-        (),
-        text,
-        sure,
-        {"direction": direction, "against_random": surely, "repeats": repeats},
-    )
+    return Told((table, by_language), (), f"{capital(claim.by)}.", sure, with_claims(claim))
 
 
 def tell_off_target(setting: Setting) -> Told:
     """Whether the model leaves a language without its heads."""
-    tables, texts, more, draws = [], [], {}, 0
-    for ask, title in (("translate", "Translations"), ("continue", "Continued documents")):
+    tables, texts, claims, draws = [], [], [], 0
+    for ask, title in LEAVING.items():
         found = setting.result(step_name(setting, f"off-target-{ask}"))
         if found is None:
             continue
@@ -112,14 +100,21 @@ def tell_off_target(setting: Setting) -> Told:
             "to it; full: as many by importance alone."
         )
         tables.append(Table(f"{title} in another language", COLUMNS, tuple(rows), note=note))
-        told = {kind: _off(title, kind, one) for kind, one in kinds.items()}
-        texts += list(told.values())
+        told = {
+            kind: _claim(
+                f"without a language's own heads {title.lower()} leave it",
+                f"{title.lower()} in another language",
+                f"without {WITHOUT.get(kind, 'the named heads')}",
+                found,
+                (kind, "off_target"),
+                sign=1,
+            )
+            for kind in kinds
+        }
+        texts += [f"{capital(one.by)}." for one in told.values()]
+        claims += [one for kind, one in told.items() if kind == "specific"]
         if "specific" not in kinds and "chosen" not in kinds:
             texts.append("No language has heads specific to it, so these could not be removed.")
-        more[ask] = {
-            kind: {"change": sign(one["change"]), "against_random": sign(one["against_random"])}
-            for kind, one in kinds.items()
-        }
     if not tables:
         return Told()
     sure = (
@@ -128,7 +123,7 @@ def tell_off_target(setting: Setting) -> Told:
         if texts
         else ""
     )
-    return Told(tuple(tables), (), " ".join(texts), sure, more)
+    return Told(tuple(tables), (), " ".join(texts), sure, with_claims(*claims))
 
 
 def tell_mitigation(setting: Setting) -> Told:
@@ -158,37 +153,31 @@ def tell_mitigation(setting: Setting) -> Told:
         f"{n // len(found['languages'])} into each of {names(found['steer'])}. Empty answers "
         "are in no language and count as in another one."
     )
-    effects = {kind: one["off_target"] for kind, one in found["effects"].items()}
-    helps = {
-        kind: sign(one["change"]) < 0
-        and sign(one["against_random"]) < 0
-        and max(one["p_sentences"], one["p_draws"]) <= 0.05
-        for kind, one in effects.items()
+    doing = {
+        "x3": "turning up the heads of the language asked for leads answers back to it",
+        "away x0": f"removing {away} heads leads answers back to the language asked for",
     }
-    texts = [
-        f"{capital(kinds[kind])}: {100 * one['value']:.1f} % (change "
-        f"{spread({key: 100 * end for key, end in one['change'].items()}, 1)}; random heads "
-        f"{100 * one['random']['mean']:.1f} %, p over prompts {one['p_sentences']:.2g}, over draws "
-        f"{one['p_draws']:.2g}), which {_verdict(helps[kind], one)}."
-        for kind, one in effects.items()
+    claims = [
+        _claim(
+            doing[kind],
+            "answers in another language than asked for",
+            f"with {kinds[kind]}",
+            found,
+            (kind, "off_target"),
+            sign=-1,
+        )
+        for kind in found["effects"]
     ]
     return Told(
         (Table("Answers in another language than asked for", COLUMNS, tuple(rows), note=note),),
         (),
         f"Behind a text in {away} {100 * found['baseline']['off_target']:.1f} % of {n} answers are "
-        f"in another language than asked for, {strayed} of them in {away}. {' '.join(texts)}",
-        f"{PROMPTS}; {draws_limit(found['draws'])}. A change helps if its interval and that "
-        "against random heads lie below zero and both p, each one-sided, are at most 0.05, "
-        "uncorrected. The wrong language is provoked; how often it comes by itself is not told.",
-        helps,
+        f"in another language than asked for, {strayed} of them in {away}. "
+        f"{' '.join(f'{capital(one.by)}.' for one in claims)}",
+        f"{PROMPTS}; {draws_limit(found['draws'])}. The wrong language is provoked; how often it "
+        "comes by itself is not told.",
+        with_claims(*claims),
     )
-
-
-def _verdict(helps: bool, one: Mapping[str, Any]) -> str:
-    if helps:
-        return "mitigates it"
-    worse = "makes it worse" if sign(one["change"]) > 0 else "is not shown to help"
-    return f"{worse}, more than random heads do" if sign(one["against_random"]) > 0 else worse
 
 
 def tell_transfer(setting: Setting) -> Told:
@@ -202,7 +191,7 @@ def tell_transfer(setting: Setting) -> Told:
     }
     if not results:
         return Told()
-    tables, texts, more = [], [], {}
+    tables, claims = [], []
     for part, found in results.items():
         pair = f", {part[1:]}" if part else ""
         rows = [
@@ -215,25 +204,28 @@ def tell_transfer(setting: Setting) -> Told:
             "the better rank of the English or native first token of either answer."
         )
         tables.append(Table(f"Answers to contradictions{pair}", COLUMNS, tuple(rows), note=note))
-        for kind, measures in found["effects"].items():
-            texts.append(_transferred(kind, measures["follows_a"], found, pair))
-        more[part[1:] or "all"] = {
-            kind: {
-                "change": sign(measures["follows_a"]["change"]),
-                "against_random": sign(measures["follows_a"]["against_random"]),
-            }
-            for kind, measures in found["effects"].items()
-        }
+        claims += [
+            _claim(
+                f"{BELIEVED[kind]} believed more often{pair}",
+                f"answers by A's statement{pair}",
+                f"with {GATES[kind].format(**found)}",
+                found,
+                (kind, "follows_a"),
+                sign=1,
+            )
+            for kind in found["effects"]
+        ]
         if "pairs" in found and len(found["pairs"]) > 1:
             tables.append(_by_pair(found))
-    if not texts:
-        texts.append("No language of these pairs has heads of its own, so nothing was changed.")
+    texts = " ".join(f"{capital(one.by)}." for one in claims)
+    if not claims:
+        texts = "No language of these pairs has heads of its own, so nothing was changed."
     draws = next(iter(results.values()))["draws"]
     sure = (
         f"{PROMPTS}; {draws_limit(draws)}. Random heads stand under the same gate, since turning "
         "up any heads changes answers."
     )
-    return Told(tuple(tables), (), " ".join(texts), sure, more)
+    return Told(tuple(tables), (), texts, sure, with_claims(*claims))
 
 
 #: What measures are called, and the factor that makes them per cent.
@@ -243,6 +235,17 @@ NAMES = {
     "bert_score": ("BERTScore", 1.0),
     "off_target": ("in another language, %", 100.0),
     "empty": ("empty, %", 100.0),
+}
+#: Which heads are removed while the language of outputs is read, and what is then written.
+WITHOUT = {
+    "specific": "the heads specific to the language",
+    "full": "as many heads by importance alone",
+}
+LEAVING = {"translate": "Translations", "continue": "Continued documents"}
+#: Whose heads are changed where statements contradict each other.
+BELIEVED = {
+    "up": "turning up a language's heads makes its statement",
+    "down": "removing the heads of the other language makes a statement",
 }
 GATES = {"up": "A's heads times {up:g}", "down": "B's heads times {down:g}"}
 ANSWERS = {
@@ -304,41 +307,25 @@ def _unmeasured(title: str, why: str) -> Table:
     )
 
 
-def _off(title: str, kind: str, one: Mapping[str, Any]) -> str:
-    heads = {
-        "specific": "the heads specific to the language",
-        "full": "as many heads by importance alone",
-    }.get(kind, "the named heads")
-    return _moved(f"{title} in another language", f"without {heads}", "without random heads", one)
+def _claim(
+    name: str, what: str, how: str, found: Mapping[str, Any], at: tuple[str, str], *, sign: int
+) -> Claim:
+    """A claim about what is written with some heads changed, by figures that are told as well.
 
-
-def _transferred(kind: str, one: Mapping[str, Any], found: Mapping[str, Any], pair: str) -> str:
-    gate = f"With {GATES[kind].format(**found)}{pair} answers by A's statement"
-    return _moved(gate, "", "with random heads under that gate", one)
-
-
-def _moved(what: str, how: str, random: str, one: Mapping[str, Any]) -> str:
-    verb = {1: "rise", -1: "fall", 0: "do not surely change"}[sign(one["change"])]
-    return (
-        f"{what} {verb}{how and f' {how}'}: from {100 * one['baseline']:.1f} to "
-        f"{100 * one['value']:.1f} %, {_beside(sign(one['against_random']), 'less', 'more')} "
-        f"{random} ({100 * one['random']['mean']:.1f} %)."
+    `at`: the kind of heads and the measure, which the claim lowers (`sign` -1) or raises (1).
+    """
+    kind, measure = at
+    one, (_, factor) = found["effects"][kind][measure], NAMES.get(measure, ("", 100.0))
+    unit = " %" if factor == 100 else ""
+    parts = (found.get("pairs") or found["languages"]).values()
+    prompts = sum(each["prompts"] for each in parts if measure in each["effects"].get(kind, {}))
+    change = {end: factor * value for end, value in one["change"].items()}
+    by = (
+        f"{what}: {factor * one['baseline']:.1f}{unit} as is, {factor * one['value']:.1f}{unit} "
+        f"{how} (change {spread(change, 1)}), {factor * one['random']['mean']:.1f}{unit} with "
+        f"random ones instead; {count(prompts, 'prompt')}"
     )
-
-
-def _beside(surely: int, lower: str, higher: str) -> str:
-    """How a figure stands to the random one: `surely more than`."""
-    return {
-        1: f"surely {higher} than",
-        -1: f"surely {lower} than",
-        0: "not surely different from what it is",
-    }[surely]
-
-
-def _size(change: Mapping[str, Any]) -> str:
-    """A change without its sign."""
-    ends = sorted(abs(float(change[key])) for key in ("low", "high"))
-    return f"{abs(float(change['value'])):.1f} ({ends[0]:.1f} to {ends[1]:.1f})"
+    return of_removal(name, one, by, change=change, sign=sign)
 
 
 def _missing(found: Mapping[str, Any]) -> str:

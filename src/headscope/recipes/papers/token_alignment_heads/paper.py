@@ -24,15 +24,12 @@ __all__ = ["PAPER"]
 
 def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
     """The paper's claims, each as it was found here, and what was left unanswered."""
-    found, sure = answer_of(claims_of(told))
     left = [
         one.elements[0]
         for one in PAPER.experiments
         if one.name not in told or not told[one.name].found
     ]
-    if found and left:
-        sure = f"{sure} Not answered here: {', '.join(left)}."
-    return found, sure
+    return answer_of(claims_of(told), left)
 
 
 PAPER = Paper(
