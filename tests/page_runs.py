@@ -9,6 +9,7 @@ from typing import Any
 
 from headscope.measure.metrics import chrf
 from headscope.recipes.trater import COMMAND
+from headscope.recipes.trater.evaluation import WORD_TASKS
 from headscope.recipes.trater.evidence import describe
 from headscope.recipes.trater.mixtures import Mixture
 from headscope.runs import open_run
@@ -115,7 +116,8 @@ def _trater(out: Path) -> Path:
     mixtures, measured = [], []
     for seed in (0, 1):
         for kind, share, worth in (("baseline", None, 0.3), ("remove", 0.3, 0.1),
-                                   ("enhance", 0.3, 0.6)):  # fmt: skip
+                                   ("enhance", 0.3, 0.6), ("remove random", 0.3, 0.28),
+                                   ("enhance random", 0.3, 0.32)):  # fmt: skip
             about = {"kind": kind, "share": share, "seed": seed, "documents": 90, "tokens": 1000,
                      "bilingual_share_of_tokens": worth,
                      "largest_difference_of_shares": 0.0012}  # fmt: skip
@@ -132,6 +134,10 @@ def _trater(out: Path) -> Path:
                              "nll_unrelated": 3.0 + sum(gains) / 2,
                              "per_text": gains},
                 "plain": {"mean": 2.5 + seed / 10},
+                "choices": {
+                    task: {"right": [worth > 0.3, seed > 0], "chance": 0.25}
+                    for task in (*WORD_TASKS, "questions")
+                },
             })  # fmt: skip
     corpus = {"documents": {"plain": 70, "bilingual": 30}, "bilingual_share_of_tokens": 0.3}
     with open_run(out, COMMAND, {"settings": {}}, {"model": "made up"}) as run:
