@@ -901,7 +901,7 @@ def test_answers_are_led_back_with_heads_of_either_language(
     steps.mitigation(one).run(one, one.at("mitigation"), None)
     config = seen["config"]
     assert config.languages == ("de", "es", "tr")  # Russian has no head of its own to turn up
-    assert (config.away, config.factors, config.k, config.draws) == ("en", (3.0,), 4, 19)
+    assert (config.away, config.factors, config.k, config.draws) == ("en", (3.0,), 4, 39)
     rows = lines_of(config.data[0])
     assert len(rows) == scales.SHORT.steered
     before, instruction = rows[0]["text"].split("\n", 1)

@@ -42,6 +42,10 @@ class Cell:
     why: str | None = None
     digits: int = 3
 
+    def __post_init__(self) -> None:
+        if self.value is not None:  # what is there needs no reason for its absence
+            object.__setattr__(self, "why", None)
+
 
 def p_cell(p: float) -> Cell:
     """A p-value; a bound where three decimals would show nothing."""

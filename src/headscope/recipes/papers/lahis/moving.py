@@ -83,7 +83,8 @@ def tell_moving(setting: Setting) -> Told:
             ),
         },
         "Rank correlation: Spearman's, of the importance of all heads; within layers ranks are "
-        "centred in each layer and heads permuted inside it.",
+        "centred in each layer and heads permuted inside it. Intervals are percentiles, moved "
+        "by how far the drawn values lie beside the measured one on average.",
     )
     chosen = {code: removed(texts, code, "chosen") for code in texts["languages"]}
     losses = losses_table(texts, chosen, " without heads by the moving gate")

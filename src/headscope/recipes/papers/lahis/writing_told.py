@@ -151,7 +151,7 @@ def tell_mitigation(setting: Setting) -> Told:
     note = (
         f"{n} requests to translate from {away}, each behind a text in {away}, "
         f"{n // len(found['languages'])} into each of {names(found['steer'])}. Empty answers "
-        "are in no language and count as in another one."
+        "are in no language and count as in another one; their own p asks whether there are more."
     )
     doing = {
         "x3": "turning up the heads of the language asked for leads answers back to it",
@@ -318,12 +318,16 @@ def _claim(
     one, (_, factor) = found["effects"][kind][measure], NAMES.get(measure, ("", 100.0))
     unit = " %" if factor == 100 else ""
     parts = (found.get("pairs") or found["languages"]).values()
-    prompts = sum(each["prompts"] for each in parts if measure in each["effects"].get(kind, {}))
+    prompts = [each["prompts"] for each in parts if measure in each["effects"].get(kind, {})]
+    asked = count(sum(prompts), "prompt")
+    if len(prompts) > 1 and len(set(prompts)) == 1:
+        of = "pairs" if "pairs" in found else "languages"
+        asked += f", {prompts[0]} in each of {len(prompts)} {of}"
     change = {end: factor * value for end, value in one["change"].items()}
     by = (
         f"{what}: {factor * one['baseline']:.1f}{unit} as is, {factor * one['value']:.1f}{unit} "
         f"{how} (change {spread(change, 1)}), {factor * one['random']['mean']:.1f}{unit} with "
-        f"random ones instead; {count(prompts, 'prompt')}"
+        f"random ones instead; {asked}"
     )
     return of_removal(name, one, by, change=change, sign=sign)
 
