@@ -20,6 +20,7 @@ __all__ = [
     "random_mean",
     "range_of",
     "sentence",
+    "sets_of",
     "text",
     "tops",
 ]
@@ -92,6 +93,18 @@ def less(one: float | None, other: float | None) -> float | None:
 def tops(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The conditions without the chosen heads, one a number of heads."""
     return [one for one in found["conditions"] if one["kind"] == "top" and one["gate"] == 0]
+
+
+def sets_of(found: Mapping[str, Any]) -> str:
+    """How many random sets there are of each kind, in words, at the largest number of heads."""
+    most = max((one["k"] for one in found["conditions"] if one["kind"] == "top"), default=0)
+    free, matched = (
+        sum(one["kind"] == kind and one["k"] == most for one in found["conditions"])
+        for kind in ("random", "random-layer-matched")
+    )
+    if free == matched or not matched:
+        return f"{free} random sets"
+    return f"{free} random sets, of the same layers {matched}"
 
 
 def random_mean(found: Mapping[str, Any], kind: str, k: int, key: str) -> float | None:

@@ -140,7 +140,8 @@ def _tell_classes(setting: Setting) -> Told:
         tuple(rows),
         cited,
         sentence(
-            "Over several directions shares are means of those in each.",
+            "Over several directions shares, and the ends of an interval of a score, are means of "
+            "those in each.",
             published,
             _rest(),
             "The interval runs from heads whose score is surely above the threshold to those whose "

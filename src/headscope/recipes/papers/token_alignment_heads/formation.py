@@ -140,10 +140,11 @@ def formation_claim(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """That the heads multiply at first and thin out later; open where chance says otherwise."""
     shares, over = [float(one["token_alignment"]) for one in rows], _above(rows)
     told = [_three(shares)]
-    verdicts = {_rises_and_falls(shares)}
+    heads = sum(rows[0]["counts"].values())
+    verdicts = {_rises_and_falls(shares, heads)}
     if over is not None:
         told.append(f"above chance by {THRESHOLD}: {_three(over)}")
-        verdicts.add(_rises_and_falls(over))
+        verdicts.add(_rises_and_falls(over, heads))
     holds = verdicts.pop() if len(verdicts) == 1 else None
     name = "token alignment heads multiply in training and thin out later"
     decides = "more sentences at each checkpoint"
@@ -154,8 +155,9 @@ def _three(shares: Sequence[float]) -> str:
     return f"{shares[0]:.1%} at first, {max(shares):.1%} at most, {shares[-1]:.1%} at the end"
 
 
-def _rises_and_falls(shares: Sequence[float]) -> bool:
-    return shares[0] < max(shares) > shares[-1]
+def _rises_and_falls(shares: Sequence[float], heads: int) -> bool:
+    """Whether shares of so many heads rise and fall again, each by a whole head or more."""
+    return max(shares) - max(shares[0], shares[-1]) >= 1 / heads
 
 
 def _above(rows: Sequence[Mapping[str, Any]]) -> list[float] | None:
@@ -272,10 +274,9 @@ def formation_words(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     over = _above(rows)
     if over is not None:
         highest = over.index(max(over))
-        falls_too = "a decline" if over[-1] < over[highest] else "no decline"
         chance = (
             f"By 0.1 above chance are {over[0]:.1%} at first, {over[highest]:.1%} at their highest "
-            f"({rows[highest]['name']}) and {over[-1]:.1%} at the end, so {falls_too}."
+            f"({rows[highest]['name']}) and {over[-1]:.1%} at the end."
         )
     rise = max(pairwise(rows), key=lambda two: two[1]["chrf"] - two[0]["chrf"])
     step = rise[1]["chrf"] - rise[0]["chrf"]

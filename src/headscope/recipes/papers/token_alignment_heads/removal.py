@@ -17,6 +17,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     random_mean,
     range_of,
     sentence,
+    sets_of,
     text,
     tops,
 )
@@ -82,7 +83,8 @@ def removal_claims(found: Mapping[str, Any]) -> dict[str, Any]:
         by = (
             f"{'chrF++' if key == 'chrf' else 'nats a token'} "
             f"{found['baseline'][key]:.{digits}f} as it is, {one[key]:.{digits}f} without the top "
-            f"{one['k']}{beside}; {found['sentences']} sentences"
+            f"{one['k']}{beside}; {found['sentences']} sentences of {len(found['directions'])} "
+            f"direction{'' if len(found['directions']) == 1 else 's'}"
         )
         sign, ending = (-1, "") if measure == "text" else (1, "_loss" if both else "")
         change = one["change"][key]
@@ -169,8 +171,8 @@ def _removal_table(setting: Setting, found: Mapping[str, Any]) -> Table:
     ]
     note = sentence(
         f"{found['sentences']} sentences over {len(found['directions'])} directions; plain means "
-        f"of directions. Random heads: means of {found['draws']} draws, none of them token "
-        "alignment heads where there are enough others.",
+        f"of directions. Random heads: means of {sets_of(found)}, none of them token alignment "
+        "heads where there are enough others.",
         f"Of those of the same layers {max(filled)} come from the nearest layers, since the layers "
         "have too few others."
         if any(filled)

@@ -17,6 +17,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     percent,
     random_mean,
     sentence,
+    sets_of,
     text,
     tops,
 )
@@ -114,7 +115,7 @@ def tasks_table(setting: Setting, found: Mapping[str, Any] | None) -> Table | No
         "chosen less random",
     )
     note = sentence(
-        f"In points of a hundred; {found['draws']} random draws of each kind. Published: the "
+        f"In points of a hundred; {sets_of(next(iter(found['tasks'].values())))}. Published: the "
         "largest loss of accuracy that the paper tells, beside our largest.",
         "The tasks are made from the pocket world; the paper's are other ones."
         if not setting.data.benchmarks
@@ -223,7 +224,7 @@ def task_words(
                 f"translations by {change:+.1f} points of chrF++."
             )
     sure = (
-        f"Intervals are over examples, and there are {found['draws']} random sets of heads; "
+        f"Intervals are over examples, beside {sets_of(next(iter(found['tasks'].values())))}; "
         "nothing is corrected for the number of tasks."
     )
     return sentence(said, compared), sure
