@@ -261,6 +261,20 @@ def test_attention_mass_is_that_of_whole_matrices(tmp_path: Path) -> None:
     assert found.config["tokens"] > 0 and found.extra["chance"].shape == found.values.shape
 
 
+def test_chance_is_kept_where_the_first_layer_has_no_heads() -> None:
+    lm = find_helpers.wrapped("hybrid")
+    assert not lm.geometry.mask()[0].any()
+    found = attention_mass(lm, find_helpers.pairs("en-de", 6), TranslationScore())
+    every = found.statistics["chance"]
+    for layer, head in product(*map(range, lm.geometry.shape)):
+        values = [one for one in every[:, layer, head] if not np.isnan(one)]
+        if lm.geometry.mask()[layer, head]:
+            assert found.extra["chance"][layer, head] == pytest.approx(fmean(values))
+        else:
+            assert not values and np.isnan(found.extra["chance"][layer, head])
+    assert found.chance_known
+
+
 def word_span(text: str, number: int, shift: int) -> tuple[int, int]:
     start = 0
     for at, word in enumerate(text.split()):
