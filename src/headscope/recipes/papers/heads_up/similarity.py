@@ -209,7 +209,7 @@ def _maps(setting: Setting) -> Told:
             "head",
             0.0,
             1.0,
-            note="A head is kept above 0.5.",
+            note="A head is kept from 0.5 on.",
         )
         for one in own
     ]
