@@ -228,7 +228,7 @@ def _group_table(own: Sequence[Mapping[str, Any]]) -> Table:
                     Cell(one["kept_share"]),
                     Cell(why="one layer") if earlier is None else Cell(earlier),
                     Cell(later),
-                    _known(groups.get("dropped")),
+                    _known(groups.get("dropped"), 0),
                     _known(groups.get("expected"), 2),
                     _known(groups.get("p_value")),
                 ),
