@@ -143,7 +143,12 @@ def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> T
         Row(
             "instructed",
             (
-                Cell(total, published=place.value("instructed", "heads", "heads"), digits=0),
+                Cell(
+                    None if result is None else total,
+                    published=place.value("instructed", "heads", "heads"),
+                    why="not run" if result is None else None,
+                    digits=0,
+                ),
                 *(
                     cell(
                         condition(result, name, "instructed"),
