@@ -368,7 +368,8 @@ def configs_of(
     monkeypatch.setattr(module, recipe, keep)
     for one in make_plan(PAPER.experiments, setting).steps:
         trains = one.step.name.startswith("mask-")
-        if type(one.step.run).__module__ == module.__name__ and not trains:
+        made_in = getattr(one.step.run, "func", one.step.run).__module__
+        if made_in == module.__name__ and not trains:
             one.step.run(setting, setting.at(one.step.name), None)
     return seen
 
