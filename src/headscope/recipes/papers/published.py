@@ -4,6 +4,8 @@ The numbers lie in `data/<paper>.tsv`, one a line, as they are printed. What was
 the printed text contradicts itself, and what was kept although it looks odd, lies in
 `data/notes.tsv` with the reason.
 
+Every function that is given a paper raises `InputError` where there is no such paper.
+
 Rows are conditions (`original`, `instructed`, `mask`, `mask of Llama-3.1-8B`), columns are
 directions (`en-zh`), tasks (`capitalize_first_letter`) or what a single figure is about. Figures
 that belong to no single model are filed under the model `any`.
@@ -151,31 +153,19 @@ class Note:
 
 
 def published(paper: str) -> tuple[Published, ...]:
-    """Every published figure of a paper, in the order of its tables, figures and sections.
-
-    Raises:
-        InputError: no such paper.
-    """
+    """Every published figure of a paper, in the order of its tables, figures and sections."""
     return _figures(_known(paper))
 
 
 def value(
     paper: str, table: str, *, model: str, row: str, column: str, measure: str
 ) -> float | None:
-    """One published figure, or None if the paper has no such figure.
-
-    Raises:
-        InputError: no such paper.
-    """
+    """One published figure, or None if the paper has no such figure."""
     return _index(_known(paper)).get((table, model, row, column, measure))
 
 
 def notes(paper: str) -> tuple[Note, ...]:
-    """Where the paper's printed figures are doubtful, and what was done about it.
-
-    Raises:
-        InputError: no such paper.
-    """
+    """Where the paper's printed figures are doubtful, and what was done about it."""
     _known(paper)
     return tuple(
         Note(table, place, kept == "as printed", why)
@@ -206,9 +196,6 @@ def paper_model(paper: str, model: str) -> str | None:
     Args:
         model: its owner's id on the Hub; capitals do not matter. Anybody else's model of that name
             is another one, and so is a local folder, whose name says nothing of its weights.
-
-    Raises:
-        InputError: no such paper.
     """
     known = {one.casefold(): one for one in _MODELS[_known(paper)]}
     asked = model.casefold()
@@ -219,21 +206,12 @@ def paper_model(paper: str, model: str) -> str | None:
 
 
 def source(paper: str, table: str) -> str:
-    """How a figure's place is cited: `Heads Up! (ICML 2025), Table 12`.
-
-    Raises:
-        InputError: no such paper.
-    """
+    """How a figure's place is cited: `Heads Up! (ICML 2025), Table 12`."""
     return f"{NAMES[_known(paper)]}, {table}"
 
 
 def reference(
-    paper: str,
-    table: str,
-    model: str,
-    *,
-    default: str,
-    differs: Sequence[str] = (),
+    paper: str, table: str, model: str, *, default: str, differs: Sequence[str] = ()
 ) -> Reference:
     """Which published values stand beside a table of ours, and whether they may be compared.
 
@@ -245,7 +223,6 @@ def reference(
             each in a few words such as `our prompt`.
 
     Raises:
-        InputError: no such paper.
         ValueError: the paper has no model called `default`.
     """
     if default not in _shown(paper):
