@@ -197,7 +197,7 @@ def test_papers_rank_by_the_score_itself(
 
     for one in make_plan(paper_named(name).experiments, setting).steps:
         if one.step.name in STEPS[name]:
-            module = sys.modules[one.step.run.__module__]
+            module = sys.modules[getattr(one.step.run, "func", one.step.run).__module__]
             for recipe, found in list(vars(module).items()):
                 of_recipes = getattr(found, "__module__", "").startswith("headscope.recipes.")
                 if of_recipes and "config" in getattr(found, "__annotations__", ()):

@@ -4,6 +4,8 @@ The numbers lie in `data/<paper>.tsv`, one a line, as they are printed. What was
 the printed text contradicts itself, and what was kept although it looks odd, lies in
 `data/notes.tsv` with the reason.
 
+Every function that is given a paper raises `InputError` where there is no such paper.
+
 Rows are conditions (`original`, `instructed`, `mask`, `mask of Llama-3.1-8B`), columns are
 directions (`en-zh`), tasks (`capitalize_first_letter`) or what a single figure is about. Figures
 that belong to no single model are filed under the model `any`.
@@ -17,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 
 from headscope.errors import InputError
@@ -50,34 +53,40 @@ NAMES = MappingProxyType(
     }
 )
 
-#: Models that a paper names, as short Hub names; after them other names of the same weights.
-_MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+#: Models that a paper names, by their owners' ids on the Hub.
+_MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "token-alignment-heads": {
-            "Llama-3.1-8B": ("Meta-Llama-3.1-8B",),
-            "Mistral-7B-v0.3": (),
-            "Mistral-7B-Instruct-v0.3": (),
-            "Qwen2.5-7B": (),
-            "Qwen3-1.7B": (),
-            "Qwen3-30B-A3B": ("Qwen3-30B",),
-        },
-        "lahis": {"Aya-23-8B": (), "Llama-3.2-3B": (), "Mistral-7B-v0.1": ()},
-        "heads-up": {
-            "Llama-3.1-8B-Instruct": ("Meta-Llama-3.1-8B-Instruct",),
-            "Llama-3.1-8B": ("Meta-Llama-3.1-8B",),
-            "Qwen2.5-0.5B-Instruct": (),
-            "Qwen2.5-1.5B-Instruct": (),
-            "Qwen2.5-3B-Instruct": (),
-            "Qwen2.5-7B-Instruct": (),
-            "Qwen2.5-7B": (),
-            "Qwen2.5-14B-Instruct": (),
-            "Phi-3.5-mini-instruct": (),
-            "Mistral-7B-Instruct-v0.3": (),
-            "Phi-3.5-MoE-instruct": (),
-            "gemma-2-2b-it": (),
-        },
+        "token-alignment-heads": (
+            "meta-llama/Llama-3.1-8B",
+            "mistralai/Mistral-7B-v0.3",
+            "mistralai/Mistral-7B-Instruct-v0.3",
+            "Qwen/Qwen2.5-7B",
+            "Qwen/Qwen3-1.7B",
+            "Qwen/Qwen3-30B-A3B",
+        ),
+        "lahis": (
+            "CohereLabs/Aya-23-8B",
+            "meta-llama/Llama-3.2-3B",
+            "mistralai/Mistral-7B-v0.1",
+        ),
+        "heads-up": (
+            "meta-llama/Llama-3.1-8B-Instruct",
+            "meta-llama/Llama-3.1-8B",
+            "Qwen/Qwen2.5-0.5B-Instruct",
+            "Qwen/Qwen2.5-1.5B-Instruct",
+            "Qwen/Qwen2.5-3B-Instruct",
+            "Qwen/Qwen2.5-7B-Instruct",
+            "Qwen/Qwen2.5-7B",
+            "Qwen/Qwen2.5-14B-Instruct",
+            "microsoft/Phi-3.5-mini-instruct",
+            "mistralai/Mistral-7B-Instruct-v0.3",
+            "microsoft/Phi-3.5-MoE-instruct",
+            "google/gemma-2-2b-it",
+        ),
     }
 )
+#: Ids under which the same weights lay before, and lie still.
+_FORMERLY = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("cohereforai/", "coherelabs/"))
 
 _COLUMNS = ("table", "model", "row", "column", "measure", "value")
 _TASK_COLUMNS = ("task", "examples", "inputs", "instruction")
@@ -144,31 +153,19 @@ class Note:
 
 
 def published(paper: str) -> tuple[Published, ...]:
-    """Every published figure of a paper, in the order of its tables, figures and sections.
-
-    Raises:
-        InputError: no such paper.
-    """
+    """Every published figure of a paper, in the order of its tables, figures and sections."""
     return _figures(_known(paper))
 
 
 def value(
     paper: str, table: str, *, model: str, row: str, column: str, measure: str
 ) -> float | None:
-    """One published figure, or None if the paper has no such figure.
-
-    Raises:
-        InputError: no such paper.
-    """
+    """One published figure, or None if the paper has no such figure."""
     return _index(_known(paper)).get((table, model, row, column, measure))
 
 
 def notes(paper: str) -> tuple[Note, ...]:
-    """Where the paper's printed figures are doubtful, and what was done about it.
-
-    Raises:
-        InputError: no such paper.
-    """
+    """Where the paper's printed figures are doubtful, and what was done about it."""
     _known(paper)
     return tuple(
         Note(table, place, kept == "as printed", why)
@@ -197,37 +194,24 @@ def paper_model(paper: str, model: str) -> str | None:
     """The paper's own name of a model, or None if the paper does not have it.
 
     Args:
-        model: a Hub id, or a folder that carries the model's name, the Hub cache's included.
-            Capitals do not matter; any suffix makes another model of it.
-
-    Raises:
-        InputError: no such paper.
+        model: its owner's id on the Hub; capitals do not matter. Anybody else's model of that name
+            is another one, and so is a local folder, whose name says nothing of its weights.
     """
-    parts = [part for part in model.replace("\\", "/").split("/") if part not in ("", ".")]
-    cached = [part.rpartition("--")[2] for part in parts if part.startswith("models--")]
-    asked = (cached or parts or [""])[-1].casefold()
-    for name, others in _MODELS[_known(paper)].items():
-        if asked in (one.casefold() for one in (name, *others)):
-            return name
-    return None
+    known = {one.casefold(): one for one in _MODELS[_known(paper)]}
+    asked = model.casefold()
+    for before, now in _FORMERLY:
+        asked = now + asked.removeprefix(before) if asked.startswith(before) else asked
+    found = None if Path(model).exists() else known.get(asked)
+    return found and found.rpartition("/")[2]
 
 
 def source(paper: str, table: str) -> str:
-    """How a figure's place is cited: `Heads Up! (ICML 2025), Table 12`.
-
-    Raises:
-        InputError: no such paper.
-    """
+    """How a figure's place is cited: `Heads Up! (ICML 2025), Table 12`."""
     return f"{NAMES[_known(paper)]}, {table}"
 
 
 def reference(
-    paper: str,
-    table: str,
-    model: str,
-    *,
-    default: str,
-    differs: Sequence[str] = (),
+    paper: str, table: str, model: str, *, default: str, differs: Sequence[str] = ()
 ) -> Reference:
     """Which published values stand beside a table of ours, and whether they may be compared.
 
@@ -239,7 +223,6 @@ def reference(
             each in a few words such as `our prompt`.
 
     Raises:
-        InputError: no such paper.
         ValueError: the paper has no model called `default`.
     """
     if default not in _shown(paper):
@@ -255,7 +238,8 @@ def reference(
 
 
 def _shown(paper: str) -> set[str]:
-    return {ANY, *_MODELS[_known(paper)], *(one.model for one in published(paper))}
+    names = (one.rpartition("/")[2] for one in _MODELS[_known(paper)])
+    return {ANY, *names, *(one.model for one in published(paper))}
 
 
 def _known(paper: str) -> str:

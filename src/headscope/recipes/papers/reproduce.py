@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from headscope.recipes.papers.plan import Plan, PlannedStep, make_plan, stored_r
 from headscope.recipes.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.recipes.papers.results import describe
 from headscope.report import write_report
-from headscope.runs import open_run, reopen_run
+from headscope.runs import Run, open_run, reopen_run
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -81,15 +81,8 @@ def reproduce(
     asked = {one.name for one in experiments_named(paper, config.only)}
     with kept_model():
         lm = config.model.load()
-        model, provenance = about_model(lm), model_provenance(lm)
-        _check([paper], config, lm)
-        inputs = model_inputs(lm, {}) | config.data.digests()
-        command = f"{COMMAND} {paper.name}"
-        settings = {"settings": config}
-        opened = open_run(out, command, settings, inputs, provenance=provenance)
-        if opened.finished:
-            opened.close()
-            opened = reopen_run(opened.path)
+        model = about_model(lm)
+        opened = _opened([paper], config, lm, out)
         with opened as run:
             setting = _setting(config, lm.geometry, lm.digest, run.path)
             plan = make_plan(paper.experiments, setting, seconds_here(lm), bytes_here(lm))
@@ -123,15 +116,9 @@ def reproduce_all(
     """Run every paper, each below `out` in a folder of its name, and write an index of them."""
     with kept_model():
         lm = config.model.load()
-        model, provenance = about_model(lm), model_provenance(lm)
-        _check([paper_named(name) for name in PAPERS], config, lm)
-        inputs = model_inputs(lm, {}) | config.data.digests()
+        model = about_model(lm)
+        opened = _opened([paper_named(name) for name in PAPERS], config, lm, out)
         del lm
-        command = f"{COMMAND} {config.paper}"
-        opened = open_run(out, command, {"settings": config}, inputs, provenance=provenance)
-        if opened.finished:
-            opened.close()
-            opened = reopen_run(opened.path)
         with opened as run:
             papers = []
             for name in PAPERS:
@@ -173,9 +160,20 @@ def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tupl
     return paper, make_plan(named, setting)
 
 
-def _check(papers: Iterable[Paper], config: Reproduce, lm: LanguageModel) -> None:
+def _opened(papers: list[Paper], config: Reproduce, lm: LanguageModel, out: Path | None) -> Run:
+    """The run of these papers, to be filled up where it is finished."""
+    _check(papers, config, lm)
+    inputs = model_inputs(lm, {}) | config.data.digests()
+    command, about = f"{COMMAND} {config.paper}", model_provenance(lm)
+    run = open_run(out, command, {"settings": config}, inputs, provenance=about)
+    if not run.finished:
+        return run
+    run.close()
+    return reopen_run(run.path)
+
+
+def _check(papers: list[Paper], config: Reproduce, lm: LanguageModel) -> None:
     """InputError for flags that no plan can be made of, before a folder is bound to them."""
-    papers = list(papers)
     if config.steering.aligner == "llm" and config.llm is None:
         raise InputError("--aligner llm needs --llm-model NAME, the model that links words")
     for name in config.steering.given:

@@ -5,7 +5,7 @@ Everything here becomes plain JSON in the run's result, and a report is drawn fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ __all__ = [
     "Series",
     "Table",
     "Told",
+    "grid",
     "p_cell",
 ]
 
@@ -91,6 +92,20 @@ class Table:
                     f"{self.title}: the row {row.name!r} has {len(row.cells)} cells, "
                     f"and there are {len(self.columns)} columns"
                 )
+
+
+def grid(
+    title: str,
+    rows: Iterable[str],
+    columns: Iterable[str],
+    cell: Callable[[str, str], Cell],
+    reference: Reference | None = None,
+    note: str = "",
+) -> Table:
+    """A table whose cells follow from the names of their row and their column."""
+    names = tuple(columns)
+    made = tuple(Row(row, tuple(cell(row, column) for column in names)) for row in rows)
+    return Table(title, names, made, reference, note)
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,8 @@ from headscope.recipes.inputs import (
     Progress,
     about_model,
     model_inputs,
-    model_provenance,
-    resolved_chat,
 )
-from headscope.recipes.leakage import check_leakage
-from headscope.recipes.verify.removal import alignment_heads, head_sets, read_test_directions
+from headscope.recipes.verify.removal import opened
 from headscope.recipes.verify.removal_run import STATISTICS
 from headscope.runs import open_run
 from headscope.verify.removal import Condition, Removal, conditions
@@ -84,31 +81,24 @@ def verify_copying(
     `statistics.safetensors`. Raises `InputError` as `verify_removal` does.
     """
     began = time.monotonic()
-    seed = config.removal.seed
-    directions = read_test_directions(config.pairs, config.model.model, seed)
-    leakage = check_leakage(config.heads, directions, False)
-    lm = config.model.load_for(out)
-    removal = resolved_chat(lm, config.removal)
-    sets = head_sets(config.heads, config.k, lm, config.rank)
-    avoid, note = alignment_heads(config.heads, removal, lm)
-    planned = conditions(sets, removal, avoid)
-    copied = {f"{name} copy": _copies(one) for name, one in directions.items()}
+    opening = opened(config, config.k, out)
+    lm, removal, sets, directions = opening.lm, opening.removal, opening.sets, opening.directions
+    planned = conditions(sets, removal, opening.avoid)
+    copied = {f"{name} copy": _copies(pairs) for name, pairs in directions.items()}
     read = {**directions, **copied}
     settings = {
         "settings": replace(config, removal=removal),
         "sets": [[str(head) for head in heads] for heads in sets],
-        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "leakage": leakage,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
+        **opening.signed,
     }
-    about = {**model_provenance(lm), "seed": seed}
-    with open_run(out, COMMAND, settings, model_inputs(lm, directions), provenance=about) as run:
+    inputs = model_inputs(lm, directions)
+    with open_run(out, COMMAND, settings, inputs, provenance=opening.provenance) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         unlinked = {name: _unlinked(pairs) for name, pairs in read.items()}
         losses = reference_losses(lm, read, unlinked, planned, removal, run, None, progress)
-        nll = {name: one.sums.sum(axis=2) / one.tokens.sum(axis=1) for name, one in losses.items()}
-        run.write_tensors(STATISTICS, {f"{name}.nll": one for name, one in nll.items()})
+        nll = {name: of.sums.sum(axis=2) / of.tokens.sum(axis=1) for name, of in losses.items()}
+        run.write_tensors(STATISTICS, {f"{name}.nll": array for name, array in nll.items()})
         reference, copy = [nll[name] for name in directions], [nll[name] for name in copied]
         measures = {
             "copy": copy,
@@ -116,26 +106,24 @@ def verify_copying(
             "preference": [a - b for a, b in zip(copy, reference, strict=True)],
         }
         means = {
-            name: np.mean([one.mean(axis=1) for one in parts], axis=0).tolist()
+            name: np.mean([part.mean(axis=1) for part in parts], axis=0).tolist()
             for name, parts in measures.items()
         }
         result = {
             "signature": run.signature,
             **about_rank(*sets),
-            "sentences": sum(one.shape[1] for one in reference),
-            "baseline": {name: one[0] for name, one in means.items()},
+            "sentences": sum(part.shape[1] for part in reference),
+            "baseline": {name: values[0] for name, values in means.items()},
             "conditions": [
-                {**one.as_dict(), **{name: values[at] for name, values in means.items()}}
-                for at, one in enumerate(planned[1:], 1)
+                {**condition.as_dict(), **{name: values[at] for name, values in means.items()}}
+                for at, condition in enumerate(planned[1:], 1)
             ],
             "tests": [
-                {"k": len(one.heads), **_tests(planned, at, measures, seed)}
-                for at, one in enumerate(planned)
-                if one.label.kind == "top"
+                {"k": len(condition.heads), **_tests(planned, at, measures, removal.seed)}
+                for at, condition in enumerate(planned)
+                if condition.label.kind == "top"
             ],
-            "pool": "outside" if avoid is None else "non-alignment",
-            "pool_note": note,
-            "leakage": leakage,
+            **opening.told,
             "model": about_model(lm),
             "run": str(run.path),
             "seconds": time.monotonic() - began,

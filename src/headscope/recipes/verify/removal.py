@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headscope.data.align import choose_aligner
 from headscope.data.pairs import PairFile
@@ -37,7 +37,7 @@ from headscope.recipes.inputs import (
     read_directions,
     resolved_chat,
 )
-from headscope.recipes.leakage import Leakage, check_leakage
+from headscope.recipes.leakage import check_leakage
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
 from headscope.runs import open_run, reopen_run
@@ -46,6 +46,8 @@ from headscope.verify.removal.outputs import Label, read_outputs
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.recipes.verify.copying import VerifyCopying
+    from headscope.recipes.verify.together import VerifyTogether
 
 COMMAND = "verify removal"
 #: Sentences of the pocket model's own test split, over all directions and of one, if no limit is
@@ -72,6 +74,52 @@ class VerifyRemoval:
     baseline: Rules = field(default_factory=Rules)
 
 
+class Opened(NamedTuple):
+    """What a removal begins with: sentences, model, settings with chat decided, the heads of each
+    k from few to many, and the token alignment heads, which random draws leave out.
+
+    `signed` counts in the run's signature beside settings and heads, `told` stands in its result.
+    """
+
+    directions: dict[str, PairFile]
+    lm: LanguageModel
+    removal: Removal
+    sets: list[HeadSet]
+    avoid: HeadSet | None
+    signed: dict[str, Any]
+    told: dict[str, Any]
+    provenance: dict[str, Any]
+
+
+def opened(
+    config: VerifyRemoval | VerifyCopying | VerifyTogether, k: tuple[Amount, ...],
+    out: Path | None, reference: int = 0, linked: bool = False, allow_overlap: bool = False,
+) -> Opened:  # fmt: skip
+    """Read sentences, model and heads; `reference` sentences of each direction are set aside.
+
+    `linked`: their links are needed, and what they lack is told before the model is loaded.
+    """
+    seed = config.removal.seed
+    directions = read_test_directions(config.pairs, config.model.model, seed, reference)
+    leakage = check_leakage(config.heads, directions, allow_overlap)
+    for pairs in directions.values() if linked else ():
+        with naming(pairs.path):
+            choose_aligner(pairs.pairs)
+    lm = config.model.load_for(out)
+    removal = resolved_chat(lm, config.removal)
+    sets = head_sets(config.heads, k, lm, config.rank)
+    avoid, note = alignment_heads(config.heads, removal, lm)
+    signed = {
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
+        "leakage": leakage,
+        "computed_in": str(lm.dtype).removeprefix("torch."),
+    }
+    pool = "outside" if avoid is None else "non-alignment"
+    told = {"pool": pool, "pool_note": note, "leakage": leakage}
+    about = {**model_provenance(lm), "seed": seed}
+    return Opened(directions, lm, removal, sets, avoid, signed, told, about)
+
+
 def verify_removal(
     config: VerifyRemoval, out: Path | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
@@ -81,31 +129,20 @@ def verify_removal(
     sentences of the test data, unless `allow_overlap`.
     """
     began = time.monotonic()
-    apart = reference_number(*config.removal.ablate)
-    directions = read_test_directions(config.pairs, config.model.model, config.removal.seed, apart)
-    leakage = check_leakage(config.heads, directions, config.allow_overlap)
-    if "loss" in config.removal.all_draws:
-        for pairs in directions.values():
-            with naming(pairs.path):
-                choose_aligner(pairs.pairs)
-    lm = config.model.load_for(out)
-    removal = resolved_chat(lm, config.removal)
-    config = dataclasses.replace(config, removal=removal)
-    sets = head_sets(config.heads, config.k, lm, config.rank)
-    avoid, pool_note = alignment_heads(config.heads, removal, lm)
-    planned = conditions(sets, removal, avoid)
+    apart, linked = reference_number(*config.removal.ablate), "loss" in config.removal.all_draws
+    one = opened(config, config.k, out, apart, linked, config.allow_overlap)
+    lm, removal, directions = one.lm, one.removal, one.directions
+    planned = conditions(one.sets, removal, one.avoid)
     reference = translations(lm, directions, removal) if apart else None
     settings = {
-        "settings": config,
-        "sets": [[str(head) for head in heads] for heads in sets],
-        "rank": about_rank(*sets)["rank"],
-        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
+        "settings": dataclasses.replace(config, removal=removal),
+        "sets": [[str(head) for head in heads] for heads in one.sets],
+        "rank": about_rank(*one.sets)["rank"],
         "reference text": None if reference is None else reference.digest,
-        "leakage": leakage,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
+        **one.signed,
     }
-    about = {**model_provenance(lm), "seed": removal.seed}
-    with open_run(out, COMMAND, settings, model_inputs(lm, directions), provenance=about) as run:
+    inputs = model_inputs(lm, directions)
+    with open_run(out, COMMAND, settings, inputs, provenance=one.provenance) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
@@ -115,7 +152,7 @@ def verify_removal(
             "signature": "|".join([run.signature, *_links(shown)]),
             "run": str(run.path),
             "seconds": time.monotonic() - began,
-            **_about(sets, removal, avoid, pool_note, leakage),
+            **_about(one),
             **works,
             **about_reference(reference),
             "model": about_model(lm),
@@ -171,7 +208,7 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
             read_losses(run, languages) if losses else None,
             seed,
             progress,
-            old.get("identifier"),
+            old,
         )
         works = {}
         if "baseline_check" in old:
@@ -235,27 +272,20 @@ def _translation_scores(spec: str) -> HeadScores | None:
     return scores if scores is not None and scores.method == TRANSLATION_SCORE else None
 
 
-def _about(
-    sets: list[HeadSet],
-    config: Removal,
-    avoid: HeadSet | None,
-    pool_note: str | None,
-    leakage: Leakage,
-) -> dict[str, Any]:
+def _about(one: Opened) -> dict[str, Any]:
+    config = one.removal
     return {
-        "k": [len(heads) for heads in sets],
-        **about_rank(*sets),
+        "k": [len(heads) for heads in one.sets],
+        **about_rank(*one.sets),
         "gates": list(config.gates),
         "measures": list(config.all_draws),
         "draws": next(iter(config.all_draws.values())),
         **({"draws_loss": config.all_draws["loss"]} if len(config.all_draws) > 1 else {}),
-        "pool": "outside" if avoid is None else "non-alignment",
-        "pool_note": pool_note,
+        **one.told,
         "threshold": config.threshold,
         "ablate": config.ablate[0],
         "seed": config.seed,
-        "heads": [str(head) for head in sets[-1]],
-        "leakage": leakage,
+        "heads": [str(head) for head in one.sets[-1]],
     }
 
 

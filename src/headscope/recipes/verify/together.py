@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headscope.data.align import choose_aligner
-from headscope.errors import naming
 from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
@@ -18,11 +16,8 @@ from headscope.recipes.inputs import (
     Progress,
     about_model,
     model_inputs,
-    model_provenance,
-    resolved_chat,
 )
-from headscope.recipes.leakage import check_leakage
-from headscope.recipes.verify.removal import alignment_heads, head_sets, read_test_directions
+from headscope.recipes.verify.removal import opened
 from headscope.recipes.verify.removal_run import STATISTICS
 from headscope.runs import open_run
 from headscope.verify.removal import Removal
@@ -61,27 +56,18 @@ def verify_together(
     heads were found on sentences of the test data.
     """
     began = time.monotonic()
-    seed = config.removal.seed
-    directions = read_test_directions(config.pairs, config.model.model, seed)
-    leakage = check_leakage(config.heads, directions, False)
-    for pairs in directions.values():
-        with naming(pairs.path):
-            choose_aligner(pairs.pairs)
-    lm = config.model.load_for(out)
-    removal = resolved_chat(lm, config.removal)
-    (heads,) = head_sets(config.heads, (config.k,), lm, config.rank)
-    avoid, note = alignment_heads(config.heads, removal, lm)
-    chosen, random = pairs_of(heads, removal.all_draws["loss"], seed, avoid)
+    opening = opened(config, (config.k,), out, linked=True)
+    lm, removal, directions = opening.lm, opening.removal, opening.directions
+    (heads,) = opening.sets
+    chosen, random = pairs_of(heads, removal.all_draws["loss"], removal.seed, opening.avoid)
     planned = planned_pairs(heads, [*chosen, *random])
     settings = {
         "settings": replace(config, removal=removal),
         "heads": [str(head) for head in heads],
-        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "leakage": leakage,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
+        **opening.signed,
     }
-    about = {**model_provenance(lm), "seed": seed}
-    with open_run(out, COMMAND, settings, model_inputs(lm, directions), provenance=about) as run:
+    inputs = model_inputs(lm, directions)
+    with open_run(out, COMMAND, settings, inputs, provenance=opening.provenance) as run:
         if run.finished:
             return {**run.result(), "run": str(run.path)}  # the folder may have been moved
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
@@ -101,10 +87,8 @@ def verify_together(
             "sets": sets,
             "sentences": sum(len(one.tokens) for one in losses.values()),
             "directions": list(directions),
-            "pool": "outside" if avoid is None else "non-alignment",
-            "pool_note": note,
-            **interactions(losses, sets, best, other, seed),
-            "leakage": leakage,
+            **interactions(losses, sets, best, other, removal.seed),
+            **opening.told,
             **works,
             "model": about_model(lm),
             "run": str(run.path),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, listed, not_run
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.recipes.papers.told import Cell, Told, grid
 from headscope.recipes.verify.attention import VerifyAttention, verify_attention
 
 __all__ = ["TABLE_7"]
@@ -30,22 +30,14 @@ ROWS = {
 }
 
 
-@dataclass(frozen=True)
-class _Attend:
-    task: Asked
-
-    def __call__(
-        self, setting: Setting, place: Path, progress: Progress | None
-    ) -> Mapping[str, Any]:
-        config = VerifyAttention(
-            (str(setting.at(mask_name(self.task))),),
-            setting.model,
-            self.task.choice,
-            DRAWS,
-            setting.seed,
-            setting.batch_tokens,
-        )
-        return verify_attention(config, place, progress)
+def _attend(
+    task: Asked, setting: Setting, place: Path, progress: Progress | None
+) -> Mapping[str, Any]:
+    masks = (str(setting.at(mask_name(task))),)
+    config = VerifyAttention(
+        masks, setting.model, task.choice, DRAWS, setting.seed, setting.batch_tokens
+    )
+    return verify_attention(config, place, progress)
 
 
 def _tasks(setting: Setting) -> tuple[Asked, ...]:
@@ -80,8 +72,9 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         title = f"attention on the right word, {task.name}"
         found += [
             mask_step(setting, task),
-            Step(_name(task), title, _Attend(task), work, (mask_name(task),), not task.default),
-        ]
+            Step(_name(task), title, partial(_attend, task), work, (mask_name(task),),
+                 not task.default),
+        ]  # fmt: skip
     return tuple(found)
 
 
@@ -89,23 +82,19 @@ def _tell(setting: Setting) -> Told:
     tasks = _tasks(setting)
     place = beside(setting, "Table 7")
     by = {task.name: _conditions(setting, task) for task in tasks}
-    rows = [
-        Row(
-            name,
-            tuple(
-                _cell(by[task.name].get(own), heads, place.value(name, task.name, "attention"))
-                for task in tasks
-            ),
-        )
-        for name, (own, heads) in ROWS.items()
-    ]
-    rows.append(
-        Row("uniform", tuple(_even(by[task.name].get("as is")) for task in tasks)),
-    )
-    table = Table(
+
+    def shown(name: str, task: str) -> Cell:
+        if name == "uniform":
+            even = by[task].get("as is")
+            return not_run() if even is None else Cell(even["uniform"]["mean"])
+        own, heads = ROWS[name]
+        return _cell(by[task].get(own), heads, place.value(name, task, "attention"))
+
+    table = grid(
         "Attention on the right word, as a share of that on all words to choose from",
-        tuple(task.name for task in tasks),
-        tuple(rows),
+        (*ROWS, "uniform"),
+        by,
+        shown,
         place.reference,
         "Attention of the last token of the prompt, mean over heads and held-out samples.",
     )
@@ -129,22 +118,14 @@ def _cell(one: Mapping[str, Any] | None, heads: str, published: float | None) ->
     return Cell(found["mean"], found.get("low"), found.get("high"), published)
 
 
-def _even(one: Mapping[str, Any] | None) -> Cell:
-    return not_run() if one is None else Cell(one["uniform"]["mean"])
-
-
 def _found(ran: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     if not ran:
         return ""
-    inside, total = 0, 0
     told = []
-    for name in ("instructed", "masked"):
+    for name, words in (("instructed", "instructed"), ("masked", "under the mask")):
         both = [own[name]["in_minus_out"]["mean"] for own in ran.values() if name in own]
         known = [value for value in both if value is not None]
-        inside, total = sum(value > 0 for value in known), len(known)
-        told.append(
-            f"{'instructed' if name == 'instructed' else 'under the mask'} in {inside} of {total}"
-        )
+        told.append(f"{words} in {sum(value > 0 for value in known)} of {len(known)}")
     return (
         "Heads in the mask look at the right word more than heads outside it: "
         f"{', '.join(told)} tasks."

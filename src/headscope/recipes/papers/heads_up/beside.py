@@ -32,6 +32,7 @@ __all__ = [
     "changed",
     "condition",
     "conditions",
+    "heads_cell",
     "listed",
     "mean_cell",
     "not_run",
@@ -112,8 +113,9 @@ def beside(
     differs = [other] if other else []
     if data is not None:
         differs += [f"sentences not known by content to be {data}'s", "our instructions"]
-    elif strange := [task.name for task in word_tasks(setting) if not _of_paper(task)]:
-        differs.append(f"other examples of {listed(strange)}")
+    elif not other:
+        strange = [task.name for task in word_tasks(setting) if not _of_paper(task)]
+        differs += [f"other examples of {listed(strange)}"] if strange else []
     differs += decided(setting)
     return Beside(table, reference(NAME, table, model, default=main, differs=differs))
 
@@ -184,6 +186,14 @@ def mean_cell(
     if not values:
         return not_run(published, digits=digits)
     return Cell(fmean(values) * SCALE.get(measure, 1.0), published=published, digits=digits)
+
+
+def heads_cell(setting: Setting, step: str, published: float | None = None) -> Cell:
+    """How many heads the mask of this step keeps."""
+    result = setting.result(step)
+    if result is None:
+        return not_run(published, digits=0)
+    return Cell(result["selected"], published=published, digits=0)
 
 
 def changed(

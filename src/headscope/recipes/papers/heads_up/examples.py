@@ -9,13 +9,7 @@ from headscope.recipes.papers.heads_up.asked import NO_MASKS, NO_PAIRS, Asked, c
 from headscope.recipes.papers.heads_up.samples import outputs
 from headscope.recipes.papers.heads_up.similarity import default_masks
 from headscope.recipes.papers.heads_up.states import STATES, states_steps
-from headscope.recipes.papers.heads_up.steps import (
-    mask_step,
-    proof_name,
-    proof_step,
-    slug,
-)
-from headscope.recipes.papers.heads_up.translation import others_of
+from headscope.recipes.papers.heads_up.steps import proof_name, slug, trained
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
@@ -26,11 +20,7 @@ CONDITIONS = ("as is", "instructed", "masked")
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks = default_masks(setting)
-    if not tasks:
-        return NO_MASKS
-    return tuple(
-        step for task in tasks for step in (mask_step(setting, task), proof_step(setting, task))
-    )
+    return trained(setting, tasks) if tasks else NO_MASKS
 
 
 def _shown(
@@ -42,9 +32,7 @@ def _shown(
 
 
 def _text(rows: Mapping[str, Mapping[str, Any]], name: str) -> Cell:
-    if name not in rows:
-        return Cell(why="not run")
-    return Cell(rows[name]["output"])
+    return Cell(rows[name]["output"]) if name in rows else Cell(why="not run")
 
 
 def _tell(setting: Setting) -> Told:
@@ -59,16 +47,8 @@ def _tell(setting: Setting) -> Told:
         for name in CONDITIONS:
             if name in own:
                 kept[name].append(own[name]["output"].strip() == first["reference"].strip())
-        rows.append(
-            Row(
-                task.name,
-                (
-                    Cell(first["input"]),
-                    *(_text(own, name) for name in CONDITIONS),
-                    Cell(first["reference"]),
-                ),
-            )
-        )
+        written = (_text(own, name) for name in CONDITIONS)
+        rows.append(Row(task.name, (Cell(first["input"]), *written, Cell(first["reference"]))))
     table = Table(
         "The same input under each condition",
         ("input", *CONDITIONS, "right"),
@@ -103,18 +83,14 @@ def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
             f"{NO_PAIRS[0]}, and other sizes of the model's family",
             f"{NO_PAIRS[1]}; --others MODEL for each size",
         )
-    found = [
-        step for task in tasks for step in (mask_step(setting, task), proof_step(setting, task))
-    ]
-    if setting.data.pairs:
-        for other in others_of(setting):
-            for task in tasks:
-                found += [
-                    mask_step(setting, task, other=other),
-                    proof_step(setting, task, other=other),
-                ]
-    states = states_steps(setting)
-    return tuple({step.name: step for step in (*found, *states)}.values())
+    models = (None, *_sizes(setting))
+    found = [step for other in models for step in trained(setting, tasks, other=other)]
+    return tuple({step.name: step for step in (*found, *states_steps(setting))}.values())
+
+
+def _sizes(setting: Setting) -> tuple[str, ...]:
+    """The other models that translate, too."""
+    return setting.data.others if setting.data.pairs else ()
 
 
 def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
@@ -127,18 +103,13 @@ def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed
 
 def _size_tell(setting: Setting) -> Told:
     tasks = chosen(directions(setting))
-    others = others_of(setting) if setting.data.pairs else ()
     rows = []
-    for other in (None, *others):
-        model = slug(setting.model.model if other is None else other)
+    for other in (None, *_sizes(setting)):
+        model = slug(other or setting.model.model)
         for task in tasks:
             own = _shown(setting, task, proof_name(task, other=other))
-            rows.append(
-                Row(
-                    f"{model}, {task.name}",
-                    (*(_text(own, name) for name in CONDITIONS), _right(own)),
-                )
-            )
+            cells = (*(_text(own, name) for name in CONDITIONS), _right(own))
+            rows.append(Row(f"{model}, {task.name}", cells))
     inputs = {
         task.name: own["as is"]["input"]
         for task in tasks
@@ -157,7 +128,7 @@ def _size_tell(setting: Setting) -> Told:
     states = setting.result(STATES)
     if states is not None:
         tables.append(_top_tokens(states))
-    return Told(tuple(tables), (), *_size_words(setting, others))
+    return Told(tuple(tables), (), *_size_words(setting))
 
 
 def _right(rows: Mapping[str, Mapping[str, Any]]) -> Cell:
@@ -168,43 +139,32 @@ def _right(rows: Mapping[str, Mapping[str, Any]]) -> Cell:
 def _top_tokens(states: Mapping[str, Any]) -> Table:
     """The right-hand half of Table 4: the likeliest first tokens, masked and instructed."""
     lens = states["lens"]["conditions"]
-    last = {name: lens[name][-1] for name in ("masked", "instructed")}
-    count = len(last["masked"]["tokens"])
+    masked, told = (lens[name][-1] for name in ("masked", "instructed"))
+    rows = []
+    for place in range(len(masked["tokens"])):
+        pairs = ((one["tokens"][place], one["logits"][place]) for one in (masked, told))
+        cells = [(Cell(token), Cell(logit, digits=2)) for token, logit in pairs]
+        rows.append(Row(str(place + 1), (*cells[0], *cells[1])))
     return Table(
         f"The likeliest first tokens and their logits ({states['task']})",
         ("masked", "logit", "instructed", "logit, instructed"),
-        tuple(
-            Row(
-                str(place + 1),
-                tuple(
-                    one
-                    for name in last
-                    for one in (
-                        Cell(last[name]["tokens"][place]),
-                        Cell(last[name]["logits"][place], digits=2),
-                    )
-                ),
-            )
-            for place in range(count)
-        ),
+        tuple(rows),
         note=f"Input {states['lens']['input']!r}; the right token has rank "
-        f"{last['masked']['target_rank']} masked and {last['instructed']['target_rank']} "
-        "instructed.",
+        f"{masked['target_rank']} masked and {told['target_rank']} instructed.",
     )
 
 
-def _size_words(setting: Setting, others: tuple[str, ...]) -> tuple[str, str]:
+def _size_words(setting: Setting) -> tuple[str, str]:
     """How many outputs are the reference by model; nothing on sizes where there is one model."""
     told = []
-    for other in (None, *others):
+    for other in (None, *_sizes(setting)):
         right, total = 0, 0
         for task in chosen(directions(setting)):
             made = outputs(setting, proof_name(task, other=other), task.name).get("masked", [])
             right += sum(one["output"].strip() == one["reference"].strip() for one in made)
             total += len(made)
         if total:
-            model = slug(setting.model.model if other is None else other)
-            told.append(f"{model} {right} of {total}")
+            told.append(f"{slug(other or setting.model.model)} {right} of {total}")
     if not told:
         return "", ""
     found = f"Masked outputs that are exactly the reference: {', '.join(told)}."

@@ -31,7 +31,7 @@ from headscope.recipes.papers.heads_up.beside import (
 )
 from headscope.recipes.papers.heads_up.steps import Kind, asking_work, mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.recipes.papers.told import NOT_RUN, Cell, Table, Told, grid
 from headscope.recipes.tasks import TaskChoice
 from headscope.recipes.verify.families import VerifyFamilies, verify_families
 from headscope.verify.masks.asking import Asking
@@ -40,6 +40,8 @@ __all__ = ["TABLE_6"]
 
 #: Draws of random heads, free and layer by layer; the paper has one.
 DRAWS = 3
+#: The column of how many heads are left.
+LEFT = "heads left"
 
 
 @dataclass(frozen=True)
@@ -134,61 +136,38 @@ def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> T
     same = run.kind and len(run.masks) == PAPER_DIRECTIONS
     place = beside(setting, "Table 6", "XNLI", other="" if same else other)
     names = [task.name for task in tasks]
-    total = setting.geometry.total
+    whole = {"kept": None if result is None else setting.geometry.total}
     if result is None:
         families = [{"name": name, "kept": None} for name in ("all", "en", "unused")]
     else:
         families = result["families"]
-    rows = [
-        Row(
-            "instructed",
-            (
-                Cell(total, published=place.value("instructed", "heads", "heads"), digits=0),
-                *(
-                    cell(
-                        condition(result, name, "instructed"),
-                        "nll",
-                        place.value("instructed", name, "nll"),
-                    )
-                    for name in names
-                ),
-            ),
-        )
-    ]
-    for family in families:
-        for random in (False, True):
-            row = f"without {'random ' if random else ''}{family['name']}"
-            theirs = place.value(row, "heads", "heads")
-            kept = family["kept"]
-            heads = (
-                not_run(theirs, digits=0)
-                if kept is None
-                else Cell(kept, published=theirs, digits=0)
-            )
-            rows.append(
-                Row(
-                    row,
-                    (
-                        heads,
-                        *(
-                            _family_cell(
-                                result, name, family, random, place.value(row, name, "nll")
-                            )
-                            for name in names
-                        ),
-                    ),
-                )
-            )
+    removed = {
+        f"without {'random ' if random else ''}{family['name']}": (family, random)
+        for family in families
+        for random in (False, True)
+    }
+
+    def shown(row: str, column: str) -> Cell:
+        family, random = removed.get(row, (whole, False))
+        if column == LEFT:
+            kept, theirs = family["kept"], place.value(row, "heads", "heads")
+            why = None if kept is not None else NOT_RUN
+            return Cell(kept, published=theirs, why=why, digits=0)
+        theirs = place.value(row, column, "nll")
+        if family is whole:
+            return cell(condition(result, column, row), "nll", theirs)
+        return _family_cell(result, column, family, random, theirs)
+
     how = "hardly any head, as in the paper" if run.kind else "all heads, as in Table 1"
-    return Table(
+    return grid(
         f"NLL of instructed directions without the heads that {len(run.masks)} masks share, begun "
         f"with {how}",
-        ("heads left", *names),
-        tuple(rows),
+        ("instructed", *removed),
+        (LEFT, *names),
+        shown,
         place.reference,
-        "`all` are heads that every mask keeps, a language's those that every mask of its "
-        f"directions keeps, `unused` those that none keeps. Random: as many others, mean of "
-        f"{DRAWS} draws.",
+        "All: heads that every mask keeps; a language: those that every mask of its directions "
+        f"keeps; unused: those that none keeps. Random: as many others, mean of {DRAWS} draws.",
     )
 
 
@@ -214,17 +193,13 @@ def _family_cell(
 
 
 def _family_found(result: Mapping[str, Any], tasks: Sequence[Asked]) -> str:
-    told = [
-        _harm(result, family, tasks) for family in result["families"] if family["name"] == "all"
-    ]
-    languages = [one for one in result["families"] if one["name"] not in ("all", "unused")]
+    by = {family["name"]: family for family in result["families"]}
+    told = [_harm(result, by["all"], tasks)] if "all" in by else []
+    languages = [one for name, one in by.items() if name not in ("all", "unused")]
     if languages:
         told.append(_languages(result, languages, tasks))
-    told += [
-        _spared(result, family, tasks)
-        for family in result["families"]
-        if family["name"] == "unused"
-    ]
+    if "unused" in by:
+        told.append(_spared(result, by["unused"], tasks))
     return " ".join(told)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,7 +31,7 @@ from headscope.recipes.papers.heads_up.beside import (
 from headscope.recipes.papers.heads_up.samples import outputs
 from headscope.recipes.papers.heads_up.steps import asking_work, mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
-from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
+from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told, grid
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
 from headscope.verify.masks.asking import Asking
 
@@ -45,30 +45,27 @@ CHECK = Missing(
     "IWSLT2017's sentences to measure BLEU on",
     "a second --pairs en-zh=FILE of the same direction to measure on",
 )
+SCALED = "scaled and instructed"
 CONDITIONS = {
     "instructed": "instructed",
     "mask": "masked and instructed",
-    "scaled mask": "scaled and instructed",
+    "scaled mask": SCALED,
 }
 
 
-@dataclass(frozen=True)
-class _Scale:
-    task: Asked
-
-    def __call__(
-        self, setting: Setting, place: Path, progress: Progress | None
-    ) -> Mapping[str, Any]:
-        config = VerifyScaling(
-            (str(setting.at(mask_name(self.task))),),
-            self.task.choice,
-            setting.model,
-            check_file(setting, self.task.name),
-            draws=DRAWS,
-            seed=setting.seed,
-            asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
-        )
-        return verify_scaling(config, place, progress)
+def _scale(
+    task: Asked, setting: Setting, place: Path, progress: Progress | None
+) -> Mapping[str, Any]:
+    config = VerifyScaling(
+        (str(setting.at(mask_name(task))),),
+        task.choice,
+        setting.model,
+        check_file(setting, task.name),
+        draws=DRAWS,
+        seed=setting.seed,
+        asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
+    )
+    return verify_scaling(config, place, progress)
 
 
 def _name(task: Asked) -> str:
@@ -78,26 +75,16 @@ def _name(task: Asked) -> str:
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks = chosen(directions(setting))
     if not tasks:
-        return Missing(
-            f"{NO_PAIRS[0]}; {CHECK.why}",
-            f"{NO_PAIRS[1]}; {CHECK.give}",
-        )
+        return Missing(f"{NO_PAIRS[0]}; {CHECK.why}", f"{NO_PAIRS[1]}; {CHECK.give}")
     found: list[Step] = []
     for task in tasks:
         grid = 11 + 10 * DRAWS + 2
         # Half of the examples each; all are instructed but the last two of the grid.
         work = asking_work(setting, task, grid / 2, grid / 2 - 1, write=False)
         work += asking_work(setting, task, (3 + DRAWS) / 2, (3 + DRAWS) / 2)
-        found += [
-            mask_step(setting, task),
-            Step(
-                _name(task),
-                f"heads outside the mask for {task.name} scaled",
-                _Scale(task),
-                work,
-                (mask_name(task),),
-            ),
-        ]
+        title = f"heads outside the mask for {task.name} scaled"
+        scale = Step(_name(task), title, partial(_scale, task), work, (mask_name(task),))
+        found += [mask_step(setting, task), scale]
     return tuple(found)
 
 
@@ -136,37 +123,21 @@ def _bleu(setting: Setting, tasks: Sequence[Asked], place: Beside) -> Table:
 
     The paper has no random masks.
     """
-    drawn = tuple(
-        mean_cell(
-            (
-                row
-                for row in conditions(setting.result(_name(task)), task.name)
-                if row["kind"] == "shuffled"
-            ),
-            "bleu_published",
-        )
-        for task in tasks
-    )
-    return Table(
+    results = {task.name: setting.result(_name(task)) for task in tasks}
+    random = "scaled random masks"
+
+    def shown(name: str, task: str) -> Cell:
+        if name == random:
+            rows = conditions(results[task], task)
+            return mean_cell([one for one in rows if one["kind"] == "shuffled"], "bleu_published")
+        row = condition(results[task], task, CONDITIONS[name])
+        return cell(row, "bleu_published", place.value(name, task, "bleu"))
+
+    return grid(
         "BLEU of instructed translations",
-        tuple(task.name for task in tasks),
-        (
-            *(
-                Row(
-                    name,
-                    tuple(
-                        cell(
-                            condition(setting.result(_name(task)), task.name, own),
-                            "bleu_published",
-                            place.value(name, task.name, "bleu"),
-                        )
-                        for task in tasks
-                    ),
-                )
-                for name, own in CONDITIONS.items()
-            ),
-            Row("scaled random masks", drawn),
-        ),
+        (*CONDITIONS, random),
+        results,
+        shown,
         place.reference,
         "BLEU as the paper computes it, a mean over outputs. α was chosen by the loss on other "
         "sentences than these. Random masks, which the paper does not have, keep as many heads and "
@@ -183,21 +154,12 @@ def _alphas(
     rows = []
     for task in tasks:
         one = results[task.name]
-        if not one:
-            rows.append(Row(task.name, (not_run(theirs), not_run(), not_run(), not_run())))
-            continue
-        loss = {row["alpha"]: row for row in one["alphas"]}
-        rows.append(
-            Row(
-                task.name,
-                (
-                    Cell(one["best"], published=theirs, digits=1),
-                    cell(loss[0.0], "nll"),
-                    cell(loss[one["best"]], "nll"),
-                    cell(loss[1.0], "nll"),
-                ),
-            )
-        )
+        cells = [not_run(theirs), not_run(), not_run(), not_run()]
+        if one:
+            loss = {row["alpha"]: row for row in one["alphas"]}
+            cells = [Cell(one["best"], published=theirs, digits=1)]
+            cells += [cell(loss[alpha], "nll") for alpha in (0.0, one["best"], 1.0)]
+        rows.append(Row(task.name, tuple(cells)))
     return Table(
         "The best α by the loss of the instructed task",
         ("best α", "NLL at α = 0", "at the best α", "at α = 1, no mask"),
@@ -228,20 +190,16 @@ def _examples(setting: Setting, task: Asked) -> Table:
     """Table 42: some outputs, instructed and under the scaled mask."""
     place = beside(setting, "Table 42", "IWSLT2017")
     made = outputs(setting, _name(task), task.name)
-    rows = []
-    plain, scaled = made.get("instructed", []), made.get("scaled and instructed", [])
+    plain, scaled = made.get("instructed", []), made.get(SCALED, [])
     differ = [
         (one, other)
         for one, other in zip(plain, scaled, strict=False)
         if one["output"] != other["output"]
     ]
-    for one, other in differ[:EXAMPLES]:
-        rows.append(
-            Row(
-                one["input"],
-                (Cell(one["reference"]), Cell(one["output"]), Cell(other["output"])),
-            )
-        )
+    rows = [
+        Row(one["input"], tuple(map(Cell, (one["reference"], one["output"], other["output"]))))
+        for one, other in differ[:EXAMPLES]
+    ]
     note = f"The first of {len(differ)} among {len(plain)} outputs of {task.name} that differ."
     return Table(
         "Outputs that the scaled mask changes",
@@ -270,16 +228,14 @@ def _found(ran: Mapping[str, Mapping[str, Any]]) -> str:
         if between
         else "No α between 0 and 1 is better than both ends."
     )
-    bleu = {
-        own: [
+    plain, scaled = (
+        [
             row["bleu_published"]
-            for name in ran
-            if (row := condition({"tasks": ran}, name, own)) is not None
-            and row.get("bleu_published") is not None
+            for row in _under(ran, own)
+            if row is not None and row.get("bleu_published") is not None
         ]
-        for own in CONDITIONS.values()
-    }
-    plain, scaled = bleu["instructed"], bleu["scaled and instructed"]
+        for own in ("instructed", SCALED)
+    )
     if plain and len(plain) == len(scaled):
         told += (
             f" BLEU on other sentences is {fmean(plain) / 100:.3f} instructed and "
@@ -291,10 +247,7 @@ def _found(ran: Mapping[str, Mapping[str, Any]]) -> str:
 def _sure(ran: Mapping[str, Mapping[str, Any]]) -> str:
     if not ran:
         return ""
-    changes = [
-        changed(condition({"tasks": ran}, name, "scaled and instructed"), "bleu_published")
-        for name in ran
-    ]
+    changes = [changed(row, "bleu_published") for row in _under(ran, SCALED)]
     control = _beyond_random(ran)
     up = sum(surely(one, 1) for one in changes)
     down = sum(surely(one, -1) for one in changes)
@@ -308,19 +261,20 @@ def _sure(ran: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _beyond_random(ran: Mapping[str, Mapping[str, Any]]) -> int:
     """Directions in which the scaled mask surely has a lower loss than random ones scaled so."""
-    rows = (condition({"tasks": ran}, name, "scaled and instructed") for name in ran)
+    rows = _under(ran, SCALED)
     return sum(surely(changed(row, "nll", "against_shuffled"), -1) for row in rows)
+
+
+def _under(ran: Mapping[str, Mapping[str, Any]], name: str) -> list[Mapping[str, Any] | None]:
+    """A condition of every direction."""
+    return [condition({"tasks": ran}, task, name) for task in ran]
 
 
 def _answer(ran: Mapping[str, Mapping[str, Any]]) -> str:
     if not ran:
         return ""
-    better = [
-        name
-        for name in ran
-        if surely(changed(condition({"tasks": ran}, name, "scaled and instructed"), "nll"), -1)
-    ]
-    where = f"in {len(better)} of {len(ran)} directions" if better else "in no direction"
+    better = sum(surely(changed(row, "nll"), -1) for row in _under(ran, SCALED))
+    where = f"in {better} of {len(ran)} directions" if better else "in no direction"
     told = f"Beside an instruction, turning the other heads down surely lowers the loss {where}"
     if better:
         told += f", and more than turning down random heads in {_beyond_random(ran)}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from headscope.find.mask import MaskTraining, preset
+from headscope.find.mask import preset
 from headscope.recipes.papers.heads_up.asked import Asked, chosen, directions, word_tasks
-from headscope.recipes.papers.heads_up.beside import MAIN, NAME
+from headscope.recipes.papers.heads_up.beside import MAIN, NAME, task_of
 from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, slug, training_changes
 from headscope.recipes.papers.heads_up.words import same_task
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Setting
 from headscope.recipes.papers.published import ANY, paper_model, source, value
-from headscope.recipes.papers.told import Cell, Reference, Row, Table, Told
+from headscope.recipes.papers.told import NOT_RUN, Cell, Reference, Row, Table, Told, grid
 
 __all__ = ["TABLE_9"]
 
@@ -30,15 +31,9 @@ HYPER = {
 }
 #: What a mask of a direction is trained on; of word tasks the paper tells all examples together.
 SAMPLES = "training samples"
-SHAPE = ("parameters", "layers", "heads per layer", "key-value heads per layer", "heads")
 
 
-def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    """None: everything here is known before anything is run."""
-    return ()
-
-
-def _settings_reference(table: str, model: str, why: str) -> Reference:
+def _reference(table: str, model: str, why: str) -> Reference:
     return Reference(source(NAME, table), model, False, why)
 
 
@@ -59,41 +54,23 @@ def _model(setting: Setting) -> Table:
     theirs = paper_model(NAME, setting.model.model) or MAIN
     geometry = setting.geometry
     about = _about(setting)
-    per_layer = sorted(set(geometry.counts))
     keys = about.get("key_value_heads")
     ours: dict[str, float | str | None] = {
         "parameters": about.get("parameters"),
         "layers": geometry.layers,
-        "heads per layer": per_layer[0] if len(per_layer) == 1 else _span(per_layer),
-        "key-value heads per layer": None if not keys else _one(sorted(set(keys))),
+        "heads per layer": _span(geometry.counts),
+        "key-value heads per layer": _span(keys) if keys else None,
         "heads": geometry.total,
     }
-    return Table(
-        f"The model ({slug(setting.model.model)})",
-        ("number",),
-        tuple(
-            Row(
-                name,
-                (
-                    Cell(
-                        ours[name],
-                        published=value(
-                            NAME,
-                            "Table 9",
-                            model=theirs,
-                            row="model",
-                            column=name,
-                            measure="count",
-                        ),
-                        why=None if ours[name] is not None else "known once a mask was tested",
-                        digits=0,
-                    ),
-                ),
-            )
-            for name in SHAPE
-        ),
-        _settings_reference("Table 9", theirs, "shapes of models, not results"),
-    )
+
+    def number(name: str, _: str) -> Cell:
+        place = {"model": theirs, "row": "model", "column": name, "measure": "count"}
+        published = value(NAME, "Table 9", **place)
+        why = None if ours[name] is not None else "known once a mask was tested"
+        return Cell(ours[name], published=published, why=why, digits=0)
+
+    where = _reference("Table 9", theirs, "shapes of models, not results")
+    return grid(f"The model ({slug(setting.model.model)})", ours, ("number",), number, where)
 
 
 def _about(setting: Setting) -> dict[str, Any]:
@@ -106,12 +83,10 @@ def _about(setting: Setting) -> dict[str, Any]:
     return {}
 
 
-def _one(numbers: list[int]) -> float | str:
-    return numbers[0] if len(numbers) == 1 else _span(numbers)
-
-
-def _span(numbers: list[int]) -> str:
-    return f"{numbers[0]} to {numbers[-1]}"
+def _span(numbers: Sequence[int]) -> int | str:
+    """The number of every layer, or the least and the most."""
+    least, most = min(numbers), max(numbers)
+    return least if least == most else f"{least} to {most}"
 
 
 def _data(setting: Setting) -> Table:
@@ -121,60 +96,39 @@ def _data(setting: Setting) -> Table:
         "The data",
         ("examples trained on", "held out", "bare prompt", "instructed prompt"),
         tuple(Row(task.name, _data_cells(setting, task)) for task in tasks),
-        _settings_reference("Table 10", ANY, "of word tasks all examples, not those trained on"),
+        _reference("Table 10", ANY, "of word tasks all examples, not those trained on"),
         "Instructions of word tasks that the paper has are the paper's (Table 10), others ours. It "
-        "holds out 100 examples of each "
-        "task, of which the bundled model's word tasks have fewer.",
+        "holds out 100 examples of each task, of which the bundled model's word tasks have fewer.",
     )
 
 
 def _data_cells(setting: Setting, task: Asked) -> tuple[Cell, ...]:
-    trained = setting.result(mask_name(task))
-    tested = setting.result(proof_name(task))
-    theirs = value(
-        NAME,
-        "Table 10",
-        model=ANY,
-        row="dataset",
-        column=same_task(setting, task),
-        measure="samples",
-    )
+    trained = setting.result(mask_name(task)) or {}
+    held = task_of(setting.result(proof_name(task)), task.name)
+    own = same_task(setting, task)
+    theirs = value(NAME, "Table 10", model=ANY, row="dataset", column=own, measure="samples")
     if task.translation:
         theirs = value(NAME, "Section A", model=ANY, row="XNLI", column=SAMPLES, measure="count")
-    held = None if tested is None else tested["tasks"][task.name]
+
+    def shown(known: Any, published: float | None = None, digits: int = 3) -> Cell:
+        return Cell(known, published=published, why=None if known else NOT_RUN, digits=digits)
+
     return (
-        Cell(
-            None if trained is None else trained["examples"],
-            published=theirs,
-            why=None if trained is not None else "not run",
-            digits=0,
-        ),
-        Cell(
-            None if held is None else held["examples"],
-            why=None if held is not None else "not run",
-            digits=0,
-        ),
-        Cell(None if held is None else held["bare"], why=None if held is not None else "not run"),
-        Cell(
-            None if held is None else held["instruction"],
-            why=None if held is not None and held["instruction"] else "not run",
-        ),
+        shown(trained.get("examples"), theirs, digits=0),
+        shown(held.get("examples"), digits=0),
+        shown(held.get("bare")),
+        shown(held.get("instruction")),
     )
 
 
 def _hyper(setting: Setting) -> Table:
     """Table 11: the settings of a training, and those of a negative start."""
-    rows = []
-    for name in HYPER:
-        cells = []
-        for translation in (True, False):
-            cells.append(_hyper_cell(setting, name, translation))
-        rows.append(Row(name, tuple(cells)))
-    return Table(
+    return grid(
         "The training of a mask",
+        HYPER,
         ("directions", "word tasks"),
-        tuple(rows),
-        _settings_reference("Table 11", ANY, "settings, not results"),
+        lambda name, tasks: _hyper_cell(setting, name, tasks == "directions"),
+        _reference("Table 11", ANY, "settings, not results"),
         "Weights begin around -3 for a negative start, as in the paper. Noise and order follow "
         f"from the seed, {setting.seed}.",
     )
@@ -184,26 +138,18 @@ def _hyper_cell(setting: Setting, name: str, translation: bool) -> Cell:
     one = preset(
         None, setting.geometry.total, seed=setting.seed, **training_changes(setting, translation)
     )
-    theirs = value(
-        NAME,
-        "Table 11",
-        model=ANY,
-        row="translation" if translation else "word task",
-        column=name,
-        measure="setting",
-    )
-    return Cell(_ours(one, name), published=theirs, digits=4)
-
-
-def _ours(one: MaskTraining, name: str) -> float:
-    found: float = getattr(one, HYPER[name])
-    return found
+    row = "translation" if translation else "word task"
+    theirs = value(NAME, "Table 11", model=ANY, row=row, column=name, measure="setting")
+    ours: float = getattr(one, HYPER[name])
+    # As many decimals as either needs: counts of steps have none.
+    shown = (f"{number:.4f}".rstrip("0") for number in (ours, theirs) if number is not None)
+    return Cell(ours, published=theirs, digits=max(len(text.partition(".")[2]) for text in shown))
 
 
 TABLE_9 = Experiment(
     "table-9",
     ("Table 9", "Table 10", "Table 11"),
     "Models, data and settings, ours beside the paper's",
-    _steps,
+    lambda setting: (),  # everything here is known before anything is run
     _tell,
 )

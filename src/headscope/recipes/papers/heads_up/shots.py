@@ -16,7 +16,7 @@ from headscope.recipes.papers.heads_up.asked import (
 from headscope.recipes.papers.heads_up.beside import beside, cell, condition
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step, prove
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Row, Table, Told
+from headscope.recipes.papers.told import Cell, Told, grid
 
 __all__ = ["TABLE_3"]
 
@@ -32,33 +32,20 @@ def _shot_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     hybrid = as_hybrid(every)
     found: list[Step] = []
     for task in chosen(every):
-        shots = with_shots(task)
-        found.append(mask_step(setting, task))
-        found.append(
-            prove(
-                setting,
-                _shots_name(task),
-                f"{task.name} behind five examples, mask without examples",
-                shots,
-                mask_name(task),
-            )
-        )
-        found.append(mask_step(setting, shots, "shots"))
+        shots, mask = with_shots(task), mask_name(task)
+        title = f"{task.name} behind five examples, mask without examples"
+        found += [
+            mask_step(setting, task),
+            prove(setting, _shots_name(task), title, shots, mask),
+            mask_step(setting, shots, "shots"),
+        ]
     if hybrid is not None:
         found.append(mask_step(setting, hybrid, "shots"))
+    both = None if hybrid is None else mask_name(hybrid, "shots")
     for task in chosen(every):
-        shots = with_shots(task)
-        found.append(
-            prove(
-                setting,
-                f"{_shots_name(task)}-masked",
-                f"{task.name} behind five examples, mask with examples",
-                shots,
-                mask_name(task, "shots"),
-                None if hybrid is None else mask_name(hybrid, "shots"),
-                extended=True,
-            )
-        )
+        name, mask = f"{_shots_name(task)}-masked", mask_name(task, "shots")
+        title = f"{task.name} behind five examples, mask with examples"
+        found.append(prove(setting, name, title, with_shots(task), mask, both, extended=True))
     return tuple(found)
 
 
@@ -74,29 +61,22 @@ def _shot_tell(setting: Setting) -> Told:
         "mask, 5-shot": (trained, "masked"),
         "mask of hybrid, 5-shot": (trained, "hybrid"),
     }
-    rows = tuple(
-        Row(
-            name,
-            tuple(
-                cell(
-                    condition(results[task.name], task.name, own),
-                    "accuracy",
-                    place.value(name, task.name, "accuracy"),
-                )
-                for task in shown
-            ),
-        )
-        for name, (results, own) in lines.items()
-    )
-    table = Table(
+
+    def accuracy(name: str, task: str) -> Cell:
+        results, own = lines[name]
+        row = condition(results[task], task, own)
+        return cell(row, "accuracy", place.value(name, task, "accuracy"))
+
+    table = grid(
         "Accuracy behind five examples",
-        tuple(task.name for task in shown),
-        rows,
+        lines,
+        plain,
+        accuracy,
         place.reference,
         "The third row is not in the paper: the mask of Table 2, trained without examples.",
     )
-    best = {name: results for name, (results, _) in lines.items()}
-    return Told((table,), found=_shot_found(shown, plain, trained), sure=_shot_sure(shown, best))
+    found = _shot_found(shown, plain, trained)
+    return Told((table,), found=found, sure=_shot_sure(plain, trained))
 
 
 def _shot_found(
@@ -116,16 +96,14 @@ def _shot_found(
         if masked is not None:
             text += f", {masked['accuracy']:.0%} with one trained on examples"
         told.append(text)
-    if not told:
-        return ""
-    return "; ".join(told) + "."
+    return "; ".join(told) + "." if told else ""
 
 
-def _shot_sure(shown: Sequence[Asked], results: Mapping[str, Mapping[str, Any]]) -> str:
-    if all(one is None for one in results["original, 5-shot"].values()):
+def _shot_sure(plain: Mapping[str, Any], trained: Mapping[str, Any]) -> str:
+    if all(one is None for one in plain.values()):
         return ""
     told = "Intervals are Wilson's over the held-out words; tasks with few of them have wide ones."
-    if all(one is None for one in results["mask, 5-shot"].values()):
+    if all(one is None for one in trained.values()):
         told += " The paper's own comparison, masks trained on prompts with examples, was not run."
     return told
 

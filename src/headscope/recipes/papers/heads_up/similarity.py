@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,29 +23,30 @@ from headscope.recipes.papers.heads_up.beside import MAIN, Beside, beside, not_r
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step, slug
 from headscope.recipes.papers.heads_up.translation import of_tasks, others_of
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
-from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told
+from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told, grid
 
 __all__ = ["FIGURE_7", "TABLE_5", "default_masks"]
 
 #: Of which base model the paper compares the masks of an instructed one.
 SIMILARITY = {MAIN: "Table 37", "Qwen2.5-7B-Instruct": "Table 38"}
 COMPARED = "masks-compared"
+#: Columns beside another model's masks: our key, the paper's measure, decimals.
+PAIR = {
+    "heads": ("size_a", "heads", 0),
+    "heads of the other": ("size_b", "heads", 0),
+    "Jaccard": ("jaccard", "jaccard", 3),
+    "expected": ("expected", "expected", 3),
+    "recall": ("recall", "recall", 3),
+}
 
 
-@dataclass(frozen=True)
-class _Compare:
+def _compare(
+    masks: tuple[str, ...], base: tuple[str, ...],
+    setting: Setting, place: Path, progress: Progress | None,
+) -> Mapping[str, Any]:  # fmt: skip
     """The masks of these steps beside each other, and beside those of a base model."""
-
-    masks: tuple[str, ...]
-    base: tuple[str, ...] = ()
-
-    def __call__(
-        self, setting: Setting, place: Path, progress: Progress | None
-    ) -> Mapping[str, Any]:
-        own, base = (
-            tuple(str(setting.at(name)) for name in names) for names in (self.masks, self.base)
-        )
-        return compare_masks(CompareMasks(own, base), place)
+    own, others = (tuple(str(setting.at(name)) for name in names) for names in (masks, base))
+    return compare_masks(CompareMasks(own, others), place)
 
 
 def default_masks(setting: Setting) -> tuple[Asked, ...]:
@@ -80,13 +81,10 @@ def _beside_each_other(
         base = tuple(mask_name(task, other=other) for task in part) if other else ()
         name = _base_name(other) if other else COMPARED
         more = len(part) > len(default)
-        title = (
-            f"{len(part)} masks beside {'each other' if not other else f'those of {slug(other)}'}"
-        )
-        compare = _Compare(own, base)
-        found.append(
-            Step(f"{name}-every" if more else name, title, compare, Work(), (*own, *base), more)
-        )
+        whose = f"those of {slug(other)}" if other else "each other"
+        title, compare = f"{len(part)} masks beside {whose}", partial(_compare, own, base)
+        name += "-every" if more else ""
+        found.append(Step(name, title, compare, Work(), (*own, *base), more))
     return tuple(found)
 
 
@@ -123,20 +121,15 @@ def _tell(setting: Setting) -> Told:
         pairs = [] if result is None else result["base"]["pairs"]
         by_task = {pair["task"]: pair for pair in pairs}
         tables.append(
-            Table(
+            grid(
                 f"Masks beside those of {slug(other)}",
-                ("heads", "heads of the other", "Jaccard", "expected", "recall"),
-                tuple(
-                    Row(
-                        task.name,
-                        tuple(
-                            _pair_cell(by_task.get(task.name), key, theirs, digits)
-                            for key, theirs, digits in _published(place, task.name, other)
-                        ),
-                    )
+                [
+                    task.name
                     for task in _asked_of_others(setting)
                     if task.default or task.name in by_task
-                ),
+                ],
+                PAIR,
+                partial(_pair_cell, place, other, by_task),
                 place.reference,
                 "Expected is the paper's ratio (equation 4) for random masks of these sizes; "
                 "recall is the share of the other model's heads that this model's mask keeps.",
@@ -159,25 +152,13 @@ def _tell(setting: Setting) -> Told:
     return Told(tuple(tables), found=" ".join(told), sure=" ".join(doubts))
 
 
-def _published(place: Beside, task: str, other: str) -> tuple[tuple[str, float | None, int], ...]:
-    row = partner(place, other)
-    return (
-        ("size_a", place.value("mask", task, "heads"), 0),
-        *(
-            (key, None if row is None else place.value(row, task, measure), digits)
-            for key, measure, digits in (
-                ("size_b", "heads", 0),
-                ("jaccard", "jaccard", 3),
-                ("expected", "expected", 3),
-                ("recall", "recall", 3),
-            )
-        ),
-    )
-
-
 def _pair_cell(
-    pair: Mapping[str, Any] | None, key: str, published: float | None, digits: int
+    place: Beside, other: str, pairs: Mapping[str, Mapping[str, Any]], task: str, column: str
 ) -> Cell:
+    key, measure, digits = PAIR[column]
+    row = "mask" if column == "heads" else partner(place, other)
+    published = None if row is None else place.value(row, task, measure)
+    pair = pairs.get(task)
     if pair is None or pair[key] is None:
         return not_run(published, digits=digits)
     return Cell(pair[key], published=published, digits=digits)
@@ -209,7 +190,7 @@ def _maps(setting: Setting) -> Told:
             "head",
             0.0,
             1.0,
-            note="A head is kept above 0.5.",
+            note="A head is kept from 0.5 on.",
         )
         for one in own
     ]
@@ -228,7 +209,7 @@ def _group_table(own: Sequence[Mapping[str, Any]]) -> Table:
                     Cell(one["kept_share"]),
                     Cell(why="one layer") if earlier is None else Cell(earlier),
                     Cell(later),
-                    _known(groups.get("dropped")),
+                    _known(groups.get("dropped"), 0),
                     _known(groups.get("expected"), 2),
                     _known(groups.get("p_value")),
                 ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,22 +31,18 @@ PAIRS = {
 LENS = {"as is": "as is", "instructed": "instructed", "masked": "masked"}
 
 
-@dataclass(frozen=True)
-class _States:
-    task: Asked
-
-    def __call__(
-        self, setting: Setting, place: Path, progress: Progress | None
-    ) -> Mapping[str, Any]:
-        config = CompareStates(
-            str(setting.at(mask_name(self.task))),
-            setting.model,
-            self.task.choice,
-            draws=DRAWS,
-            seed=setting.seed,
-            batch_tokens=setting.batch_tokens,
-        )
-        return compare_states(config, place, progress)
+def _states(
+    task: Asked, setting: Setting, place: Path, progress: Progress | None
+) -> Mapping[str, Any]:
+    config = CompareStates(
+        str(setting.at(mask_name(task))),
+        setting.model,
+        task.choice,
+        draws=DRAWS,
+        seed=setting.seed,
+        batch_tokens=setting.batch_tokens,
+    )
+    return compare_states(config, place, progress)
 
 
 def states_steps(setting: Setting) -> tuple[Step, ...]:
@@ -61,11 +57,8 @@ def states_steps(setting: Setting) -> tuple[Step, ...]:
     work = Work(
         forward=tokens, length=size.told, rows=rows, calls=(4 + 2 * DRAWS) * size.tested / rows
     )
-    mask = mask_name(task)
-    return (
-        mask_step(setting, task),
-        Step(STATES, "hidden states beside the instructed model's", _States(task), work, (mask,)),
-    )
+    title, run = "hidden states beside the instructed model's", partial(_states, task)
+    return mask_step(setting, task), Step(STATES, title, run, work, (mask_name(task),))
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -177,20 +170,13 @@ def _states_words(result: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _along(walk: Mapping[str, Any]) -> Lines:
-    rows = (walk["baseline"], *walk["steps"])
-    layers = len(rows[0]["similarity"])
-    return Lines(
-        "Cosine with the instructed model as heads go by rising weight",
-        tuple(
-            Series(
-                f"layer {layer}",
-                tuple((float(step), row["similarity"][layer]) for step, row in enumerate(rows)),
-            )
-            for layer in range(layers)
-        ),
-        "heads removed",
-        "cosine",
-    )
+    by_layer = zip(*(row["similarity"] for row in (walk["baseline"], *walk["steps"])), strict=True)
+    series = [
+        Series(f"layer {layer}", tuple((float(step), one) for step, one in enumerate(values)))
+        for layer, values in enumerate(by_layer)
+    ]
+    title = "Cosine with the instructed model as heads go by rising weight"
+    return Lines(title, tuple(series), "heads removed", "cosine")
 
 
 def _at(walk: Mapping[str, Any]) -> int:
@@ -202,23 +188,18 @@ def _at(walk: Mapping[str, Any]) -> int:
 def _along_table(setting: Setting, walk: Mapping[str, Any]) -> Table:
     place = beside(setting, "Figure 5", other=ONE_PROMPT)
     rows = (walk["baseline"], *walk["steps"])
-    first, cut = rows[0]["similarity"], rows[_at(walk)]["similarity"]
+    ends = rows[0]["similarity"], rows[_at(walk)]["similarity"]
     stable = place.value("removal in order of weight", "similarity is stable", "heads")
-    half = len(first) // 2
-    lines = [
-        Row(name, (Cell(fmean(first[part])), Cell(fmean(cut[part]))))
-        for name, part in (
-            ("first half of the layers", slice(0, max(half, 1))),
-            ("second half of the layers", slice(half, None)),
-        )
-    ]
-    lines.append(
-        Row("heads removed", (Cell(0, digits=0), Cell(_at(walk), published=stable, digits=0)))
-    )
+    half = len(ends[0]) // 2
+    early, late = slice(0, max(half, 1)), slice(half, None)
     return Table(
         "Cosine with the instructed model, before and when the mask's heads are left",
         ("all heads", "the mask's heads"),
-        tuple(lines),
+        (
+            Row("first half of the layers", tuple(Cell(fmean(one[early])) for one in ends)),
+            Row("second half of the layers", tuple(Cell(fmean(one[late])) for one in ends)),
+            Row("heads removed", (Cell(0, digits=0), Cell(_at(walk), published=stable, digits=0))),
+        ),
         place.reference,
         "The paper's number of heads is that after which the cosine stays as it is.",
     )

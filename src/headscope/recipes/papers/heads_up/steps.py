@@ -1,14 +1,11 @@
-"""The runs that the experiments need: each a recipe with the paper's settings, and its work.
-
-Every run is a small value that can be called, so that two experiments that need the same run name
-the same step.
-"""
+"""The runs that the experiments need: each a recipe with the paper's settings, and its work."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +32,7 @@ __all__ = [
     "slug",
     "swap_name",
     "swap_step",
+    "trained",
     "training_changes",
 ]
 
@@ -109,50 +107,34 @@ def training_changes(
     return {**steps, **_CHANGES[kind]}
 
 
-@dataclass(frozen=True)
-class _Train:
-    task: Asked
-    kind: Kind
-    other: str | None
-
-    def __call__(
-        self, setting: Setting, place: Path, progress: Progress | None
-    ) -> Mapping[str, Any]:
-        config = FindMask(
-            model_of(setting, self.other),
-            self.task.choice,
-            changes=training_changes(setting, self.task.translation, self.kind, self.other),
-            seed=setting.seed,
-        )
-        return find_mask(config, place, progress)
+def _train(
+    task: Asked, kind: Kind, other: str | None,
+    setting: Setting, place: Path, progress: Progress | None,
+) -> Mapping[str, Any]:  # fmt: skip
+    changes = training_changes(setting, task.translation, kind, other)
+    model = model_of(setting, other)
+    config = FindMask(model, task.choice, changes=changes, seed=setting.seed)
+    return find_mask(config, place, progress)
 
 
-@dataclass(frozen=True)
-class _Prove:
+def _prove(
+    task: Asked, mask: str, setting: Setting, place: Path, progress: Progress | None, *,
+    other: str | None = None, foreign: tuple[str, ...] = (), hybrid: str | None = None,
+    draws: int = DRAWS,
+) -> Mapping[str, Any]:  # fmt: skip
     """A mask on held-out examples; `foreign` and `hybrid` name the steps of other masks."""
-
-    task: Asked
-    mask: str
-    other: str | None = None
-    foreign: tuple[str, ...] = ()
-    hybrid: str | None = None
-    draws: int = DRAWS
-
-    def __call__(
-        self, setting: Setting, place: Path, progress: Progress | None
-    ) -> Mapping[str, Any]:
-        config = VerifyMask(
-            (str(setting.at(self.mask)),),
-            self.task.choice,
-            model_of(setting, self.other),
-            tuple(str(setting.at(one)) for one in self.foreign),
-            None if self.hybrid is None else str(setting.at(self.hybrid)),
-            self.draws and (setting.steering.draws or self.draws),
-            setting.seed,
-            # The paper's ROUGE-L sees what follows a translation, too.
-            Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
-        )
-        return verify_mask(config, place, progress)
+    config = VerifyMask(
+        (str(setting.at(mask)),),
+        task.choice,
+        model_of(setting, other),
+        tuple(str(setting.at(one)) for one in foreign),
+        None if hybrid is None else str(setting.at(hybrid)),
+        draws and (setting.steering.draws or draws),
+        setting.seed,
+        # The paper's ROUGE-L sees what follows a translation, too.
+        Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
+    )
+    return verify_mask(config, place, progress)
 
 
 def mask_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None = None) -> Step:
@@ -160,7 +142,7 @@ def mask_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None 
     return Step(
         mask_name(task, kind, other),
         _TITLES[kind].format(task.name) + (f", of {slug(other)}" if other else ""),
-        _Train(task, kind, other),
+        partial(_train, task, kind, other),
         training_work(setting, task),
         extended=bool(kind) or not task.default,
     )
@@ -172,11 +154,19 @@ def proof_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None
     return Step(
         proof_name(task, kind, other),
         f"{mask} on held-out examples",
-        _Prove(task, mask, other),
+        partial(_prove, task, mask, other=other),
         asking_work(setting, task, 1 + 1 + 1 + 2 * draws),
         (mask,),
         extended=bool(kind) or not task.default,
     )
+
+
+def trained(
+    setting: Setting, tasks: Iterable[Asked], kind: Kind = "", other: str | None = None
+) -> tuple[Step, ...]:
+    """The masks of tasks, each with its test."""
+    made = (mask_step, proof_step)
+    return tuple(step(setting, task, kind, other) for task in tasks for step in made)
 
 
 def swap_step(setting: Setting, task: Asked, other: str) -> Step:
@@ -185,7 +175,7 @@ def swap_step(setting: Setting, task: Asked, other: str) -> Step:
     return Step(
         swap_name(task, other),
         f"mask of {slug(other)} for {task.name} on this model",
-        _Prove(task, own, foreign=(foreign,), draws=0),
+        partial(_prove, task, own, foreign=(foreign,), draws=0),
         asking_work(setting, task, 4),
         (own, foreign),
         extended=not task.default,
@@ -208,7 +198,7 @@ def prove(
     return Step(
         name,
         title,
-        _Prove(task, mask, hybrid=hybrid, draws=draws),
+        partial(_prove, task, mask, hybrid=hybrid, draws=draws),
         asking_work(setting, task, conditions),
         after,
         extended,

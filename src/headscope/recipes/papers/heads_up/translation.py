@@ -21,18 +21,18 @@ from headscope.recipes.papers.heads_up.beside import (
     cell,
     condition,
     conditions,
+    heads_cell,
     mean_cell,
-    not_run,
     published_of,
 )
 from headscope.recipes.papers.heads_up.steps import (
     mask_name,
     mask_step,
     proof_name,
-    proof_step,
     slug,
     swap_name,
     swap_step,
+    trained,
 )
 from headscope.recipes.papers.heads_up.verdict import (
     bars,
@@ -47,9 +47,20 @@ from headscope.recipes.papers.heads_up.verdict import (
 )
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.published import paper_model
-from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.recipes.papers.told import NOT_RUN, Cell, Row, Table, Told, grid
 
-__all__ = ["GIVE_OTHER", "NO_OTHER", "TABLE_1", "of_tasks", "others_of", "proof_rows"]
+__all__ = [
+    "CONDITIONS",
+    "TABLE_1",
+    "beside_others",
+    "of_tasks",
+    "other_note",
+    "others_of",
+    "proof_rows",
+    "task_lines",
+    "task_rows",
+    "told",
+]
 
 _MODELS = (
     "Llama-3.1-8B-Instruct",
@@ -80,17 +91,24 @@ def others_of(setting: Setting) -> tuple[str, ...]:
     return setting.data.others if setting.data.pairs or setting.data.tasks else ()
 
 
-def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    every = directions(setting)
-    if not every:
-        return Missing(*NO_PAIRS)
-    found = []
-    for task in every:
-        found += [mask_step(setting, task), proof_step(setting, task)]
-    for other in others_of(setting) if setting.data.pairs else ():
+def others_asked(setting: Setting, task: Asked) -> tuple[str, ...]:
+    """The other models that are asked for tasks of this kind."""
+    given = setting.data.pairs if task.translation else setting.data.tasks
+    return setting.data.others if given else ()
+
+
+def beside_others(setting: Setting, every: Sequence[Asked]) -> tuple[Step, ...]:
+    """The masks of tasks with their tests, and other models' masks tested on this one."""
+    found = list(trained(setting, every))
+    for other in others_asked(setting, every[0]):
         for task in chosen(every):
             found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
     return tuple(found)
+
+
+def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
+    every = directions(setting)
+    return beside_others(setting, every) if every else Missing(*NO_PAIRS)
 
 
 def of_tasks(
@@ -131,42 +149,43 @@ def proof_rows(
     return found
 
 
-def _first_other(setting: Setting) -> str | None:
-    others = others_of(setting)
-    return others[0] if others and setting.data.pairs else None
+def task_rows(setting: Setting, task: Asked) -> dict[str, Any]:
+    """The conditions of a task, under the first other model's mask too where there is one."""
+    foreign = [swap_name(task, other) for other in others_asked(setting, task)[:1]]
+    return proof_rows(setting, task, proof_name(task), *foreign)
 
 
-def _rows(setting: Setting, task: Asked) -> dict[str, Any]:
-    other = _first_other(setting)
-    return proof_rows(
-        setting, task, proof_name(task), None if other is None else swap_name(task, other)
-    )
-
-
-def _cell(rows: Mapping[str, Any], name: str, measure: str, published: float | None) -> Cell:
-    if name == "random mask":
-        return mean_cell(rows[name], measure, published)
-    if name == ANOTHER:
-        why = "not run" if name in rows else NO_OTHER
-        return cell(rows.get(name), measure, published, why)
-    return cell(rows[name], measure, published)
-
-
-def _told(
-    rows: Mapping[str, Any], place: Beside, task: str, name: str, measure: str, other: str | None
+def told(
+    setting: Setting,
+    place: Beside,
+    rows: Mapping[str, Mapping[str, Any]],
+    measure: str,
+    task: Asked,
+    name: str,
+    column: str | None = None,
 ) -> Cell:
-    """A condition's figure of a task, beside the published one."""
-    return _cell(rows[task], name, measure, published_of(place, name, task, measure, other))
+    """A condition's figure of a task, beside the published one of this column."""
+    other = next(iter(others_asked(setting, task)), None)
+    published = published_of(place, name, column or task.name, measure, other)
+    own = rows[task.name]
+    if name == "random mask":
+        return mean_cell(own[name], measure, published)
+    why = NO_OTHER if name == ANOTHER and name not in own else NOT_RUN
+    return cell(own.get(name), measure, published, why)
 
 
 def _tell(setting: Setting) -> Told:
     every = directions(setting)
     shown = chosen(every)
-    rows = {task.name: _rows(setting, task) for task in every}
+    rows = {task.name: task_rows(setting, task) for task in every}
     own = {task.name: rows[task.name] for task in shown}
     chart = bars("NLL of each direction", own, "nll", "NLL")
     return Told(
-        (_main(setting, shown, rows), *_full(setting, every, rows)),
+        (
+            _main(setting, shown, rows),
+            _full(setting, every, rows, "nll", "NLL", LOSSES),
+            _full(setting, every, rows, "rouge_l", "ROUGE-L", ROUGE),
+        ),
         () if chart is None else (chart,),
         found=_found(setting, shown, rows),
         sure=_sure(shown, rows),
@@ -179,67 +198,65 @@ def _tell(setting: Setting) -> Told:
     )
 
 
+def task_lines(
+    setting: Setting,
+    place: Beside,
+    shown: Sequence[Asked],
+    rows: Mapping[str, Mapping[str, Any]],
+    measures: Mapping[str, str],
+) -> list[Row]:
+    """The heads of chosen tasks, and their conditions by one measure after the other."""
+    kept = [
+        heads_cell(setting, mask_name(task), place.value("mask", task.name, "heads"))
+        for task in shown
+    ]
+    return [Row("heads in the mask", tuple(kept))] + [
+        Row(
+            f"{title}, {name}",
+            tuple(told(setting, place, rows, measure, task, name) for task in shown),
+        )
+        for measure, title in measures.items()
+        for name in (*CONDITIONS, ANOTHER)
+    ]
+
+
+def other_note(setting: Setting, task: Asked) -> str:
+    """Which other model's masks are meant, or how to name one."""
+    other = next(iter(others_asked(setting, task)), None)
+    return f"The other model is {slug(other)}." if other else GIVE_OTHER
+
+
 def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> Table:
     """Table 1: heads, losses and ROUGE-L of the chosen directions."""
     place = beside(setting, "Table 1", "XNLI")
-    names = (*CONDITIONS, ANOTHER)
-    other = _first_other(setting)
-    lines = [Row("heads in the mask", tuple(_heads(setting, task, place) for task in shown))]
-    for measure, title in (("nll", "NLL"), ("rouge_l", "ROUGE-L")):
-        lines += [
-            Row(
-                f"{title}, {name}",
-                tuple(_told(rows, place, task.name, name, measure, other) for task in shown),
-            )
-            for name in names
-        ]
     return Table(
         "Masks of directions",
         tuple(task.name for task in shown),
-        tuple(lines),
+        tuple(task_lines(setting, place, shown, rows, {"nll": "NLL", "rouge_l": "ROUGE-L"})),
         place.reference,
         "NLL is the mean over sentences of the mean over the output's tokens, in nats, which the "
         "paper calls PPL; lower is better. Random masks keep as many heads, mean of the draws. "
-        "Instructions are worded by us."
-        + (f" The other model is {slug(other)}." if other else f" {GIVE_OTHER}"),
+        f"Instructions are worded by us. {other_note(setting, shown[0])}",
     )
 
 
-def _heads(setting: Setting, task: Asked, place: Beside) -> Cell:
-    theirs = place.value("mask", task.name, "heads")
-    result = setting.result(mask_name(task))
-    if result is None:
-        return not_run(theirs, digits=0)
-    return Cell(result["selected"], published=theirs, digits=0)
-
-
-def _full(setting: Setting, every: Sequence[Asked], rows: Mapping[str, Any]) -> tuple[Table, Table]:
-    """Tables 12 to 31: every direction in a row of its own."""
-    made = []
-    other = _first_other(setting)
-    for measure, title, tables in (
-        ("nll", "NLL of every direction", LOSSES),
-        ("rouge_l", "ROUGE-L of every direction", ROUGE),
-    ):
-        place = beside(setting, tables, "XNLI")
-        names = (*CONDITIONS, ANOTHER)
-        made.append(
-            Table(
-                title,
-                names,
-                tuple(
-                    Row(
-                        task.name,
-                        tuple(
-                            _told(rows, place, task.name, name, measure, other) for name in names
-                        ),
-                    )
-                    for task in every
-                ),
-                place.reference,
-            )
-        )
-    return made[0], made[1]
+def _full(
+    setting: Setting,
+    every: Sequence[Asked],
+    rows: Mapping[str, Any],
+    measure: str,
+    title: str,
+    tables: Mapping[str, str],
+) -> Table:
+    """One of Tables 12 to 31: every direction in a row of its own."""
+    place, tasks = beside(setting, tables, "XNLI"), {task.name: task for task in every}
+    return grid(
+        f"{title} of every direction",
+        tasks,
+        (*CONDITIONS, ANOTHER),
+        lambda task, name: told(setting, place, rows, measure, tasks[task], name),
+        place.reference,
+    )
 
 
 def _found(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> str:
@@ -247,19 +264,19 @@ def _found(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) ->
     loss = verdict(own, "nll", higher=False)
     if not loss.ran:
         return ""
-    told = [
+    said = [
         f"Without an instruction the mask has a lower loss than the whole model in "
         f"{share(loss.better, loss.ran, 'direction')}{values(loss)}{way(loss)}."
     ]
     place = beside(setting, LOSSES)
-    told.append(reached(loss, "direction", "loss", published_reached(place, "nll", False)))
+    said.append(reached(loss, "direction", "loss", published_reached(place, "nll", False)))
     overlap = verdict(own, "rouge_l", higher=True)
     if overlap.ran:
-        told.append(
+        said.append(
             f"ROUGE-L rises in {share(overlap.better, overlap.ran, 'direction')}"
             f"{values(overlap)}{way(overlap)}."
         )
-    return " ".join(told)
+    return " ".join(said)
 
 
 def _sure(shown: Sequence[Asked], rows: Mapping[str, Any]) -> str:

@@ -11,17 +11,12 @@ from headscope.recipes.papers.heads_up.beside import (
     beside,
     cell,
     condition,
+    heads_cell,
     mean_cell,
     not_run,
 )
 from headscope.recipes.papers.heads_up.samples import outputs
-from headscope.recipes.papers.heads_up.steps import (
-    Kind,
-    mask_name,
-    mask_step,
-    proof_name,
-    proof_step,
-)
+from headscope.recipes.papers.heads_up.steps import Kind, mask_name, proof_name, trained
 from headscope.recipes.papers.heads_up.translation import proof_rows
 from headscope.recipes.papers.heads_up.verdict import (
     reached,
@@ -49,12 +44,11 @@ def _both(kind: Kind, first: bool) -> Callable[[Setting], tuple[Step, ...] | Mis
         tasks = chosen(directions(setting))
         if not tasks:
             return Missing(*NO_PAIRS)
-        found = []
-        for task in tasks[:1] if first else directions(setting):
-            kinds: tuple[Kind, ...] = ("", kind)
-            for one in kinds:
-                found += [mask_step(setting, task, one), proof_step(setting, task, one)]
-        return tuple(found)
+        kinds: tuple[Kind, ...] = ("", kind)
+        every = tasks[:1] if first else directions(setting)
+        return tuple(
+            step for task in every for one in kinds for step in trained(setting, (task,), one)
+        )
 
     return steps
 
@@ -68,23 +62,18 @@ def _kinds_table(
         own = proof_rows(setting, task, proof_name(task))
         other = proof_rows(setting, task, proof_name(task, kind))
         theirs = None if place is None else place.value("mask", task.name, "nll")
-        result = setting.result(mask_name(task, kind))
-        rows.append(
-            Row(
-                task.name,
-                (
-                    cell(own["original"], "nll"),
-                    cell(own["instructed"], "nll"),
-                    cell(own["mask"], "nll"),
-                    cell(other["mask"], "nll", theirs),
-                    mean_cell(other["random mask"], "nll"),
-                    cell(own["mask"], "rouge_l"),
-                    cell(other["mask"], "rouge_l"),
-                    not_run(digits=0) if result is None else Cell(result["selected"], digits=0),
-                    _layers(setting, task, kind),
-                ),
-            )
+        cells = (
+            cell(own["original"], "nll"),
+            cell(own["instructed"], "nll"),
+            cell(own["mask"], "nll"),
+            cell(other["mask"], "nll", theirs),
+            mean_cell(other["random mask"], "nll"),
+            cell(own["mask"], "rouge_l"),
+            cell(other["mask"], "rouge_l"),
+            heads_cell(setting, mask_name(task, kind)),
+            _layers(setting, task, kind),
         )
+        rows.append(Row(task.name, cells))
     columns = (
         "NLL as is",
         "instructed",
@@ -140,10 +129,8 @@ def _kind_found(setting: Setting, tasks: Sequence[Asked], kind: Kind, name: str)
         heads = condition(setting.result(proof_name(task)), task.name, "masked")
         if one is None or heads is None:
             continue
-        apart = (
-            one["intervals"]["nll"]["low"] > heads["intervals"]["nll"]["high"]
-            or one["intervals"]["nll"]["high"] < heads["intervals"]["nll"]["low"]
-        )
+        own, other = (row["intervals"]["nll"] for row in (one, heads))
+        apart = own["low"] > other["high"] or own["high"] < other["low"]
         told.append(
             f"{task.name}: loss {one['nll']:.2f} under the mask {name}, {heads['nll']:.2f} under "
             f"that of heads{'' if apart else ' (the intervals meet)'}"
@@ -204,11 +191,7 @@ def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
             "needs MODEL",
         )
     tasks = chosen(directions(setting))
-    if not tasks:
-        return Missing(*NO_PAIRS)
-    return tuple(
-        step for task in tasks for step in (mask_step(setting, task), proof_step(setting, task))
-    )
+    return trained(setting, tasks) if tasks else Missing(*NO_PAIRS)
 
 
 def _expert_tell(setting: Setting) -> Told:
@@ -218,23 +201,18 @@ def _expert_tell(setting: Setting) -> Told:
     for measure, title, number in (("nll", "NLL", 43), ("rouge_l", "ROUGE-L", 44)):
         # The paper has one such model, whose values stand beside any other one's.
         place = beside(setting, f"Table {number}", "XNLI", "Phi-3.5-MoE-instruct")
-        tables.append(
-            Table(
-                f"{title} of a model with a mixture of experts",
-                tuple(rows),
+        lines = [
+            Row(
+                name,
                 tuple(
-                    Row(
-                        name,
-                        tuple(
-                            cell(own[name], measure, place.value(name, task, measure))
-                            for task, own in rows.items()
-                        ),
-                    )
-                    for name in ("instructed", "mask")
+                    cell(own[name], measure, place.value(name, task, measure))
+                    for task, own in rows.items()
                 ),
-                place.reference,
             )
-        )
+            for name in ("instructed", "mask")
+        ]
+        about = f"{title} of a model with a mixture of experts"
+        tables.append(Table(about, tuple(rows), tuple(lines), place.reference))
     loss = verdict(rows, "nll", higher=False)
     if not loss.ran:
         return Told(tuple(tables))

@@ -43,6 +43,9 @@ SERIES = {
 
 
 ROLES = ("original", "mask", "instructed")
+#: The fields of a verdict that name tasks.
+COUNTED = ("better", "surely", "worse", "controlled", "surely_controlled", "helped", "reached",
+           "short")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,19 +85,7 @@ def verdict(rows: Mapping[str, Mapping[str, Any]], measure: str, higher: bool) -
     """Count, over tasks with their conditions (`original`, `instructed`, `mask`, `random mask`)."""
     sign = 1 if higher else -1
     ran = {name: own for name, own in rows.items() if _known(own.get("mask"), measure)}
-    found: dict[str, list[str]] = {
-        key: []
-        for key in (
-            "better",
-            "surely",
-            "worse",
-            "controlled",
-            "surely_controlled",
-            "helped",
-            "reached",
-            "short",
-        )
-    }
+    found: dict[str, list[str]] = {name: [] for name in COUNTED}
     gone, whole_way = 0.0, 0.0
     for name, own in ran.items():
         mask, told, plain = own["mask"], own.get("instructed"), own.get("original")
@@ -300,15 +291,12 @@ def _apart(mask: Mapping[str, Any], told: Mapping[str, Any], measure: str, sign:
 def _means(ran: Mapping[str, Mapping[str, Any]], measure: str) -> dict[str, float]:
     scale = SCALE.get(measure, 1.0)
     found = {}
-    for name in ("original", "instructed", "mask"):
-        values = [own[name][measure] for own in ran.values() if _known(own.get(name), measure)]
+    for name in ("original", "instructed", "mask", "random mask"):
+        values = []
+        for own in ran.values():
+            rows = own.get(name) if name == "random mask" else [own.get(name)]
+            if rows and all(_known(row, measure) for row in rows):
+                values.append(fmean(row[measure] for row in rows if row))
         if values and len(values) == len(ran):
             found[name] = fmean(values) * scale
-    draws = [
-        fmean(row[measure] for row in own["random mask"])
-        for own in ran.values()
-        if own.get("random mask") and all(_known(row, measure) for row in own["random mask"])
-    ]
-    if draws and len(draws) == len(ran):
-        found["random mask"] = fmean(draws) * scale
     return found

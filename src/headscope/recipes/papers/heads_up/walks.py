@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -53,30 +53,24 @@ _TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class _Walk:
-    task: Asked
-    mask: str
-    order: Order
-    random_orders: int = 0
-
-    def __call__(
-        self, setting: Setting, place: Path, progress: Progress | None
-    ) -> Mapping[str, Any]:
-        config = OneByOne(
-            str(setting.at(self.mask)),
-            model=setting.model,
-            order=self.order,
-            reorder=looked_at(setting),
-            steps=looked_at(setting) if self.order == "pass" else None,
-            tasks=self.task.choice,
-            examples=PROMPTS[setting.small],
-            random_orders=self.random_orders,
-            seed=setting.seed,
-            batch_tokens=setting.batch_tokens,
-            rank="score",
-        )
-        return verify_one_by_one(config, place, progress)
+def _walk(
+    task: Asked, mask: str, order: Order, random_orders: int,
+    setting: Setting, place: Path, progress: Progress | None,
+) -> Mapping[str, Any]:  # fmt: skip
+    config = OneByOne(
+        str(setting.at(mask)),
+        model=setting.model,
+        order=order,
+        reorder=looked_at(setting),
+        steps=looked_at(setting) if order == "pass" else None,
+        tasks=task.choice,
+        examples=PROMPTS[setting.small],
+        random_orders=random_orders,
+        seed=setting.seed,
+        batch_tokens=setting.batch_tokens,
+        rank="score",
+    )
+    return verify_one_by_one(config, place, progress)
 
 
 def looked_at(setting: Setting) -> int:
@@ -95,7 +89,7 @@ def walk_step(setting: Setting, task: Asked, name: str) -> Step:
     return Step(
         name,
         _TITLES[name],
-        _Walk(task, mask, order, random),
+        partial(_walk, task, mask, order, random),
         _work(setting, task, steps, random, order),
         (mask,),
         extended=bool(kind),
@@ -135,10 +129,6 @@ def walk_steps(name: str) -> Callable[[Setting], tuple[Step, ...] | Missing]:
     return steps
 
 
-def _ranks(result: Mapping[str, Any], key: str = "target_rank_median") -> list[float]:
-    return [float(row[key]) for row in (result["baseline"], *result["steps"])]
-
-
 def _line(name: str, values: list[float]) -> Series:
     return Series(name, tuple((float(step), value) for step, value in enumerate(values)))
 
@@ -146,11 +136,10 @@ def _line(name: str, values: list[float]) -> Series:
 def rank_lines(result: Mapping[str, Any], title: str) -> Lines:
     """The target's rank, and those of the tokens that came first, by heads removed."""
     rows = (result["baseline"], *result["steps"])
-    top = len(result["baseline"]["top5_ranks"])
-    series = [_line("target", _ranks(result))]
+    series = [_line("target", [float(row["target_rank_median"]) for row in rows])]
     series += [
         _line(f"first {place + 1} at the start", [float(row["top5_ranks"][place]) for row in rows])
-        for place in range(top)
+        for place in range(len(result["baseline"]["top5_ranks"]))
     ]
     series += [
         _line(f"target, random order {number + 1}", [float(v) for v in one["target_rank_median"]])
@@ -161,7 +150,6 @@ def rank_lines(result: Mapping[str, Any], title: str) -> Lines:
         tuple(series),
         "heads removed",
         "rank",
-        logarithmic=False,
         note="Of the target the median over prompts, of the tokens that came first means.",
     )
 
@@ -178,11 +166,8 @@ def _text_table(result: Mapping[str, Any], title: str) -> Table:
         title,
         ("output", "for so many removals"),
         tuple(
-            Row(
-                f"{one['step']} removed",
-                (Cell(one["text"] or ""), Cell(lasts[one["step"]], digits=0)),
-            )
-            for one in shown
+            Row(f"{step} removed", (Cell(text or ""), Cell(lasts[step], digits=0)))
+            for step, text in ((one["step"], one["text"]) for one in shown)
         ),
         note=f"Prompt: {example['prompt']!r}; right is {example['target']!r}. "
         f"{len(shown)} of {len(texts)} texts, those that stay longest.",
@@ -217,12 +202,7 @@ def _walk_tell(setting: Setting) -> Told:
         "When the task takes over",
         ("heads removed", "share of heads"),
         (
-            _when(
-                SWITCH,
-                middle,
-                total,
-                place.value(row, "behaviour switches", "heads"),
-            ),
+            _when(SWITCH, middle, total, place.value(row, "behaviour switches", "heads")),
             _when("most prompts with the target first", best, total),
             _when("exactly the mask's heads are left", cut, total),
         ),

@@ -12,22 +12,15 @@ from headscope.recipes.papers.heads_up.asked import (
     too_few,
     word_tasks,
 )
-from headscope.recipes.papers.heads_up.beside import ANOTHER, beside, cell, not_run, published_of
-from headscope.recipes.papers.heads_up.steps import (
-    mask_name,
-    mask_step,
-    proof_name,
-    proof_step,
-    slug,
-    swap_name,
-    swap_step,
-)
+from headscope.recipes.papers.heads_up.beside import ANOTHER, beside, cell
 from headscope.recipes.papers.heads_up.translation import (
-    GIVE_OTHER,
-    NO_OTHER,
+    CONDITIONS,
+    beside_others,
     of_tasks,
-    others_of,
-    proof_rows,
+    other_note,
+    task_lines,
+    task_rows,
+    told,
 )
 from headscope.recipes.papers.heads_up.verdict import (
     Verdict,
@@ -42,14 +35,12 @@ from headscope.recipes.papers.heads_up.verdict import (
     way,
 )
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
-from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.recipes.papers.told import Cell, Row, Table, Told, grid
 
 __all__ = ["TABLE_2", "same_task"]
 
 _MODELS = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
 ACCURACY = {model: f"Table {32 + at}" for at, model in enumerate(_MODELS)}
-#: The rows of Table 2, by the paper's names.
-ROWS = ("original", "instructed", "random mask", "mask")
 #: The bundled model's tasks that are the paper's under another name.
 SAME = {
     "plural-en": "singular-plural",
@@ -61,15 +52,7 @@ SAME = {
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     every = word_tasks(setting)
-    if not every:
-        return Missing(*NO_TASKS)
-    found = []
-    for task in every:
-        found += [mask_step(setting, task), proof_step(setting, task)]
-    for other in _others(setting):
-        for task in chosen(every):
-            found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
-    return tuple(found)
+    return beside_others(setting, every) if every else Missing(*NO_TASKS)
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
@@ -81,19 +64,9 @@ def same_task(setting: Setting, task: Asked) -> str:
     return task.name if setting.data.tasks else SAME.get(task.name, task.name)
 
 
-def _others(setting: Setting) -> tuple[str, ...]:
-    return others_of(setting) if setting.data.tasks else ()
-
-
-def _rows(setting: Setting, task: Asked) -> dict[str, Any]:
-    other = next(iter(_others(setting)), None)
-    foreign = None if other is None else swap_name(task, other)
-    return proof_rows(setting, task, proof_name(task), foreign)
-
-
 def _tell(setting: Setting) -> Told:
     every = word_tasks(setting)
-    rows = {task.name: _rows(setting, task) for task in every}
+    rows = {task.name: task_rows(setting, task) for task in every}
     own = {task.name: rows[task.name] for task in chosen(every)}
     right = verdict(own, "accuracy", higher=True)
     chart = bars("Accuracy in each word task", own, "accuracy", "share of right answers")
@@ -111,79 +84,36 @@ def _tell(setting: Setting) -> Told:
 
 def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> Table:
     """Table 2: heads and accuracy of the chosen tasks; of the paper's six what it published."""
-    names = [task.name for task in shown]
     place = beside(setting, "Table 2")
-    heads = []
-    other = next(iter(_others(setting)), None)
-    for task in shown:
-        result = setting.result(mask_name(task))
-        theirs = place.value("mask", task.name, "heads")
-        heads.append(
-            not_run(theirs, digits=0)
-            if result is None
-            else Cell(result["selected"], published=theirs, digits=0)
-        )
+    words = (cell(rows[task.name]["mask"], "accuracy_words") for task in shown)
     return Table(
         "Masks of word tasks",
-        tuple(names),
+        tuple(task.name for task in shown),
         (
-            Row("heads in the mask", tuple(heads)),
-            *(
-                Row(
-                    f"accuracy, {name}",
-                    tuple(
-                        _cell(rows[task], name, published_of(place, name, task, "accuracy", other))
-                        for task in names
-                    ),
-                )
-                for name in (*ROWS, ANOTHER)
-            ),
-            Row(
-                "accuracy without echoes, mask",
-                tuple(cell(rows[task]["mask"], "accuracy_words") for task in names),
-            ),
+            *task_lines(setting, place, shown, rows, {"accuracy": "accuracy"}),
+            Row("accuracy without echoes, mask", tuple(words)),
         ),
         place.reference,
         "An answer counts as right where it stands among ten tokens that are written, as in the "
         "paper (of some tasks only at the start); without echoes, where it is a word of its own. "
-        "Instructions of the paper's tasks are the paper's, others ours."
-        + (f" The other model is {slug(other)}." if other else f" {GIVE_OTHER}"),
+        "Instructions of the paper's tasks are the paper's, others ours. "
+        f"{other_note(setting, shown[0])}",
     )
-
-
-def _cell(rows: Mapping[str, Any], name: str, published: float | None) -> Cell:
-    if name == "random mask":
-        values_ = [row["accuracy"] for row in rows[name] if row.get("accuracy") is not None]
-        if not values_:
-            return not_run(published)
-        return Cell(sum(values_) / len(values_), published=published)
-    if name == ANOTHER and name not in rows:
-        return not_run(published, NO_OTHER)
-    return cell(rows[name], "accuracy", published)
 
 
 def _full(setting: Setting, every: Sequence[Asked], rows: Mapping[str, Any]) -> Table:
     """Tables 32 to 35: every task in a row of its own."""
-    place = beside(setting, ACCURACY)
-    other = next(iter(_others(setting)), None)
-    names = (*ROWS, ANOTHER)
-    return Table(
+    place, tasks = beside(setting, ACCURACY), {task.name: task for task in every}
+
+    def shown(name: str, condition: str) -> Cell:
+        column = same_task(setting, tasks[name])
+        return told(setting, place, rows, "accuracy", tasks[name], condition, column)
+
+    return grid(
         "Accuracy of every word task",
-        names,
-        tuple(
-            Row(
-                task.name,
-                tuple(
-                    _cell(
-                        rows[task.name],
-                        name,
-                        published_of(place, name, same_task(setting, task), "accuracy", other),
-                    )
-                    for name in names
-                ),
-            )
-            for task in every
-        ),
+        tasks,
+        (*CONDITIONS, ANOTHER),
+        shown,
         place.reference,
         "Beside the bundled model's tasks stand the paper's of the same kind: "
         + ", ".join(f"{own} and {theirs}" for own, theirs in SAME.items())
