@@ -51,6 +51,12 @@ def with_(setting: Setting, *, model: str = LLAMA, **data: tuple[str, ...]) -> S
     return replace(setting, model=ModelChoice(model), data=more)
 
 
+def test_other_weights_of_the_same_name_are_another_model(llama: Setting) -> None:
+    for more in ({"quantise": "4bit"}, {"revision": "step-1000"}):
+        one = replace(llama, model=replace(llama.model, **more))
+        assert " ".join(*more.items()) in beside(one, "Table 2").reference.why
+
+
 def test_the_partner_of_an_instructed_model_is_its_base_and_the_reverse(llama: Setting) -> None:
     place = beside(llama, "Table 2")
     assert partner(place, None) == partner(place, BASE) == "mask of Llama-3.1-8B"

@@ -227,8 +227,11 @@ def _object(file: Path) -> dict[str, Any] | None:
 
 
 def decided(setting: Setting) -> tuple[str, ...]:
-    """What a user decided instead of the paper, each in a few words."""
-    return tuple(f"{name} {given}" for name, given in setting.steering.given.items())
+    """What a user decided instead of the paper, each in a few words; which weights, too."""
+    model = setting.model
+    weights = {"revision": model.revision, "quantise": model.quantise}
+    given = {name: value for name, value in weights.items() if value} | setting.steering.given
+    return tuple(f"{name} {value}" for name, value in given.items())
 
 
 @dataclass(frozen=True)

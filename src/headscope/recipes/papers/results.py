@@ -62,8 +62,9 @@ def describe(
             }
         )
     found, sure = paper.answer(setting, told)
-    if setting.steering.given:
-        sure = " ".join(part for part in (sure, _decided(setting)) if part)
+    if chosen := decided(setting):
+        own = f"Decided for this run instead of the paper: {', '.join(chosen)}."
+        sure = " ".join(part for part in (sure, own) if part)
     if not found:
         found = UNANSWERED if told else "Nothing that answers the question was run."
     runs = [_run(step, setting) for step in plan.steps]
@@ -90,11 +91,6 @@ def describe(
         },
         "seconds": seconds,
     }
-
-
-def _decided(setting: Setting) -> str:
-    """What a user decided instead of the paper."""
-    return f"Decided for this run instead of the paper: {', '.join(decided(setting))}."
 
 
 def _state(
