@@ -467,6 +467,45 @@ def test_directions_from_english_beside_those_into_it(bundled: Setting) -> None:
     assert "into English" not in [one.name for one in told.tables[0].rows]
 
 
+def test_directions_without_english_are_groups_of_figure_28(bundled: Setting) -> None:
+    names = ("de-ja", "de-es", "ja-ko", "ja-es", "en-de")
+    pairs = [
+        pair("de-ja", "de-es", 0.5, 1e-9),
+        pair("ja-ko", "ja-es", 0.3, 1e-9),
+        pair("de-ja", "ja-ko", 0.7, 1e-9),
+        pair("en-de", "en-ru", 0.1, 1e-9),  # not in the figure
+    ]
+    put(bundled, "overlap", {"artifacts": [{"name": n, "size": 14} for n in names], "pairs": pairs})
+    table = experiment("figure-5").tell(bundled).tables[0]
+    means = {one.name: one.cells[1].value for one in table.rows}
+    assert (means["from German"], means["from Japanese"]) == (0.5, 0.3)
+    assert means["Figure 28"] == pytest.approx(0.5) and row(table, "Figure 28")["pairs"].value == 3
+
+
+def words_of(setting: Setting) -> dict[str, str]:
+    plan = make_plan(PAPER.experiments, setting)
+    return {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
+
+
+def test_figures_of_directions_are_of_all_of_them(large: Setting, bundled: Setting) -> None:
+    few = ("en-pt=a.tsv", "pt-en=b.tsv")
+    five = tuple(f"{name}=x.tsv" for name in FIGURE_5)
+    every = tuple(f"{name}=x.tsv" for name in DIRECTIONS)
+    for pairs, words in (
+        (few, ("needs DATA", "needs DATA")),
+        (five, ("measured", "needs DATA")),
+        (every, ("measured", "measured")),
+        (every[1:], ("needs DATA", "needs DATA")),
+    ):
+        found = words_of(replace(large, data=PaperData(pairs=pairs)))
+        assert (found["Figure 5"], found["Figure 28"]) == words
+    found = words_of(bundled)
+    assert found["Figure 5"] == found["Figure 28"] == "needs MODEL"
+    plan = make_plan([experiment("figure-5")], replace(large, data=PaperData(pairs=every[1:])))
+    _, missing = plan.experiments[0].coverage["Figure 28"]
+    assert missing is not None and missing.give == "--pairs PAIR=FILE for en-zh"
+
+
 def test_the_matrix_is_symmetric_with_ones_and_gaps() -> None:
     found = matrix(("x", "y", "z"), [{"a": "x", "b": "y", "jaccard": 0.25}])
     assert found == ((1.0, 0.25, None), (0.25, 1.0, None), (None, None, 1.0))
@@ -1037,7 +1076,18 @@ def test_the_paper_s_key_words_stand_in_prompts_of_ours(large: Setting, bundled:
         ("google/gemma-2-9b", "medium"),
         ("Qwen/Qwen3-30B-A3B", "large"),
         ("Qwen/Qwen3-14B", "large"),
-        ("google/gemma-3-270m", "small"),
+        ("meta-llama/Meta-Llama-3-8B", "medium"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "medium"),
+        ("mistralai/Mistral-Small-24B-Base-2501", "large"),
+        ("Qwen/Qwen3-1.7B", "small"),
+        # Of other families, whatever their size.
+        ("google/gemma-3-270m", None),
+        ("HuggingFaceTB/SmolLM2-135M", None),
+        ("org/gpt2-1b", None),
+        ("Qwen/Qwen2.5-7B", None),
+        ("Qwen/Qwen3.5-9B", None),
+        ("meta-llama/Llama-2-13b", None),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", None),
         ("pocket", None),
         ("microsoft/Phi-3.5-MoE-instruct", None),
     ],
@@ -1046,10 +1096,15 @@ def test_groups_of_models_by_their_names(model: str, group: str | None) -> None:
     assert group_of(model) == group
 
 
+KINDS = (
+    *("hellaswag_multilingual", "arc_multilingual", "xwinograd", "xstorycloze", "xnli", "xcopa"),
+    "cmmlu",
+)
+
+
 def test_groups_of_models_are_covered_by_those_that_are_given(large: Setting) -> None:
-    data = replace(DATA, others=("google/gemma-2-2b-it",))
-    plan = make_plan(PAPER.experiments, replace(large, data=data))
-    words = {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
+    data = replace(DATA, others=("google/gemma-2-2b-it",), benchmarks=KINDS)
+    words = words_of(replace(large, data=data))
     for small in (13, 16, 19):  # Llama-3.1-8B itself is of the medium ones
         assert [words[f"Figure {small + at}"] for at in range(3)] == [
             "measured",
@@ -1057,6 +1112,58 @@ def test_groups_of_models_are_covered_by_those_that_are_given(large: Setting) ->
             "needs MODEL",
         ]
     assert words["Figure 3"] == words["Figure 9"] == "measured"
+
+
+def test_other_models_do_tasks_only_where_tasks_are_given(bundled: Setting) -> None:
+    """The bundled model's tasks and sentences cannot be asked of others."""
+    data = PaperData(pairs=DATA.pairs, others=("Qwen/Qwen3-1.7B",))
+    for benchmarks, word in (((), "needs MODEL"), (("xnli",), "needs DATA"), (KINDS, "measured")):
+        setting = replace(bundled, data=replace(data, benchmarks=benchmarks))
+        (planned,) = make_plan([experiment("figure-9")], setting).experiments
+        told, missing = planned.coverage["Figure 19"]
+        ran = any(one.step.name == "tasks-of-Qwen-Qwen3-1.7B" for one in planned.steps)
+        assert (told, ran) == (word, bool(benchmarks))
+        assert missing is None or "--benchmarks" in missing.give
+    assert words_of(setting)["Figure 13"] == "measured"  # scores need the sentences alone
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "lacking"),
+    [
+        (("xnli",), set(KINDS) - {"xnli"}),
+        (KINDS, set()),
+        (("hellaswag", "arc_easy", "arc_challenge", "mmlu", *KINDS[2:6]), {*KINDS[:2], "cmmlu"}),
+        (("hellaswag_de", "arc_fr", "global_mmlu_full_*", *KINDS[2:6]), set()),
+        (("own",), set(KINDS) - {"xcopa", "arc_multilingual"}),
+    ],
+)
+def test_other_tasks_are_of_all_kinds_of_the_paper(
+    large: Setting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    benchmarks: tuple[str, ...],
+    lacking: set[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    for name in ("mubench_ARC_C_de.yaml", "xcopa_et.yml"):
+        (tmp_path / "own" / name).write_text("task: x\n", encoding="utf-8")
+    setting = replace(large, data=replace(DATA, benchmarks=benchmarks))
+    (planned,) = make_plan([experiment("figure-9")], setting).experiments
+    word, missing = planned.coverage["Figure 9"]
+    assert word == ("needs DATA" if lacking else "measured")
+    named = set() if missing is None else set(re.findall(r"--benchmarks (\w+)", missing.give))
+    assert named == lacking
+
+
+def test_the_tasks_that_are_named_are_those_of_the_harness(large: Setting) -> None:
+    pytest.importorskip("lm_eval")
+    from headscope.verify.tasks.library import resolve
+
+    missing = experiment("figure-9").steps(large)
+    assert isinstance(missing, Missing)
+    named = re.findall(r"--benchmarks (\w+)", missing.give)
+    assert set(named) == set(KINDS) and all(resolve(one) == (one,) for one in named)
 
 
 def test_other_models_are_removed_from_and_told_beside(

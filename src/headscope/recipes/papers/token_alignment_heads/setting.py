@@ -16,8 +16,8 @@ from headscope.recipes.papers.told import Reference
 __all__ = [
     "DIRECTIONS",
     "FIGURE_5",
-    "FROM_ENGLISH",
-    "INTO_ENGLISH",
+    "FIGURE_28",
+    "GROUPS",
     "NAME",
     "THRESHOLD",
     "amounts",
@@ -27,6 +27,7 @@ __all__ = [
     "differs",
     "directions",
     "found_on",
+    "given_directions",
     "halved",
     "how_chosen",
     "how_scored",
@@ -45,21 +46,21 @@ THRESHOLD = 0.1
 COMPARED, REMOVED = 20, 30
 #: The share of all heads that stands for both in models of few heads.
 SHARE = "15%"
-#: The directions of Figures 5 and 28.
-DIRECTIONS = (
-    *("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-es", "en-ms"),
-    *("zh-en", "ja-en", "ar-en", "de-en", "fr-en", "nl-en", "es-en"),
-    *("de-ja", "de-es", "de-ko", "ja-de", "ja-es", "ja-ko"),
-)
-#: What the paper's prompts call Chinese (Figures 1 and 12).
-CHINESE = "zh=Simplified Chinese"
-#: Those of Figure 5 alone, and of Figure 28 those from English and those into it.
+#: The groups of Figure 28's directions.
+GROUPS = {
+    "from English": ("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-es"),
+    "into English": ("zh-en", "ja-en", "ar-en", "de-en", "fr-en", "nl-en", "es-en"),
+    "from German": ("de-ja", "de-es", "de-ko"),
+    "from Japanese": ("ja-de", "ja-es", "ja-ko"),
+}
+FIGURE_28 = tuple(pair for group in GROUPS.values() for pair in group)
 FIGURE_5 = (
     *("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-ms"),
     *("de-es", "de-ja", "ja-ko"),
 )
-FROM_ENGLISH = tuple(pair for pair in DIRECTIONS if pair[:2] == "en" and pair != "en-ms")
-INTO_ENGLISH = tuple(pair for pair in DIRECTIONS if pair[-2:] == "en")
+DIRECTIONS = (*FIGURE_28, "en-ms")
+#: What the paper's prompts call Chinese (Figures 1 and 12).
+CHINESE = "zh=Simplified Chinese"
 #: Sentences of each direction of the pocket world that heads are found on, and checked on.
 POCKET_FOUND, POCKET_CHECKED = 100, 10
 
@@ -179,6 +180,12 @@ def directions(setting: Setting) -> tuple[str, ...]:
     for split in ("dev", "devtest"):
         known = directions_in(Path(flores), known, split)
     return tuple(f"{one.source}-{one.target}" for one in known)
+
+
+def given_directions(setting: Setting) -> tuple[str, ...]:
+    """The directions that sentences were given for, as far as they are named."""
+    named = tuple(one.partition("=")[0] for one in setting.data.pairs if "=" in one)
+    return directions(setting) or named
 
 
 def halved(setting: Setting) -> bool:
