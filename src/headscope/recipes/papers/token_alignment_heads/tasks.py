@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,11 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     amounts,
     ranked_by,
 )
-from headscope.recipes.papers.token_alignment_heads.steps import other_scores, removal_steps
+from headscope.recipes.papers.token_alignment_heads.steps import (
+    elsewhere,
+    other_scores,
+    removal_steps,
+)
 from headscope.recipes.papers.token_alignment_heads.task_tables import (
     change_bars,
     measures_table,
@@ -35,7 +39,6 @@ from headscope.verify.removal import Removal
 
 __all__ = ["OTHER_TASKS"]
 
-Run = Callable[..., Mapping[str, Any]]
 #: Most items of a task of the pocket world, and of anybody's.
 POCKET_ITEMS, ITEMS = 100, 500
 #: Random sets of heads of each kind beside the chosen ones: the fewest by which p over draws can be
@@ -107,7 +110,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         found.append(scores)
         for step in (removal[-1], tasks):
             name, title = f"{step.name}{setting.of(other).suffix}", f"{step.title}, {other}"
-            run = partial(_elsewhere, step.run, other)
+            run = partial(elsewhere, step.run, other)
             found.append(Step(name, title, run, step.work, (scores.name,)))
     return tuple(found)
 
@@ -115,11 +118,6 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 def _others(setting: Setting) -> tuple[str, ...]:
     """The other models; those of the bundled model's own tasks and sentences cannot be asked."""
     return setting.data.others if setting.data.pairs and setting.data.benchmarks else ()
-
-
-def _elsewhere(run: Run, other: str, setting: Setting, *rest: Any) -> Mapping[str, Any]:
-    """A run with another model, by the settings of this one."""
-    return run(setting.of(other), *rest)
 
 
 def _work(setting: Setting) -> Work:
