@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from importlib.resources import files
 from itertools import combinations
@@ -26,7 +27,7 @@ from headscope.pocket import weights
 from headscope.pocket.sample import sample_pairs
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers.claims import Claim, answer_of, judged, of_removal
-from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting
+from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting, Steering
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.published import published
 from headscope.recipes.papers.results import describe, typeset
@@ -1228,6 +1229,38 @@ def test_prompts_are_told_one_by_one_and_missing_ones_left_out(bundled: Setting)
         (claim,) = key_word_claim({"x": fact | {"chosen": mine}})["claims"]
         assert claim["holds"] is holds
     assert key_word_claim({"x": fact | {"mapping": True}}) == {}
+
+
+@pytest.mark.parametrize("chat", [None, True, False])
+def test_key_words_are_asked_for_as_the_paper_prompts(
+    large: Setting, monkeypatch: pytest.MonkeyPatch, chat: bool | None
+) -> None:
+    from headscope.recipes.papers.token_alignment_heads import key_words
+
+    asked = []
+    monkeypatch.setattr(key_words, "find_key_tokens", lambda config, *_: asked.append(config))
+    setting = replace(large, data=DATA, steering=Steering(chat=chat))
+    steps = experiment("figure-22").steps(setting)
+    assert not isinstance(steps, Missing)
+    steps[-1].run(setting, setting.at("x"), None)
+    assert [one.measure.chat for one in asked] == [bool(chat)]  # plainly unless told otherwise
+
+
+def test_prompts_of_another_world_stand_for_no_figure(bundled: Setting, large: Setting) -> None:
+    figures = [f"Figure {number}" for number in range(22, 28)]
+    assert {words_of(bundled)[name] for name in figures} == {"needs MODEL"}
+    assert {words_of(replace(large, data=DATA))[name] for name in figures} == {"measured"}
+    tables = []
+    for setting, name in ((bundled, "plurals-1"), (replace(large, data=DATA), "ending-de")):
+        setting = replace(setting, geometry=Geometry((1, 1)))
+        heads = [{"layer": at, "head": 0, "score": 0.4} for at in (0, 1)]
+        put(setting, "scores", {"heads": [head(at, 0, 0.5, 0.4, 0.6) for at in (0, 1)]})
+        put(setting, f"key-words-{name}", {"heads": heads, "uniform": 0.1})
+        tables.append(experiment("figure-22").tell(setting).tables[0])
+        shutil.rmtree(setting.folder)
+    assert tables[0].title != tables[1].title
+    assert "Key words of the endings are the paper's" not in tables[1].note  # one translates them
+    assert "translate" in tables[1].note
 
 
 def test_word_links_of_a_sentence() -> None:
