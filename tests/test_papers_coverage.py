@@ -101,6 +101,7 @@ def test_what_is_in_name_only_is_not_called_measured(tmp_path: Path) -> None:
     # Groups of models; directions, tasks and prompts that its world has not; other trainings.
     other = {f"Figure {number}" for number in (5, 9, *range(13, 29))} | {"Table 1"}
     assert {name for name, word in heads.items() if word == "needs MODEL"} == other
+    assert [name for name, word in heads.items() if word == "needs ENDPOINT"] == ["Figure 2"]
 
 
 def test_tables_of_a_model_of_the_paper_are_its_own(tmp_path: Path) -> None:

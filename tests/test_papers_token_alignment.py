@@ -19,6 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headscope.data.align import AlignWords, LlmAligner, align_words
+from headscope.data.chat import ChatModel
 from headscope.data.pairs import write_pairs
 from headscope.heads import Geometry, read_scores
 from headscope.lm.digests import digest_of_files
@@ -271,7 +273,7 @@ def test_checkpoints_are_revisions_of_the_model_unless_they_are_places(
         (tmp_path / "kept" / name).mkdir(parents=True)
         (tmp_path / "kept" / name / "config.json").write_text("{}", encoding="utf-8")
     own = ("step1000", f"{LLAMA}@step500", f"{tmp_path}/kept/step-*")
-    data = PaperData(pairs=("en-de=x.tsv", "de-en=y.tsv"), checkpoints=own)
+    data = PaperData(pairs=("en-zh=x.tsv", "zh-en=y.tsv"), checkpoints=own)
     for setting in (bundled, replace(large, data=data)):
         planned = experiment("figure-6").steps(setting)
         assert not isinstance(planned, Missing)
@@ -287,6 +289,7 @@ def test_checkpoints_are_revisions_of_the_model_unless_they_are_places(
         (LLAMA, "step1000"),
     ]
     assert (many.check, many.k, many.score.decode) == (50, 20, "greedy")
+    assert (few.pairs.language_names, many.pairs.language_names) == ((), ("zh=Simplified Chinese",))
 
 
 # What is told
@@ -1282,6 +1285,29 @@ def test_word_links_of_a_sentence() -> None:
         {"target": "y", "source": []},
         {"target": "z", "source": ["b"]},
     ]
+
+
+def test_the_paper_s_own_links_reach_its_figure(
+    bundled: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.recipes.papers.token_alignment_heads import alignment
+
+    asked: list[AlignWords] = []
+
+    def align(pairs: Any, *options: AlignWords, **languages: str) -> Any:
+        asked.extend(options)
+        return align_words(pairs, **languages)
+
+    monkeypatch.setattr(alignment, "align_words", align)
+    setting = replace(bundled, steering=Steering(aligner="llm", limit=3), llm=ChatModel("m"))
+    steps = experiment("figure-2").steps(setting)
+    assert not isinstance(steps, Missing)
+    steps[-1].run(setting, setting.at("links"), None)
+    assert [(one.aligner, one.llm) for one in asked] == [("llm", LlmAligner("m"))]
+    assert words_of(setting)["Figure 2"] == "measured"
+    # Exact links are no language model's, and a flag alone asks none.
+    for one in (bundled, replace(setting, llm=None), replace(setting, steering=Steering())):
+        assert words_of(one)["Figure 2"] == "needs ENDPOINT"
 
 
 def test_the_example_of_links_has_a_row_a_target_word(bundled: Setting) -> None:

@@ -23,6 +23,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     differs,
     directions,
     halved,
+    named,
     needs_pairs,
     ranked_by,
     top,
@@ -91,7 +92,7 @@ def _revision(name: str) -> bool:
 
 def _given(setting: Setting) -> PairsChoice:
     pair = () if halved(setting) else directions(setting)
-    return PairsChoice(pair, setting.data.pairs)
+    return named(PairsChoice(pair, setting.data.pairs))
 
 
 def _tell(setting: Setting) -> Told:

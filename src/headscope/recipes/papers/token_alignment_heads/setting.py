@@ -33,6 +33,7 @@ __all__ = [
     "how_scored",
     "in_chat",
     "largest",
+    "named",
     "needs_pairs",
     "ranked_by",
     "top",
@@ -213,17 +214,18 @@ def _choice(setting: Setting, split: str, limit: int) -> PairsChoice:
     if not setting.data.pairs:
         choice = PairsChoice(pair=("all",), limit=limit)
     elif flores is not None:
-        choice = _named(PairsChoice(directions(setting), (flores,), split=split))
+        choice = named(PairsChoice(directions(setting), (flores,), split=split))
     else:
         files = sorted((setting.at("sentences") / split).glob("*.tsv"))
         pairs, places = [file.stem for file in files], [f"{file.stem}={file}" for file in files]
-        choice = _named(PairsChoice(tuple(pairs), tuple(places)))
+        choice = named(PairsChoice(tuple(pairs), tuple(places)))
     return replace(choice, limit=steering.limit or choice.limit, shots=steering.shots or 0)
 
 
-def _named(choice: PairsChoice) -> PairsChoice:
+def named(choice: PairsChoice) -> PairsChoice:
     """The same, with languages called as in the paper's prompts."""
-    chinese = any("zh" in pair.split("-") for pair in choice.pair)
+    pairs = choice.pair or [place.partition("=")[0] for place in choice.data if "=" in place]
+    chinese = any("zh" in pair.split("-") for pair in pairs)
     return replace(choice, language_names=(CHINESE,) if chinese else ())
 
 
