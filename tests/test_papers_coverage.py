@@ -34,8 +34,11 @@ ELEMENTS = {
         "attn_matrix.py",
         "language_heads.py",
         "lan_head_mask.py",
-        *(f"exp-type {name}" for name in ("ppl", "ppl-cross", "general_head", "off_target_lan")),
-        *(f"exp-type {name}" for name in ("attn_transfer", "head_mask")),
+        *(
+            f"multilingual_exps.py {name}"
+            for name in ("ppl", "ppl-cross", "general_head", "off_target_lan")
+        ),
+        *(f"multilingual_exps.py {name}" for name in ("attn_transfer", "head_mask")),
     ],
     "heads-up": [
         *(f"Table {number}" for number in range(1, 45)),

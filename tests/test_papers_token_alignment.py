@@ -135,6 +135,52 @@ def test_small_models_take_shares_and_large_ones_the_papers_numbers(
     assert replace(large, geometry=Geometry((255,))).small is True
 
 
+def test_the_note_says_what_was_decided_instead(bundled: Setting, large: Setting) -> None:
+    own = how_chosen(replace(bundled, steering=Steering(k=5, decode="greedy")))
+    assert "5 of 96 heads" in own and "15%" not in own
+    # No link of the data is of the model's own words.
+    assert "own greedy translation, with word links by eflomal" in own and "exact" not in own
+    read = how_chosen(replace(large, steering=Steering(k="50", decode="reference", aligner="llm")))
+    assert "50 of 1024 heads" in read and "The paper's settings" not in read
+    assert "scored on the reference translation, with word links by a language model" in read
+    found = {"direction": "en-de", "aligner": "llm", "sentences": 1, "words": 4, "linked": 3}
+    example = {"source": "a", "target": "x", "words": [{"target": "x", "source": ["a"]}]}
+    for setting, steering, told in (
+        (bundled, Steering(), "those."),
+        (bundled, Steering(decode="greedy"), "own translations"),
+        (large, Steering(decode="reference"), "those."),
+    ):
+        put(setting, "links", {**found, "example": example})
+        setting = replace(setting, steering=steering)
+        assert told in experiment("figure-2").tell(setting).found
+
+
+def test_the_estimate_is_of_what_is_scored(large: Setting) -> None:
+    setting = replace(large, data=DATA)
+    for decode, name in (("greedy", "generated"), ("reference", "forward")):
+        one = replace(setting, steering=Steering(decode=decode))  # type: ignore[arg-type]
+        steps = experiment("figure-4").steps(one)
+        assert not isinstance(steps, Missing)
+        for step in steps[1:]:
+            assert getattr(step.work, name) > 0
+            assert (step.work.generated > 0) is (decode == "greedy")
+
+
+def test_no_more_is_said_of_the_paper_than_it_says(large: Setting, bundled: Setting) -> None:
+    missing = experiment("figure-1").steps(large)
+    assert isinstance(missing, Missing)
+    assert "test data" not in missing.why  # the text names the dev split alone
+    counts = dict.fromkeys(("no translation", "missing details", "hallucination", "other"), 1)
+    rule = {"good": 50.0, "loss": 20.0}
+    put(bundled, "failures", {"selected": 4, "rows": 5, "counts": counts, "rule": rule})
+    assert "by eye" not in experiment("figure-10").tell(bundled).tables[0].note
+    about = {"documents": 1, "tokens": 1, "mean": 0.2, "low": 0.1, "high": 0.3}
+    put(bundled, "rated", {"languages": {"de": about}})
+    lines(bundled.at("rated") / "documents" / "a.jsonl", [rated("de", 1.0, "bilingual")])
+    # Behind the Spanish text stands another, in French.
+    assert "mostly" in experiment("table-2").tell(bundled).tables[1].note
+
+
 def test_small_models_read_references_and_large_ones_translate(
     bundled: Setting, large: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     NAME,
     POCKET_FOUND,
     THRESHOLD,
+    decoded,
     differs,
     directions,
     halved,
@@ -52,7 +53,8 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     if missing is not None:
         return missing
     number = 8 if checkpoints == (POCKET,) else len(checkpoints)
-    score = sentences_of(setting, POCKET_FOUND, FLORES[0] // 2, generate=not setting.small)
+    own = decoded(setting) == "greedy"
+    score = sentences_of(setting, POCKET_FOUND, FLORES[0] // 2, generate=own)
     check = sentences_of(setting, POCKET_CHECKED, CHECKED, generate=True)
     return (
         Step(

@@ -102,7 +102,13 @@ def in_chat(setting: Setting) -> bool | None:
 
 def how_chosen(setting: Setting) -> str:
     """How many heads were taken and why, and how they were scored, for the note of a table."""
-    if setting.small:
+    if setting.steering.k is not None:
+        number = (
+            f"As --k says, {largest(setting)} of {setting.geometry.total} heads are compared and "
+            f"removed; the paper compares the top {COMPARED} and removes the top {COMPARED} or "
+            f"{REMOVED}."
+        )
+    elif setting.small:
         number = (
             f"Small-model settings: {SHARE} of {setting.geometry.total} heads "
             f"({largest(setting)}) where the paper takes the top {COMPARED} or {REMOVED}, which "
@@ -118,12 +124,13 @@ def how_chosen(setting: Setting) -> str:
 
 def how_scored(setting: Setting) -> str:
     """What heads were scored on, for the note of a table."""
-    links = (
-        "exact word links"
-        if setting.pocket and not setting.data.pairs
-        else "word links of the data or else by eflomal"
-    )
-    if setting.small:
+    own, aligner = decoded(setting) == "greedy", setting.steering.aligner
+    exact = setting.pocket and not setting.data.pairs
+    given = "exact word links" if exact else "word links of the data"
+    links = given if exact or aligner == "links" else f"{given} or else by eflomal"
+    if aligner in ("eflomal", "llm") or own:
+        links = f"word links by {'a language model' if aligner == 'llm' else 'eflomal'}"
+    if not own:
         return (
             f"Heads are scored on the reference translation, with {links}; the paper scores the "
             "model's own greedy translation, with links by GPT-4.1."
@@ -166,7 +173,8 @@ def needs_pairs(setting: Setting) -> Missing | None:
     if setting.pocket or setting.data.pairs:
         return None
     return Missing(
-        "the paper scores heads on the dev split of FLORES-101 and checks them on its test data",
+        "the paper scores heads on the dev split of FLORES-101 and measures translation on "
+        "FLORES-101, without a word on the split",
         "a FLORES folder, or sentence pairs for each direction: --pairs flores/ or "
         "--pairs en-zh=FILE",
     )

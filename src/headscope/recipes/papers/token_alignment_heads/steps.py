@@ -63,7 +63,7 @@ def score_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     missing = needs_pairs(setting)
     if missing is not None:
         return missing
-    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=not setting.small)
+    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
     before = ("sentences",) if halved(setting) else ()
     scores = Step("scores", "translation scores of every direction", _scores, work, after=before)
     return (*_sentences(setting), scores)
@@ -73,7 +73,7 @@ def other_scores(setting: Setting) -> tuple[Step, ...]:
     """The same of other models, which need sentences that are not of the pocket world alone."""
     if not setting.data.pairs:
         return ()
-    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=not setting.small)
+    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
     before = ("sentences",) if halved(setting) else ()
     return tuple(
         Step(
