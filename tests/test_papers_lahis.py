@@ -18,7 +18,7 @@ from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers.claims import claims_of, judged
 from headscope.recipes.papers.lahis import PAPER, documents, losses_told, moving, runs, steps
 from headscope.recipes.papers.lahis import scale as scales
-from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting
+from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting, Steering
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.published import published
 from headscope.recipes.papers.results import describe
@@ -91,8 +91,31 @@ def around(value: float, half: float = 0.01) -> dict[str, float]:
 
 def test_every_name_of_the_readme_is_an_element_once() -> None:
     elements = [element for one in PAPER.experiments for element in one.elements]
-    names = [re.sub(r"^exp-type |\.py$", "", element) for element in elements]
+    names = [re.sub(r"^multilingual_exps\.py |\.py$", "", element) for element in elements]
     assert sorted(names) == sorted(README)
+    assert sum(element.startswith("multilingual_exps.py ") for element in elements) == 6
+
+
+def test_repeated_sentences_are_no_summaries(tmp_path: Path) -> None:
+    def word(one: Setting) -> str:
+        (planned,) = make_plan([experiment("general-head")], one).experiments
+        return planned.coverage["multilingual_exps.py general_head"][0]
+
+    assert word(setting(tmp_path)) == "needs MODEL"
+    assert word(other(tmp_path, data=DATA)) == "measured"
+
+
+def test_settings_say_what_was_decided_instead(tmp_path: Path) -> None:
+    assert "5 % of the heads removed, and changed" in scales.said(setting(tmp_path))
+    assert "2 % of the heads removed, 1 % changed" in scales.said(other(tmp_path))
+    for one, heads in ((setting(tmp_path), 20), (other(tmp_path), 205)):
+        text = scales.said(replace(one, steering=Steering(k="20" if heads == 20 else "20%")))
+        assert f"{heads} heads (--k) removed" in text and "% of the heads removed" not in text
+
+
+def test_documents_are_the_published_code_s(tmp_path: Path) -> None:
+    found = experiment("importance").steps(other(tmp_path))
+    assert isinstance(found, Missing) and "the paper" not in found.why  # which no text tells
 
 
 def test_the_readme_in_the_package_of_published_figures_agrees() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from importlib import resources
@@ -20,12 +22,16 @@ from headscope.recipes.papers.published import (
     Published,
     notes,
     paper_model,
+    paper_tasks,
     published,
     reference,
     source,
     value,
 )
 
+SEEDS = Path(
+    os.environ.get("HEADSCOPE_SEEDS", Path(__file__).resolve().parents[2] / "shared" / "seeds")
+)
 INSTRUCT, BASE = "Llama-3.1-8B-Instruct", "Llama-3.1-8B"
 OURS = f"meta-llama/{BASE}"
 QWEN, QWEN_BASE = "Qwen2.5-7B-Instruct", "Qwen2.5-7B"
@@ -336,6 +342,21 @@ def test_what_token_alignment_heads_tells_fits_together() -> None:
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
     table = [one for one in figures if one.table == "Table 1"]
     assert len(table) == 30 and all(20 < one.value < 80 for one in table)
+
+
+def test_what_looks_odd_in_the_text_is_noted() -> None:
+    noted = {(paper, note.table): note.why for paper in NAMES for note in notes(paper)}
+    assert "French" in noted["token-alignment-heads", "Figure 23"]
+    assert "Table 36" in noted["heads-up", "Table 42"] and "zh" in noted["heads-up", "Table 42"]
+    assert "italics" in noted["heads-up", "Table 3"]
+
+
+@pytest.mark.skipif(not SEEDS.is_dir(), reason="the papers' texts are not at hand")
+def test_prompts_are_those_of_table_10() -> None:
+    text = (SEEDS / "heads-up.paper.txt").read_text("utf-8")
+    rows = re.findall(r"^([\w-]+)\t\d+\t(.*Output:\\n\\n)$", text, re.MULTILINE)
+    theirs = {name: prompt.replace("\\n", "\n") for name, prompt in rows}
+    assert theirs == {name: task.prompt for name, task in paper_tasks().items()}
 
 
 @pytest.mark.parametrize("paper", NAMES)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from importlib.resources import files
 from itertools import combinations
@@ -18,6 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headscope.data.align import AlignWords, LlmAligner, align_words
+from headscope.data.chat import ChatModel
 from headscope.data.pairs import write_pairs
 from headscope.heads import Geometry, read_scores
 from headscope.lm.digests import digest_of_files
@@ -26,7 +29,7 @@ from headscope.pocket import weights
 from headscope.pocket.sample import sample_pairs
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers.claims import Claim, answer_of, judged, of_removal
-from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting
+from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting, Steering
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.published import published
 from headscope.recipes.papers.results import describe, typeset
@@ -130,6 +133,52 @@ def test_small_models_take_shares_and_large_ones_the_papers_numbers(
     # 256 heads are the first that the numbers suit.
     assert replace(large, geometry=Geometry((16,) * 16)).small is False
     assert replace(large, geometry=Geometry((255,))).small is True
+
+
+def test_the_note_says_what_was_decided_instead(bundled: Setting, large: Setting) -> None:
+    own = how_chosen(replace(bundled, steering=Steering(k=5, decode="greedy")))
+    assert "5 of 96 heads" in own and "15%" not in own
+    # No link of the data is of the model's own words.
+    assert "own greedy translation, with word links by eflomal" in own and "exact" not in own
+    read = how_chosen(replace(large, steering=Steering(k="50", decode="reference", aligner="llm")))
+    assert "50 of 1024 heads" in read and "The paper's settings" not in read
+    assert "scored on the reference translation, with word links by a language model" in read
+    found = {"direction": "en-de", "aligner": "llm", "sentences": 1, "words": 4, "linked": 3}
+    example = {"source": "a", "target": "x", "words": [{"target": "x", "source": ["a"]}]}
+    for setting, steering, told in (
+        (bundled, Steering(), "those."),
+        (bundled, Steering(decode="greedy"), "own translations"),
+        (large, Steering(decode="reference"), "those."),
+    ):
+        put(setting, "links", {**found, "example": example})
+        setting = replace(setting, steering=steering)
+        assert told in experiment("figure-2").tell(setting).found
+
+
+def test_the_estimate_is_of_what_is_scored(large: Setting) -> None:
+    setting = replace(large, data=DATA)
+    for decode, name in (("greedy", "generated"), ("reference", "forward")):
+        one = replace(setting, steering=Steering(decode=decode))  # type: ignore[arg-type]
+        steps = experiment("figure-4").steps(one)
+        assert not isinstance(steps, Missing)
+        for step in steps[1:]:
+            assert getattr(step.work, name) > 0
+            assert (step.work.generated > 0) is (decode == "greedy")
+
+
+def test_no_more_is_said_of_the_paper_than_it_says(large: Setting, bundled: Setting) -> None:
+    missing = experiment("figure-1").steps(large)
+    assert isinstance(missing, Missing)
+    assert "test data" not in missing.why  # the text names the dev split alone
+    counts = dict.fromkeys(("no translation", "missing details", "hallucination", "other"), 1)
+    rule = {"good": 50.0, "loss": 20.0}
+    put(bundled, "failures", {"selected": 4, "rows": 5, "counts": counts, "rule": rule})
+    assert "by eye" not in experiment("figure-10").tell(bundled).tables[0].note
+    about = {"documents": 1, "tokens": 1, "mean": 0.2, "low": 0.1, "high": 0.3}
+    put(bundled, "rated", {"languages": {"de": about}})
+    lines(bundled.at("rated") / "documents" / "a.jsonl", [rated("de", 1.0, "bilingual")])
+    # Behind the Spanish text stands another, in French.
+    assert "mostly" in experiment("table-2").tell(bundled).tables[1].note
 
 
 def test_small_models_read_references_and_large_ones_translate(
@@ -270,7 +319,7 @@ def test_checkpoints_are_revisions_of_the_model_unless_they_are_places(
         (tmp_path / "kept" / name).mkdir(parents=True)
         (tmp_path / "kept" / name / "config.json").write_text("{}", encoding="utf-8")
     own = ("step1000", f"{LLAMA}@step500", f"{tmp_path}/kept/step-*")
-    data = PaperData(pairs=("en-de=x.tsv", "de-en=y.tsv"), checkpoints=own)
+    data = PaperData(pairs=("en-zh=x.tsv", "zh-en=y.tsv"), checkpoints=own)
     for setting in (bundled, replace(large, data=data)):
         planned = experiment("figure-6").steps(setting)
         assert not isinstance(planned, Missing)
@@ -286,6 +335,7 @@ def test_checkpoints_are_revisions_of_the_model_unless_they_are_places(
         (LLAMA, "step1000"),
     ]
     assert (many.check, many.k, many.score.decode) == (50, 20, "greedy")
+    assert (few.pairs.language_names, many.pairs.language_names) == ((), ("zh=Simplified Chinese",))
 
 
 # What is told
@@ -465,6 +515,45 @@ def test_directions_from_english_beside_those_into_it(bundled: Setting) -> None:
     told = experiment("figure-5").tell(bundled)
     assert name not in claims(told)
     assert "into English" not in [one.name for one in told.tables[0].rows]
+
+
+def test_directions_without_english_are_groups_of_figure_28(bundled: Setting) -> None:
+    names = ("de-ja", "de-es", "ja-ko", "ja-es", "en-de")
+    pairs = [
+        pair("de-ja", "de-es", 0.5, 1e-9),
+        pair("ja-ko", "ja-es", 0.3, 1e-9),
+        pair("de-ja", "ja-ko", 0.7, 1e-9),
+        pair("en-de", "en-ru", 0.1, 1e-9),  # not in the figure
+    ]
+    put(bundled, "overlap", {"artifacts": [{"name": n, "size": 14} for n in names], "pairs": pairs})
+    table = experiment("figure-5").tell(bundled).tables[0]
+    means = {one.name: one.cells[1].value for one in table.rows}
+    assert (means["from German"], means["from Japanese"]) == (0.5, 0.3)
+    assert means["Figure 28"] == pytest.approx(0.5) and row(table, "Figure 28")["pairs"].value == 3
+
+
+def words_of(setting: Setting) -> dict[str, str]:
+    plan = make_plan(PAPER.experiments, setting)
+    return {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
+
+
+def test_figures_of_directions_are_of_all_of_them(large: Setting, bundled: Setting) -> None:
+    few = ("en-pt=a.tsv", "pt-en=b.tsv")
+    five = tuple(f"{name}=x.tsv" for name in FIGURE_5)
+    every = tuple(f"{name}=x.tsv" for name in DIRECTIONS)
+    for pairs, words in (
+        (few, ("needs DATA", "needs DATA")),
+        (five, ("measured", "needs DATA")),
+        (every, ("measured", "measured")),
+        (every[1:], ("needs DATA", "needs DATA")),
+    ):
+        found = words_of(replace(large, data=PaperData(pairs=pairs)))
+        assert (found["Figure 5"], found["Figure 28"]) == words
+    found = words_of(bundled)
+    assert found["Figure 5"] == found["Figure 28"] == "needs MODEL"
+    plan = make_plan([experiment("figure-5")], replace(large, data=PaperData(pairs=every[1:])))
+    _, missing = plan.experiments[0].coverage["Figure 28"]
+    assert missing is not None and missing.give == "--pairs PAIR=FILE for en-zh"
 
 
 def test_the_matrix_is_symmetric_with_ones_and_gaps() -> None:
@@ -1035,7 +1124,18 @@ def test_the_paper_s_key_words_stand_in_prompts_of_ours(large: Setting, bundled:
         ("google/gemma-2-9b", "medium"),
         ("Qwen/Qwen3-30B-A3B", "large"),
         ("Qwen/Qwen3-14B", "large"),
-        ("google/gemma-3-270m", "small"),
+        ("meta-llama/Meta-Llama-3-8B", "medium"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "medium"),
+        ("mistralai/Mistral-Small-24B-Base-2501", "large"),
+        ("Qwen/Qwen3-1.7B", "small"),
+        # Of other families, whatever their size.
+        ("google/gemma-3-270m", None),
+        ("HuggingFaceTB/SmolLM2-135M", None),
+        ("org/gpt2-1b", None),
+        ("Qwen/Qwen2.5-7B", None),
+        ("Qwen/Qwen3.5-9B", None),
+        ("meta-llama/Llama-2-13b", None),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", None),
         ("pocket", None),
         ("microsoft/Phi-3.5-MoE-instruct", None),
     ],
@@ -1044,10 +1144,15 @@ def test_groups_of_models_by_their_names(model: str, group: str | None) -> None:
     assert group_of(model) == group
 
 
+KINDS = (
+    *("hellaswag_multilingual", "arc_multilingual", "xwinograd", "xstorycloze", "xnli", "xcopa"),
+    "cmmlu",
+)
+
+
 def test_groups_of_models_are_covered_by_those_that_are_given(large: Setting) -> None:
-    data = replace(DATA, others=("google/gemma-2-2b-it",))
-    plan = make_plan(PAPER.experiments, replace(large, data=data))
-    words = {name: word for one in plan.experiments for name, (word, _) in one.coverage.items()}
+    data = replace(DATA, others=("google/gemma-2-2b-it",), benchmarks=KINDS)
+    words = words_of(replace(large, data=data))
     for small in (13, 16, 19):  # Llama-3.1-8B itself is of the medium ones
         assert [words[f"Figure {small + at}"] for at in range(3)] == [
             "measured",
@@ -1055,6 +1160,58 @@ def test_groups_of_models_are_covered_by_those_that_are_given(large: Setting) ->
             "needs MODEL",
         ]
     assert words["Figure 3"] == words["Figure 9"] == "measured"
+
+
+def test_other_models_do_tasks_only_where_tasks_are_given(bundled: Setting) -> None:
+    """The bundled model's tasks and sentences cannot be asked of others."""
+    data = PaperData(pairs=DATA.pairs, others=("Qwen/Qwen3-1.7B",))
+    for benchmarks, word in (((), "needs MODEL"), (("xnli",), "needs DATA"), (KINDS, "measured")):
+        setting = replace(bundled, data=replace(data, benchmarks=benchmarks))
+        (planned,) = make_plan([experiment("figure-9")], setting).experiments
+        told, missing = planned.coverage["Figure 19"]
+        ran = any(one.step.name == "tasks-of-Qwen-Qwen3-1.7B" for one in planned.steps)
+        assert (told, ran) == (word, bool(benchmarks))
+        assert missing is None or "--benchmarks" in missing.give
+    assert words_of(setting)["Figure 13"] == "measured"  # scores need the sentences alone
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "lacking"),
+    [
+        (("xnli",), set(KINDS) - {"xnli"}),
+        (KINDS, set()),
+        (("hellaswag", "arc_easy", "arc_challenge", "mmlu", *KINDS[2:6]), {*KINDS[:2], "cmmlu"}),
+        (("hellaswag_de", "arc_fr", "global_mmlu_full_*", *KINDS[2:6]), set()),
+        (("own",), set(KINDS) - {"xcopa", "arc_multilingual"}),
+    ],
+)
+def test_other_tasks_are_of_all_kinds_of_the_paper(
+    large: Setting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    benchmarks: tuple[str, ...],
+    lacking: set[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own").mkdir()
+    for name in ("mubench_ARC_C_de.yaml", "xcopa_et.yml"):
+        (tmp_path / "own" / name).write_text("task: x\n", encoding="utf-8")
+    setting = replace(large, data=replace(DATA, benchmarks=benchmarks))
+    (planned,) = make_plan([experiment("figure-9")], setting).experiments
+    word, missing = planned.coverage["Figure 9"]
+    assert word == ("needs DATA" if lacking else "measured")
+    named = set() if missing is None else set(re.findall(r"--benchmarks (\w+)", missing.give))
+    assert named == lacking
+
+
+def test_the_tasks_that_are_named_are_those_of_the_harness(large: Setting) -> None:
+    pytest.importorskip("lm_eval")
+    from headscope.verify.tasks.library import resolve
+
+    missing = experiment("figure-9").steps(large)
+    assert isinstance(missing, Missing)
+    named = re.findall(r"--benchmarks (\w+)", missing.give)
+    assert set(named) == set(KINDS) and all(resolve(one) == (one,) for one in named)
 
 
 def test_other_models_are_removed_from_and_told_beside(
@@ -1121,6 +1278,38 @@ def test_prompts_are_told_one_by_one_and_missing_ones_left_out(bundled: Setting)
     assert key_word_claim({"x": fact | {"mapping": True}}) == {}
 
 
+@pytest.mark.parametrize("chat", [None, True, False])
+def test_key_words_are_asked_for_as_the_paper_prompts(
+    large: Setting, monkeypatch: pytest.MonkeyPatch, chat: bool | None
+) -> None:
+    from headscope.recipes.papers.token_alignment_heads import key_words
+
+    asked = []
+    monkeypatch.setattr(key_words, "find_key_tokens", lambda config, *_: asked.append(config))
+    setting = replace(large, data=DATA, steering=Steering(chat=chat))
+    steps = experiment("figure-22").steps(setting)
+    assert not isinstance(steps, Missing)
+    steps[-1].run(setting, setting.at("x"), None)
+    assert [one.measure.chat for one in asked] == [bool(chat)]  # plainly unless told otherwise
+
+
+def test_prompts_of_another_world_stand_for_no_figure(bundled: Setting, large: Setting) -> None:
+    figures = [f"Figure {number}" for number in range(22, 28)]
+    assert {words_of(bundled)[name] for name in figures} == {"needs MODEL"}
+    assert {words_of(replace(large, data=DATA))[name] for name in figures} == {"measured"}
+    tables = []
+    for setting, name in ((bundled, "plurals-1"), (replace(large, data=DATA), "ending-de")):
+        setting = replace(setting, geometry=Geometry((1, 1)))
+        heads = [{"layer": at, "head": 0, "score": 0.4} for at in (0, 1)]
+        put(setting, "scores", {"heads": [head(at, 0, 0.5, 0.4, 0.6) for at in (0, 1)]})
+        put(setting, f"key-words-{name}", {"heads": heads, "uniform": 0.1})
+        tables.append(experiment("figure-22").tell(setting).tables[0])
+        shutil.rmtree(setting.folder)
+    assert tables[0].title != tables[1].title
+    assert "Key words of the endings are the paper's" not in tables[1].note  # one translates them
+    assert "translate" in tables[1].note
+
+
 def test_word_links_of_a_sentence() -> None:
     def words(text: str) -> tuple[Any, ...]:
         return tuple(SimpleNamespace(text=one) for one in text.split())
@@ -1140,6 +1329,29 @@ def test_word_links_of_a_sentence() -> None:
         {"target": "y", "source": []},
         {"target": "z", "source": ["b"]},
     ]
+
+
+def test_the_paper_s_own_links_reach_its_figure(
+    bundled: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.recipes.papers.token_alignment_heads import alignment
+
+    asked: list[AlignWords] = []
+
+    def align(pairs: Any, *options: AlignWords, **languages: str) -> Any:
+        asked.extend(options)
+        return align_words(pairs, **languages)
+
+    monkeypatch.setattr(alignment, "align_words", align)
+    setting = replace(bundled, steering=Steering(aligner="llm", limit=3), llm=ChatModel("m"))
+    steps = experiment("figure-2").steps(setting)
+    assert not isinstance(steps, Missing)
+    steps[-1].run(setting, setting.at("links"), None)
+    assert [(one.aligner, one.llm) for one in asked] == [("llm", LlmAligner("m"))]
+    assert words_of(setting)["Figure 2"] == "measured"
+    # Exact links are no language model's, and a flag alone asks none.
+    for one in (bundled, replace(setting, llm=None), replace(setting, steering=Steering())):
+        assert words_of(one)["Figure 2"] == "needs ENDPOINT"
 
 
 def test_the_example_of_links_has_a_row_a_target_word(bundled: Setting) -> None:

@@ -19,7 +19,8 @@ import process_helpers
 import reproduce_script
 import small_paper
 from headscope.cli.app import main
-from headscope.errors import InputError
+from headscope.data.chat import EndpointError
+from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import ModelChoice, kept_model
@@ -162,6 +163,7 @@ def test_a_damaged_result_is_told_and_the_others_stand(
     assert str(file) in why and f"delete {out / 'runs' / 'first'} and run the same" in why
     rows = by_name(result)
     assert (rows["table-1"]["state"], rows["table-1"]["why"]) == ("part", why)
+    assert rows["table-1"]["coverage"] == {}  # no data would help
     cells = rows["table-1"]["tables"][0]["rows"][0]["cells"]
     assert [(cell["value"], cell["why"]) for cell in cells] == [(None, "not run"), (6.0, None)]
     assert rows["table-3"] == whole["table-3"]
@@ -420,6 +422,65 @@ def test_the_report_s_coverage_has_no_other_words_and_says_nothing_of_what_was_n
     }
     page = (tmp_path / "r" / "report.html").read_text("utf-8")
     assert "needs DATA" in page and "measured" in page
+
+
+def no_model() -> None:
+    ModelChoice("no-such-folder/or/model").load()
+
+
+def no_endpoint() -> None:
+    raise EndpointError("the endpoint did not judge an output: status 401")
+
+
+def no_package() -> None:
+    raise MissingExtra("reading it needs a package")
+
+
+def no_data() -> None:
+    raise InputError("numbers.tsv: is empty")
+
+
+@pytest.mark.parametrize(
+    ("fails", "word"),
+    [
+        (no_model, "needs MODEL"),
+        (no_endpoint, "needs ENDPOINT"),
+        (no_package, None),
+        (no_data, "needs DATA"),
+    ],
+)
+def test_what_failed_is_told_of_the_elements_that_need_it_by_what_it_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[[], None], word: str | None
+) -> None:
+    broken = dataclasses.replace(small_paper.BROKEN, run=lambda *_: fails())
+    steps = (small_paper.FIRST, broken, small_paper.BEHIND)
+    own = {"Table 4": steps[:1], "Table 6": steps[1:2], "Table 7": steps[2:]}
+    one = Experiment(
+        "table-4",
+        tuple(own),
+        "about it",
+        lambda _: steps,
+        small_paper.tell("first"),
+        lambda setting, element, steps: own[element],
+    )
+    paper = dataclasses.replace(small_paper.PAPER, experiments=(one,))
+    monkeypatch.setattr(small_paper, "PAPER", paper)
+    rows = by_name(reproduce(Reproduce("small"), tmp_path / "r"))
+    failed = {} if word is None else {"Table 6": word, "Table 7": word}
+    assert rows["table-4"]["coverage"] == {"Table 4": "measured"} | failed
+
+
+def test_another_experiment_measures_no_table_of_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tuple(dataclasses.replace(one, apart=True) for one in small_paper.PAPER.experiments[:1])
+    paper = dataclasses.replace(small_paper.PAPER, experiments=own)
+    monkeypatch.setattr(small_paper, "PAPER", paper)
+    (row,) = listing(Reproduce("small"))
+    assert row["coverage"] == {"Table 1": "needs MODEL", "Figure 2": "needs MODEL"}
+    assert row["missing"][0]["give"] == "beside the paper: --only table-1"
+    rows = by_name(reproduce(Reproduce("small", only=("table-1",)), tmp_path / "r"))
+    assert rows["table-1"]["state"] == "run" and rows["table-1"]["coverage"] == row["coverage"]
 
 
 def test_all_papers_have_an_index(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Caution", "InputError", "MissingExtra", "first_line", "naming"]
+__all__ = ["Caution", "InputError", "MissingExtra", "ModelError", "first_line", "naming"]
 
 
 class Caution(UserWarning):
@@ -40,6 +40,10 @@ def first_line(error: BaseException) -> str:
     """The first line of another library's error, to stand in a sentence; its type if it is bare."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+class ModelError(InputError):
+    """A model cannot be loaded."""
 
 
 class MissingExtra(InputError):

@@ -30,7 +30,10 @@ _NOT_JSON = (json.JSONDecodeError, UnicodeDecodeError)
 
 
 class EndpointError(InputError):
-    """The endpoint refused a request or stayed unreachable; answers until then are cached."""
+    """No key or address is given, or the endpoint refused or stayed unreachable.
+
+    Answers until then are cached.
+    """
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,8 @@ class Chat:
     def ask(self, messages: Sequence[Mapping[str, str]], response_format: Any, what: str) -> str:
         """The text of the model's answer, empty where the reply holds none.
 
-        Raises ``InputError`` where the environment holds no key, ``EndpointError`` where the
-        request is refused or still fails after all retries; ``what`` is what was to be done.
+        Raises ``EndpointError`` where the environment holds no key, or the request is refused or
+        still fails after all retries; ``what`` is what was to be done.
         """
         options = self._options
         arguments: dict[str, Any] = {
@@ -184,7 +187,7 @@ def _url(given: str | None) -> str | None:
         except ValueError:
             good = False
         if not good:
-            raise InputError(
+            raise EndpointError(
                 "the base URL of the endpoint is malformed; write it like http://127.0.0.1:8000/v1"
             )
     return url
@@ -193,12 +196,12 @@ def _url(given: str | None) -> str | None:
 def _key() -> str:
     key = _first(KEY_VARIABLES)
     if key is None:
-        raise InputError(
+        raise EndpointError(
             f"no API key in the environment; set {' or '.join(KEY_VARIABLES)} (any text for an "
             "endpoint that asks for none)"
         )
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise InputError(
+        raise EndpointError(
             "the API key in the environment holds a space or a sign that no key has; set it again"
         )
     return key

@@ -23,7 +23,7 @@ from headscope.data.split import (
     leakage,
     text_digests,
 )
-from headscope.errors import InputError, naming
+from headscope.errors import InputError, MissingExtra, ModelError, naming
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
@@ -53,7 +53,10 @@ class ModelChoice:
     tokenizer: str | None = field(default=None, metadata={"signature": False})
 
     def load(self) -> LanguageModel:
-        """The model, self-checked; inside `kept_model` the one loaded last, if it is the same."""
+        """The model, self-checked; inside `kept_model` the one loaded last, if it is the same.
+
+        Raises `ModelError` if it cannot be loaded, `MissingExtra` if a package for it is missing.
+        """
         from headscope.lm import load
         from headscope.lm.placement import memory_limits
 
@@ -62,17 +65,22 @@ class ModelChoice:
             return kept[self]
         if kept is not None:
             kept.clear()  # before the next one is loaded: there may be no room for both
-        lm = load(
-            self.model,
-            self.revision,
-            self.device,
-            self.dtype,
-            self.device_map,
-            max_memory=memory_limits(self.max_memory) or None,
-            offload_folder=self.offload_folder,
-            quantise=self.quantise,
-            tokenizer=self.tokenizer,
-        )
+        try:
+            lm = load(
+                self.model,
+                self.revision,
+                self.device,
+                self.dtype,
+                self.device_map,
+                max_memory=memory_limits(self.max_memory) or None,
+                offload_folder=self.offload_folder,
+                quantise=self.quantise,
+                tokenizer=self.tokenizer,
+            )
+        except MissingExtra:
+            raise
+        except InputError as error:
+            raise ModelError(str(error)) from error
         if kept is not None:
             kept[self] = lm
         return lm

@@ -26,6 +26,7 @@ from headscope.verify.removal import Removal
 
 __all__ = [
     "Experiment",
+    "Failed",
     "Missing",
     "Needed",
     "Paper",
@@ -33,6 +34,7 @@ __all__ = [
     "Setting",
     "Steering",
     "Step",
+    "Word",
     "decided",
 ]
 
@@ -258,6 +260,18 @@ class Step:
     stored: str | None = None
 
 
+#: What a table or figure needs that is not there.
+Word = Literal["needs DATA", "needs MODEL", "needs ENDPOINT"]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a step failed, and what it needs; None where that is a package or a whole result."""
+
+    why: str
+    needs: Word | None = None
+
+
 @dataclass(frozen=True)
 class Missing:
     """Why an experiment cannot be run here, and what to give so that it can.
@@ -268,7 +282,7 @@ class Missing:
 
     why: str
     give: str = ""
-    coverage: Literal["needs DATA", "needs MODEL", "needs ENDPOINT"] = "needs DATA"
+    coverage: Word = "needs DATA"
 
 
 Needed = Sequence[Step] | Missing | None
@@ -287,7 +301,7 @@ class Experiment:
         needs: which of the steps one of the elements needs (None: all of them), or what is missing
             for it although the experiment can be run. Without it every element needs all steps.
         apart: whether it is another experiment than the paper's, run and told only where it is
-            named.
+            named; its elements need the paper's model.
     """
 
     name: str

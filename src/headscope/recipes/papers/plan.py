@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from headscope.recipes.costs.work import Work
-from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step, Word
 
 __all__ = ["Coverage", "Plan", "Planned", "PlannedStep", "State", "make_plan", "stored_result"]
 
@@ -19,7 +19,7 @@ State = Literal["done", "stored", "due", "left out", "blocked"]
 
 #: What becomes of a table or figure: it is measured, it needs what is not there, or only `--full`
 #: measures it.
-Coverage = Literal["measured", "needs DATA", "needs MODEL", "needs ENDPOINT", "--full"]
+Coverage = Literal["measured", Word, "--full"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,13 @@ def make_plan(
 def _covered(
     one: Experiment, setting: Setting, steps: Sequence[PlannedStep]
 ) -> dict[str, tuple[Coverage, Missing | None]]:
-    """What becomes of each element of an experiment that can be run."""
+    """What becomes of each element of an experiment that can be run.
+
+    No element is measured by another experiment than the paper's.
+    """
+    if one.apart:
+        other = Missing(one.title, f"beside the paper: --only {one.name}", "needs MODEL")
+        return dict.fromkeys(one.elements, (other.coverage, other))
     later = {step.step.name for step in steps if step.state in ("left out", "blocked")}
     own = [step.step for step in steps]
     found: dict[str, tuple[Coverage, Missing | None]] = {}

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.data.chat import ChatModel
-from headscope.errors import InputError
+from headscope.data.chat import ChatModel, EndpointError
+from headscope.errors import InputError, MissingExtra, ModelError
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -21,7 +21,7 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.papers.estimate import bytes_here, seconds_here
-from headscope.recipes.papers.paper import Paper, PaperData, Setting, Steering
+from headscope.recipes.papers.paper import Failed, Paper, PaperData, Setting, Steering, Word
 from headscope.recipes.papers.plan import Plan, PlannedStep, make_plan, stored_result
 from headscope.recipes.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.recipes.papers.results import describe
@@ -99,7 +99,7 @@ def reproduce(
                 "model": model,
                 "seed": config.seed,
                 **describe(paper, after, setting, asked, failed),
-                "failed": failed,
+                "failed": {name: one.why for name, one in failed.items()},
                 "run": str(run.path),
             }
             run.finish(result)
@@ -206,25 +206,38 @@ def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Set
 
 def _run_all(
     paper: Paper, plan: Plan, setting: Setting, progress: Progress | None
-) -> dict[str, str]:
+) -> dict[str, Failed]:
     """Run the steps that are due; those that could not be, with why."""
-    failed: dict[str, str] = {}
+    failed: dict[str, Failed] = {}
     due = plan.due
     for at, one in enumerate(due):
         if progress is not None:
             progress(f"{paper.name}, runs", at, len(due))
         broken = [name for name in one.step.after if name in failed]
         damage = setting.damage(one.step.name)
-        if damage is not None or broken:
-            failed[one.step.name] = damage or f"it needs {broken[0]}, which failed"
+        if damage is not None:
+            failed[one.step.name] = Failed(damage)
+            continue
+        if broken:
+            why = f"it needs {broken[0]}, which failed"
+            failed[one.step.name] = dataclasses.replace(failed[broken[0]], why=why)
             continue
         try:
             one.step.run(setting, setting.at(one.step.name), _titled(one, progress))
         except InputError as error:
-            failed[one.step.name] = _said(error)
+            failed[one.step.name] = Failed(_said(error), _needed(error))
     if progress is not None and due:
         progress(f"{paper.name}, runs", len(due), len(due))
     return failed
+
+
+def _needed(error: InputError) -> Word | None:
+    """What would have kept a step from failing; None where that is a package."""
+    if isinstance(error, MissingExtra):
+        return None
+    if isinstance(error, EndpointError):
+        return "needs ENDPOINT"
+    return "needs MODEL" if isinstance(error, ModelError) else "needs DATA"
 
 
 def _said(error: InputError) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from dataclasses import asdict
 from typing import Any
 
-from headscope.recipes.papers.paper import Paper, Setting, decided
+from headscope.recipes.papers.paper import Failed, Missing, Paper, Setting, decided
 from headscope.recipes.papers.plan import Plan, Planned, PlannedStep
 from headscope.recipes.papers.told import Cell, Figure, Table, Told
 
@@ -30,7 +30,7 @@ NOT_ASKED = "it was not asked for"
 
 
 def describe(
-    paper: Paper, plan: Plan, setting: Setting, asked: Set[str], failed: Mapping[str, str]
+    paper: Paper, plan: Plan, setting: Setting, asked: Set[str], failed: Mapping[str, Failed]
 ) -> dict[str, Any]:
     """The paper, its experiments and the answer, from the steps that are finished.
 
@@ -48,7 +48,7 @@ def describe(
             {
                 "name": one.experiment.name,
                 "elements": list(one.experiment.elements),
-                "coverage": _coverage(one, failed),
+                "coverage": _coverage(one, setting, failed),
                 "title": one.experiment.title,
                 "state": state,
                 "why": why,
@@ -94,7 +94,7 @@ def describe(
 
 
 def _state(
-    one: Planned, asked: bool, failed: Mapping[str, str]
+    one: Planned, asked: bool, failed: Mapping[str, Failed]
 ) -> tuple[str, str | None, str | None]:
     """State of an experiment, why it is so where that is not plain, and what to give."""
     if one.missing is not None:
@@ -104,7 +104,7 @@ def _state(
     # Runs that others asked for may be a part of it.
     if not asked and (one.experiment.apart or len(there) < len(states)):
         return "not run", NOT_ASKED, None
-    why = next((failed[step.step.name] for step in one.steps if step.step.name in failed), None)
+    why = next((failed[step.step.name].why for step in one.steps if step.step.name in failed), None)
     if len(there) < len(states) and why is None:
         why = _left(one)
     if not there and states:
@@ -114,12 +114,22 @@ def _state(
     return ("stored" if states and set(states) == {"stored"} else "run"), None, None
 
 
-def _coverage(one: Planned, failed: Mapping[str, str]) -> dict[str, str]:
-    """What became of each table and figure; nothing of those that were not asked for."""
-    if any(step.step.name in failed for step in one.steps):
-        return dict.fromkeys(one.experiment.elements, "needs DATA")
-    due = any(step.state == "due" for step in one.steps)
-    return {} if due else {element: word for element, (word, _) in one.coverage.items()}
+def _coverage(one: Planned, setting: Setting, failed: Mapping[str, Failed]) -> dict[str, str]:
+    """What became of each table and figure; nothing of those that were not asked for.
+
+    Nothing either where a step of its own failed for another reason than what it was given.
+    """
+    steps = [step.step for step in one.steps]
+    if any(step.state == "due" and step.step.name not in failed for step in one.steps):
+        return {}
+    found: dict[str, str] = {}
+    for element, (word, missing) in one.coverage.items():
+        needed = missing or one.experiment.needs(setting, element, steps)
+        own = () if isinstance(needed, Missing) else steps if needed is None else needed
+        broken = [failed[step.name] for step in own if step.name in failed]
+        told = broken[0].needs if broken else word
+        found |= {element: told} if told else {}
+    return found
 
 
 def _left(one: Planned) -> str:

@@ -28,8 +28,8 @@ __all__ = ["PAPER"]
 Steps = tuple[Step, ...] | Missing
 
 DOCUMENTS = Missing(
-    "LAHIS scores heads on documents of several languages (the paper: 1,000 Wikipedia articles of "
-    "each), which are not part of the package",
+    "LAHIS scores heads on documents of several languages (the published code: 1,000 Wikipedia "
+    "articles of each), which are not part of the package",
     "--documents de=FILE for each language, with 2,000 documents or more: half are scored, half "
     "tested",
 )
@@ -41,6 +41,11 @@ SUMMARIES = Missing(
     "general heads are tested on texts with summaries (such as XL-Sum), which are not part of the "
     "package",
     "--summaries de=FILE for each language, with the columns text and summary",
+)
+REPEATED = Missing(
+    "the bundled model cannot summarise; it repeats sentences instead",
+    "--model MODEL with --documents and --summaries",
+    "needs MODEL",
 )
 QUESTIONS = Missing(
     "gates are trained on questions with contexts and answers (the paper: XQuAD), which are not "
@@ -149,28 +154,29 @@ EXPERIMENTS = (
     ),
     Experiment(
         "ppl",
-        ("exp-type ppl",),
+        ("multilingual_exps.py ppl",),
         "A language's text without its heads, without random ones, and as it is",
         _of_documents(made.perplexity),
         tell_perplexity,
     ),
     Experiment(
         "ppl-cross",
-        ("exp-type ppl-cross",),
+        ("multilingual_exps.py ppl-cross",),
         "Heads of one language, text of another",
         _cross,
         tell_cross,
     ),
     Experiment(
         "general-head",
-        ("exp-type general_head",),
+        ("multilingual_exps.py general_head",),
         "Summaries without general heads",
         _general,
         tell_general,
+        lambda setting, element, steps: REPEATED if setting.pocket else None,
     ),
     Experiment(
         "off-target",
-        ("exp-type off_target_lan",),
+        ("multilingual_exps.py off_target_lan",),
         "Text in another language, without the language's heads",
         _off_target,
         tell_off_target,
@@ -184,14 +190,14 @@ EXPERIMENTS = (
     ),
     Experiment(
         "attn-transfer",
-        ("exp-type attn_transfer",),
+        ("multilingual_exps.py attn_transfer",),
         "Which of two contradicting statements is believed, with a language turned up or down",
         _transfer,
         tell_transfer,
     ),
     Experiment(
         "head-mask",
-        ("lan_head_mask.py", "exp-type head_mask"),
+        ("lan_head_mask.py", "multilingual_exps.py head_mask"),
         "Questions answered with trained gates of a few heads",
         _gates,
         tell_gates,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headscope.heads import Amount
+from headscope.heads import Amount, count_of
 from headscope.recipes.papers.paper import Setting
 from headscope.verify.languages.sets import default_count
 
@@ -77,7 +77,7 @@ class Scale:
 
 #: Counts of prompts and questions, which a limit lowers.
 LIMITED = ("summaries", "sentences", "beginnings", "statements", "questions")
-#: As in the paper: documents of 2,048 tokens. What the source leaves open is ours.
+#: As in the published code: documents of 2,048 tokens. What the source leaves open is ours.
 PAPER_SCALE = Scale("", 1000, 1000, 99, 10, 39, 100, 100, 100, 50, 100, 39, 500, 5, 2048, 400, 64)
 #: What the bundled model does in three quarters of an hour on one core.
 SHORT = Scale("", 200, 60, 99, 5, 39, 40, 5, 40, 10, 20, 39, 200, 2, 76, 30, 14)
@@ -150,20 +150,18 @@ def written_share(setting: Setting) -> Amount:
 
 def said(setting: Setting) -> str:
     """One sentence: whose settings these are."""
-    one = scale(setting)
-    if setting.small:
-        heads = (
-            "with fewer than 256 heads the settings for small models hold (quantile 0.9, 5 % of "
-            "the heads removed, and changed while writing, 10 % trained, general in all languages "
-            "but one)"
-        )
-    else:
-        heads = (
-            "settings of the paper's code (quantile 0.96, 2 % of the heads removed and trained, "
-            "1 % changed while writing, general in 4 languages or in all but one where there are "
-            "fewer)"
-        )
+    one, k = scale(setting), setting.steering.k
+    changed = "5 % of the heads removed, and" if setting.small else "2 % of the heads removed, 1 %"
+    if k is not None:
+        changed = f"{count_of(k, setting.geometry.total)} heads (--k) removed, and"
+    heads = (
+        "With fewer than 256 heads the settings for small models hold (quantile 0.9, "
+        f"{changed} changed while writing, 10 % trained, general in all languages but one)"
+        if setting.small
+        else f"Settings of the published code (quantile 0.96, {changed} changed while writing, 2 % "
+        "trained, general in 4 languages or in all but one where there are fewer)"
+    )
     return (
-        f"{heads[0].upper()}{heads[1:]}; {one.found:,} documents of a language at most to find "
+        f"{heads}; {one.found:,} documents of a language at most to find "
         f"heads on, {one.tested:,} others to test them on."
     )

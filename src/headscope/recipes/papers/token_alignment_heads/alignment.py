@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headscope.data.align import Alignment, align_words
+from headscope.data.align import Alignment, AlignWords, align_words
 from headscope.data.pairs import PairFile
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress, read_directions
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, text
-from headscope.recipes.papers.token_alignment_heads.setting import NAME, found_on
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, decoded, found_on
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.told import Row, Table, Told
 from headscope.runs import open_run
@@ -40,13 +40,17 @@ def _links(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
     if not setting.data.pairs:
         choice = replace(choice, pair=("en-de",))
     name, pairs = next(iter(read_directions(choice, setting.model.model, "dev").items()))
-    with open_run(out, "reproduce links", {"direction": name}, {name: pairs.digest}) as run:
+    aligner = setting.steering.aligner
+    options = AlignWords(aligner, llm=setting.linker)
+    settings = {"direction": name, **({} if aligner is None else {"aligner": aligner})}
+    with open_run(out, "reproduce links", settings, {name: pairs.digest}) as run:
         if run.finished:
             return run.result()
         if progress is not None:
             progress("linking words", 0, 1)
         linked = align_words(
             pairs.pairs,
+            options,
             source_language=pairs.source_language,
             target_language=pairs.target_language,
         )
@@ -100,11 +104,11 @@ def _tell(setting: Setting) -> Told:
         Row(one["target"], (text(" ".join(one["source"]) or None, why="none"),))
         for one in example["words"]
     )
+    by = "a language model" if found["aligner"] == "llm" else found["aligner"]
     how = (
         "The links come with the data."
-        if found["aligner"] == "links"
-        else f"The links are those of {found['aligner']}, which makes mistakes that were not "
-        "counted here."
+        if by == "links"
+        else f"The links are those of {by}, which makes mistakes that were not counted here."
     )
     sure = value(
         NAME,
@@ -138,13 +142,21 @@ def _tell(setting: Setting) -> Told:
     )
     counted_in = (
         "scores count those"
-        if setting.small
+        if decoded(setting) == "reference"
         else "scores count those of the model's own translations, which are linked in the same way"
     )
     said = f"{share:.0%} of {found['words']} target words have a source word; {counted_in}."
     return Told((table, counted), (), said, how)
 
 
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Missing | None:
+    """The figure is one of links by a language model."""
+    if setting.steering.aligner == "llm" and setting.llm is not None:
+        return None
+    why = "the figure shows links by a language model"
+    return Missing(why, "--aligner llm --llm-model NAME", "needs ENDPOINT")
+
+
 ALIGNMENT = Experiment(
-    "figure-2", ("Figure 2",), "Which words of two sentences belong together", _steps, _tell
+    "figure-2", ("Figure 2",), "Which words of two sentences belong together", _steps, _tell, _needs
 )

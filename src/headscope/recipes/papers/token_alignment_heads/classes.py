@@ -14,7 +14,7 @@ from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, with_claims
-from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import paper_model, reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
@@ -32,35 +32,50 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
 from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
 from headscope.recipes.papers.told import Bars, Heatmap, Reference, Row, Table, Told
 
-__all__ = ["CLASSES", "POSITIONS", "bounds", "class_claims", "class_words", "thirds"]
+__all__ = ["CLASSES", "POSITIONS", "bounds", "class_claims", "class_words", "of_group", "thirds"]
 
 KINDS = ("token_alignment", "low_activity", "inactive")
 NAMES = ("token alignment heads", "low activity", "inactive")
 #: The groups of models of Figures 13 to 15, of 16 to 18, and of 19 to 21.
 GROUPS = ("small", "medium", "large")
+#: The paper's families and the size that follows: Llama-3.2-1B, Qwen3-30B-A3B, Mixtral-8x7B-v0.1.
+FAMILIES = re.compile(
+    r"(?:(?:meta-)?llama-?3(?:\.\d)?|qwen3|mistral(?:-[\w.]+)*?|mixtral|gemma-?2)"
+    r"-(?:\d+x)?(\d+(?:\.\d+)?)b(?![a-z])",
+    re.IGNORECASE,
+)
 THIRDS = ("lowest third", "middle third", "highest third")
 
 
-def group_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    """Figures 13 to 21 are of three groups of models; the figures before them of any."""
+def of_group(
+    setting: Setting, element: str, others: Sequence[str], flags: str = "--pairs"
+) -> Missing | None:
+    """Figures 13 to 21 are of three groups of models; the figures before them of any.
+
+    `others` are those that are run beside, which asks for `flags`.
+    """
     number = int(element.partition(" ")[2])
     group = GROUPS[(number - 13) % 3]
-    others = setting.data.others if setting.data.pairs else ()
     if number < 13 or group in map(group_of, (setting.model.model, *others)):
         return None
-    why = f"a {group} model of the paper's families, told by the parameters in its name"
-    return Missing(why, "--others MODEL with --pairs, or --model MODEL", "needs MODEL")
+    why = f"a {group} model of the paper's families (Llama 3, Qwen3, Mistral, Gemma 2), by its name"
+    return Missing(why, f"--others MODEL with {flags}, or --model MODEL", "needs MODEL")
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Missing | None:
+    return of_group(setting, element, setting.data.others if setting.data.pairs else ())
 
 
 def group_of(model: str) -> str | None:
     """The paper's group of a model by its name (appendix A.5); of a mixture by one expert's size.
 
     Its small models have 1 or 2 billion parameters, its medium ones 8 or 9, its large ones over 13.
+    None for a model of another family than the four of the paper.
     """
-    found = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([bm])(?![a-z])", model.rpartition("/")[2], re.I)
+    found = FAMILIES.match(model.rpartition("/")[2])
     if found is None:
         return None
-    billions = float(found[1]) / (1000 if found[2] in "mM" else 1)
+    billions = float(found[1])
     return GROUPS[0 if billions < 5 else 1 if billions < 13 else 2]
 
 
@@ -341,7 +356,7 @@ CLASSES = Experiment(
     "Which share of the heads aligns tokens",
     _class_steps,
     _tell_classes,
-    group_needs,
+    _needs,
 )
 POSITIONS = Experiment(
     "figure-4",
@@ -349,5 +364,5 @@ POSITIONS = Experiment(
     "In which layers these heads lie",
     _position_steps,
     _tell_positions,
-    group_needs,
+    _needs,
 )

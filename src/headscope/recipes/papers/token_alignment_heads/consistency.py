@@ -8,15 +8,16 @@ from statistics import fmean
 from typing import Any
 
 from headscope.recipes.papers.claims import LEVEL, Claim, with_claims
-from headscope.recipes.papers.paper import Experiment, Setting
+from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, sentence
 from headscope.recipes.papers.token_alignment_heads.setting import (
     FIGURE_5,
-    FROM_ENGLISH,
-    INTO_ENGLISH,
+    FIGURE_28,
+    GROUPS,
     NAME,
     bound,
+    given_directions,
 )
 from headscope.recipes.papers.token_alignment_heads.steps import overlap_steps
 from headscope.recipes.papers.told import Heatmap, Row, Table, Told, p_cell
@@ -24,8 +25,18 @@ from headscope.recipes.papers.told import Heatmap, Row, Table, Told, p_cell
 __all__ = ["CONSISTENCY", "matrix", "overlap_words"]
 
 LLAMA = "Llama-3.1-8B"
-#: The directions that the paper compares, by what its figures say of them.
-FIGURES = {"Figure 5": FIGURE_5, "from English": FROM_ENGLISH, "into English": INTO_ENGLISH}
+#: The directions that the paper compares.
+FIGURES = {"Figure 5": FIGURE_5, "Figure 28": FIGURE_28, **GROUPS}
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Missing | None:
+    """Each figure is of all its directions."""
+    if setting.pocket:
+        why = "the paper's directions are of languages that the bundled model does not know"
+        return Missing(why, "--model MODEL with --pairs for each direction", "needs MODEL")
+    left = [pair for pair in FIGURES[element] if pair not in given_directions(setting)]
+    why = f"{element} is of {len(FIGURES[element])} directions, {len(left)} of them not given"
+    return Missing(why, f"--pairs PAIR=FILE for {', '.join(left)}") if left else None
 
 
 def matrix(
@@ -130,7 +141,7 @@ def _figure_28(
     if not out_of or not into:
         return ()
     means = [fmean(one["jaccard"] for one in group) for group in (out_of, into)]
-    of = comb(len(FROM_ENGLISH), 2)
+    of = comb(len(GROUPS["from English"]), 2)
     by = (
         f"Jaccard index {means[0]:.2f} and {means[1]:.2f} on average, of {len(out_of)} and "
         f"{len(into)} of {of} pairs each"
@@ -184,4 +195,5 @@ CONSISTENCY = Experiment(
     "Whether the same heads translate in all directions",
     overlap_steps,
     _tell,
+    _needs,
 )

@@ -20,9 +20,11 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     NAME,
     POCKET_FOUND,
     THRESHOLD,
+    decoded,
     differs,
     directions,
     halved,
+    named,
     needs_pairs,
     ranked_by,
     top,
@@ -51,7 +53,8 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     if missing is not None:
         return missing
     number = 8 if checkpoints == (POCKET,) else len(checkpoints)
-    score = sentences_of(setting, POCKET_FOUND, FLORES[0] // 2, generate=not setting.small)
+    own = decoded(setting) == "greedy"
+    score = sentences_of(setting, POCKET_FOUND, FLORES[0] // 2, generate=own)
     check = sentences_of(setting, POCKET_CHECKED, CHECKED, generate=True)
     return (
         Step(
@@ -91,7 +94,7 @@ def _revision(name: str) -> bool:
 
 def _given(setting: Setting) -> PairsChoice:
     pair = () if halved(setting) else directions(setting)
-    return PairsChoice(pair, setting.data.pairs)
+    return named(PairsChoice(pair, setting.data.pairs))
 
 
 def _tell(setting: Setting) -> Told:

@@ -21,7 +21,7 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
-from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, top
+from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, in_chat, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.told import Bars, Row, Table, Told
 
@@ -34,6 +34,12 @@ EACH = 2
 WORDS = 2
 #: Heads that a table shows for each prompt.
 SHOWN = 4
+OWN_PROMPTS = Missing(
+    "the paper's prompts and key words are French and German texts that the bundled model cannot "
+    "read; prompts of its own world are told instead",
+    "--model MODEL",
+    "needs MODEL",
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,8 @@ class Prompted:
 
     def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
         """Measure the attention of every head on its key words."""
-        measure = KeyTokens(self.words, self.answer, draws=0, seed=setting.seed)
+        chat = in_chat(setting)
+        measure = KeyTokens(self.words, self.answer, draws=0, chat=chat, seed=setting.seed)
         scores = str(setting.at("scores"))
         config = FindKeyTokens(self.prompt, scores, measure, "100%", setting.model, "score")
         return find_key_tokens(config, out, progress)
@@ -182,21 +189,22 @@ def _tell(setting: Setting) -> Told:
     note = sentence(
         "Mean attention on the key words while the right answer is predicted. Even: were attention "
         "spread over all visible tokens alike.",
-        f"Prompts and their {WORDS} longest words are of the pocket world; the paper shows prompts "
-        "of HellaSwag, XNLI and XWinograd."
+        f"Prompts and their {WORDS} longest words are of the pocket world and stand for none of "
+        "the paper's, which are of HellaSwag, XNLI and XWinograd."
         if setting.pocket
-        else "The prompts are ours. Key words of the endings are the paper's (Figure 23 prints the "
-        "French ones beside its German prompt); of inferences (XNLI) and pronouns (XWinograd) its "
-        "text tells none, so these are ours, too.",
+        else "The prompts are ours. Key words of the French ending are the paper's, those of the "
+        "German one translate them (Figure 23 prints the French ones beside its German prompt); of "
+        "inferences (XNLI) and pronouns (XWinograd) its text tells none, so these are ours, too.",
     )
-    table = Table("Attention on key words", columns, tuple(rows), note=note)
+    title = "Attention on key words" + (" of prompts of its own world" if setting.pocket else "")
+    table = Table(title, columns, tuple(rows), note=note)
     single = Table(
         "The heads with the highest translation scores",
         ("attention on key words", "translation score"),
         tuple(heads),
     )
     figure = Bars(
-        "Attention on key words",
+        title,
         tuple(names),
         (f"top {k}", "other heads", "even"),
         tuple(bars),
@@ -270,4 +278,5 @@ KEY_WORDS = Experiment(
     "Whether these heads look at the words on which a prompt turns",
     _steps,
     _tell,
+    lambda setting, element, steps: OWN_PROMPTS if setting.pocket else None,
 )

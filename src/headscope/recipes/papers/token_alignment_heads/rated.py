@@ -198,8 +198,8 @@ def _tell_rated(setting: Setting) -> Told:
             for name, own in best.items()
             for one in own[:1]
         ),
-        note="The paper's examples are texts with their translation behind them, in seven "
-        "languages.",
+        note="The paper's examples are mostly texts with their translation behind them, in "
+        "seven languages.",
     )
     said, sure = rated_words(best, rows, random)
     return Told((table, examples), (), said, sure, rated_claim(best, rows, random))

@@ -16,8 +16,8 @@ from headscope.recipes.papers.told import Reference
 __all__ = [
     "DIRECTIONS",
     "FIGURE_5",
-    "FROM_ENGLISH",
-    "INTO_ENGLISH",
+    "FIGURE_28",
+    "GROUPS",
     "NAME",
     "THRESHOLD",
     "amounts",
@@ -27,11 +27,13 @@ __all__ = [
     "differs",
     "directions",
     "found_on",
+    "given_directions",
     "halved",
     "how_chosen",
     "how_scored",
     "in_chat",
     "largest",
+    "named",
     "needs_pairs",
     "ranked_by",
     "top",
@@ -45,21 +47,21 @@ THRESHOLD = 0.1
 COMPARED, REMOVED = 20, 30
 #: The share of all heads that stands for both in models of few heads.
 SHARE = "15%"
-#: The directions of Figures 5 and 28.
-DIRECTIONS = (
-    *("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-es", "en-ms"),
-    *("zh-en", "ja-en", "ar-en", "de-en", "fr-en", "nl-en", "es-en"),
-    *("de-ja", "de-es", "de-ko", "ja-de", "ja-es", "ja-ko"),
-)
-#: What the paper's prompts call Chinese (Figures 1 and 12).
-CHINESE = "zh=Simplified Chinese"
-#: Those of Figure 5 alone, and of Figure 28 those from English and those into it.
+#: The groups of Figure 28's directions.
+GROUPS = {
+    "from English": ("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-es"),
+    "into English": ("zh-en", "ja-en", "ar-en", "de-en", "fr-en", "nl-en", "es-en"),
+    "from German": ("de-ja", "de-es", "de-ko"),
+    "from Japanese": ("ja-de", "ja-es", "ja-ko"),
+}
+FIGURE_28 = tuple(pair for group in GROUPS.values() for pair in group)
 FIGURE_5 = (
     *("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-ms"),
     *("de-es", "de-ja", "ja-ko"),
 )
-FROM_ENGLISH = tuple(pair for pair in DIRECTIONS if pair[:2] == "en" and pair != "en-ms")
-INTO_ENGLISH = tuple(pair for pair in DIRECTIONS if pair[-2:] == "en")
+DIRECTIONS = (*FIGURE_28, "en-ms")
+#: What the paper's prompts call Chinese (Figures 1 and 12).
+CHINESE = "zh=Simplified Chinese"
 #: Sentences of each direction of the pocket world that heads are found on, and checked on.
 POCKET_FOUND, POCKET_CHECKED = 100, 10
 
@@ -100,7 +102,13 @@ def in_chat(setting: Setting) -> bool | None:
 
 def how_chosen(setting: Setting) -> str:
     """How many heads were taken and why, and how they were scored, for the note of a table."""
-    if setting.small:
+    if setting.steering.k is not None:
+        number = (
+            f"As --k says, {largest(setting)} of {setting.geometry.total} heads are compared and "
+            f"removed; the paper compares the top {COMPARED} and removes the top {COMPARED} or "
+            f"{REMOVED}."
+        )
+    elif setting.small:
         number = (
             f"Small-model settings: {SHARE} of {setting.geometry.total} heads "
             f"({largest(setting)}) where the paper takes the top {COMPARED} or {REMOVED}, which "
@@ -116,12 +124,13 @@ def how_chosen(setting: Setting) -> str:
 
 def how_scored(setting: Setting) -> str:
     """What heads were scored on, for the note of a table."""
-    links = (
-        "exact word links"
-        if setting.pocket and not setting.data.pairs
-        else "word links of the data or else by eflomal"
-    )
-    if setting.small:
+    own, aligner = decoded(setting) == "greedy", setting.steering.aligner
+    exact = setting.pocket and not setting.data.pairs
+    given = "exact word links" if exact else "word links of the data"
+    links = given if exact or aligner == "links" else f"{given} or else by eflomal"
+    if aligner in ("eflomal", "llm") or own:
+        links = f"word links by {'a language model' if aligner == 'llm' else 'eflomal'}"
+    if not own:
         return (
             f"Heads are scored on the reference translation, with {links}; the paper scores the "
             "model's own greedy translation, with links by GPT-4.1."
@@ -164,7 +173,8 @@ def needs_pairs(setting: Setting) -> Missing | None:
     if setting.pocket or setting.data.pairs:
         return None
     return Missing(
-        "the paper scores heads on the dev split of FLORES-101 and checks them on its test data",
+        "the paper scores heads on the dev split of FLORES-101 and measures translation on "
+        "FLORES-101, without a word on the split",
         "a FLORES folder, or sentence pairs for each direction: --pairs flores/ or "
         "--pairs en-zh=FILE",
     )
@@ -179,6 +189,12 @@ def directions(setting: Setting) -> tuple[str, ...]:
     for split in ("dev", "devtest"):
         known = directions_in(Path(flores), known, split)
     return tuple(f"{one.source}-{one.target}" for one in known)
+
+
+def given_directions(setting: Setting) -> tuple[str, ...]:
+    """The directions that sentences were given for, as far as they are named."""
+    named = tuple(one.partition("=")[0] for one in setting.data.pairs if "=" in one)
+    return directions(setting) or named
 
 
 def halved(setting: Setting) -> bool:
@@ -206,17 +222,18 @@ def _choice(setting: Setting, split: str, limit: int) -> PairsChoice:
     if not setting.data.pairs:
         choice = PairsChoice(pair=("all",), limit=limit)
     elif flores is not None:
-        choice = _named(PairsChoice(directions(setting), (flores,), split=split))
+        choice = named(PairsChoice(directions(setting), (flores,), split=split))
     else:
         files = sorted((setting.at("sentences") / split).glob("*.tsv"))
         pairs, places = [file.stem for file in files], [f"{file.stem}={file}" for file in files]
-        choice = _named(PairsChoice(tuple(pairs), tuple(places)))
+        choice = named(PairsChoice(tuple(pairs), tuple(places)))
     return replace(choice, limit=steering.limit or choice.limit, shots=steering.shots or 0)
 
 
-def _named(choice: PairsChoice) -> PairsChoice:
+def named(choice: PairsChoice) -> PairsChoice:
     """The same, with languages called as in the paper's prompts."""
-    chinese = any("zh" in pair.split("-") for pair in choice.pair)
+    pairs = choice.pair or [place.partition("=")[0] for place in choice.data if "=" in place]
+    chinese = any("zh" in pair.split("-") for pair in pairs)
     return replace(choice, language_names=(CHINESE,) if chinese else ())
 
 

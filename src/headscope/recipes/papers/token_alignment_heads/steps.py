@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from headscope.find.translation import TranslationScore
 from headscope.recipes.compare.overlap import CompareOverlap, compare_overlap
 from headscope.recipes.costs.work import Work
 from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import ModelChoice, Progress, find_and_check
+from headscope.recipes.inputs import Progress, find_and_check
 from headscope.recipes.papers.paper import Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.setting import (
     POCKET_CHECKED,
@@ -38,7 +37,7 @@ from headscope.verify.removal import Removal
 
 __all__ = [
     "DRAWS",
-    "ScoresOf",
+    "elsewhere",
     "failure_steps",
     "other_scores",
     "overlap_steps",
@@ -64,7 +63,7 @@ def score_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     missing = needs_pairs(setting)
     if missing is not None:
         return missing
-    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=not setting.small)
+    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
     before = ("sentences",) if halved(setting) else ()
     scores = Step("scores", "translation scores of every direction", _scores, work, after=before)
     return (*_sentences(setting), scores)
@@ -74,12 +73,23 @@ def other_scores(setting: Setting) -> tuple[Step, ...]:
     """The same of other models, which need sentences that are not of the pocket world alone."""
     if not setting.data.pairs:
         return ()
-    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=not setting.small)
+    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
     before = ("sentences",) if halved(setting) else ()
     return tuple(
-        Step(ScoresOf(name).step, f"translation scores of {name}", ScoresOf(name), work, before)
+        Step(
+            f"scores{setting.of(name).suffix}",
+            f"translation scores of {name}",
+            partial(elsewhere, _scores, name),
+            work,
+            before,
+        )
         for name in setting.data.others
     )
+
+
+def elsewhere(run: Callable[..., Result], other: str, setting: Setting, *rest: Any) -> Result:
+    """A run with another model, by the settings of this one."""
+    return run(setting.of(other), *rest)
 
 
 def overlap_steps(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -144,23 +154,6 @@ def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> 
     )
 
 
-@dataclass(frozen=True)
-class ScoresOf:
-    """The run that scores another model on the same sentences."""
-
-    model: str
-
-    @property
-    def step(self) -> str:
-        """The name of its step."""
-        return f"scores-of-{re.sub(r'[^A-Za-z0-9.]+', '-', self.model).strip('-')}"
-
-    def __call__(self, setting: Setting, out: Path, progress: Progress | None) -> Result:
-        """Score its heads."""
-        choice = replace(setting.model, model=self.model, revision=None)
-        return find_translation(_finding(setting, choice), out, progress)
-
-
 def _sentences(setting: Setting) -> tuple[Step, ...]:
     if not halved(setting):
         return ()
@@ -200,14 +193,11 @@ def scoring(setting: Setting) -> TranslationScore:
     )
 
 
-def _finding(setting: Setting, model: ModelChoice) -> FindTranslation:
-    return FindTranslation(
-        model, found_on(setting), scoring(setting), THRESHOLD, ranked_by(setting)
-    )
-
-
 def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    return find_translation(_finding(setting, setting.model), out, progress)
+    config = FindTranslation(
+        setting.model, found_on(setting), scoring(setting), THRESHOLD, ranked_by(setting)
+    )
+    return find_translation(config, out, progress)
 
 
 def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:

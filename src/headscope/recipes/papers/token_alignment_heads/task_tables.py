@@ -155,7 +155,9 @@ def measures_table(setting: Setting, removal: Mapping[str, Any] | None) -> Table
     note = sentence(
         "BLEURT and COMET times 100; each is a command of its own, named by HEADSCOPE_BLEURT and "
         "HEADSCOPE_COMET.",
-        f"Not measured: {'; '.join(reasons)}." if reasons else "",
+        f"Not measured: {'; '.join(reasons)}; Figures 19 to 21, which have both, are shown in part."
+        if reasons
+        else "",
     )
     return Table("Translation by four measures", columns, tuple(rows), note=note)
 

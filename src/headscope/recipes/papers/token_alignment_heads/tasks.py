@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +13,18 @@ from headscope.pocket.tasks import write_tasks
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.token_alignment_heads.classes import group_needs
+from headscope.recipes.papers.token_alignment_heads.classes import of_group
 from headscope.recipes.papers.token_alignment_heads.removal import texts_of
 from headscope.recipes.papers.token_alignment_heads.setting import (
     THRESHOLD,
     amounts,
     ranked_by,
 )
-from headscope.recipes.papers.token_alignment_heads.steps import other_scores, removal_steps
+from headscope.recipes.papers.token_alignment_heads.steps import (
+    elsewhere,
+    other_scores,
+    removal_steps,
+)
 from headscope.recipes.papers.token_alignment_heads.task_tables import (
     change_bars,
     measures_table,
@@ -34,7 +39,6 @@ from headscope.verify.removal import Removal
 
 __all__ = ["OTHER_TASKS"]
 
-Run = Callable[..., Mapping[str, Any]]
 #: Most items of a task of the pocket world, and of anybody's.
 POCKET_ITEMS, ITEMS = 100, 500
 #: Random sets of heads of each kind beside the chosen ones: the fewest by which p over draws can be
@@ -46,14 +50,52 @@ POCKET_READ, POCKET_ROW, POCKET_WRITTEN = 70_000, 28, 3_400
 TASKS_OF_A_NAME, TOKENS, CHOICES = 10, 120, 4
 
 
+#: The paper's kinds of tasks: one of lm-evaluation-harness, and what names of this kind hold
+#: (hellaswag, arc_easy, arc_challenge and mmlu are English).
+KINDS = {
+    "hellaswag_multilingual": "hellaswag_",
+    "arc_multilingual": r"\warc_|arc_(?!easy$|challenge$)",
+    **{name: name for name in ("xwinograd", "xstorycloze", "xnli", "xcopa")},
+    "cmmlu": r"\wmmlu|vmlu",
+}
+
+
+def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Missing | None:
+    """Every figure is of all kinds of tasks, Figures 19 to 21 of one group of models each."""
+    if element != "Figure 9":
+        missing = of_group(setting, element, _others(setting), "--pairs and --benchmarks")
+    elif setting.pocket:
+        why = "the paper's tasks are in languages and of texts that the bundled model does not know"
+        missing = Missing(why, "--model MODEL with --pairs and --benchmarks", "needs MODEL")
+    else:
+        missing = None
+    return missing or _lacking(setting)
+
+
+def _lacking(setting: Setting) -> Missing | None:
+    """What is missing of the paper's kinds of tasks, by the names of tasks and of their files."""
+    names = [
+        place.stem
+        for one in setting.data.benchmarks
+        for place in (Path(one), *(Path(one).rglob("*.y*ml") if Path(one).is_dir() else ()))
+    ]
+    left = [
+        f"--benchmarks {kind}"
+        for kind, own in KINDS.items()
+        if not any(re.search(own, one, re.IGNORECASE) for one in names)
+    ]
+    why = (
+        "the paper takes translated HellaSwag and ARC (MuBench), XWinograd, XStoryCloze, XNLI, "
+        "XCOPA and local versions of MMLU"
+    )
+    give = f"tasks of lm-evaluation-harness, or folders of such, of each kind: {', '.join(left)}"
+    return Missing(why, give) if left else None
+
+
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    if not setting.pocket and not setting.data.benchmarks:
-        return Missing(
-            "the paper takes translated HellaSwag and ARC (MuBench), XWinograd, XStoryCloze, XNLI, "
-            "XCOPA and local versions of MMLU",
-            "names or folders of tasks of lm-evaluation-harness, such as --benchmarks xnli, "
-            "--benchmarks xwinograd, --benchmarks xstorycloze, --benchmarks xcopa",
-        )
+    lacking = _lacking(setting)
+    if lacking and not (setting.pocket or setting.data.benchmarks):
+        return lacking
     removal = removal_steps(setting)
     if isinstance(removal, Missing):
         return removal
@@ -68,7 +110,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         found.append(scores)
         for step in (removal[-1], tasks):
             name, title = f"{step.name}{setting.of(other).suffix}", f"{step.title}, {other}"
-            run = partial(_elsewhere, step.run, other)
+            run = partial(elsewhere, step.run, other)
             found.append(Step(name, title, run, step.work, (scores.name,)))
     return tuple(found)
 
@@ -76,11 +118,6 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 def _others(setting: Setting) -> tuple[str, ...]:
     """The other models; those of the bundled model's own tasks and sentences cannot be asked."""
     return setting.data.others if setting.data.pairs and setting.data.benchmarks else ()
-
-
-def _elsewhere(run: Run, other: str, setting: Setting, *rest: Any) -> Mapping[str, Any]:
-    """A run with another model, by the settings of this one."""
-    return run(setting.of(other), *rest)
 
 
 def _work(setting: Setting) -> Work:
@@ -155,5 +192,5 @@ OTHER_TASKS = Experiment(
     "What other tasks lose without these heads",
     _steps,
     _tell,
-    group_needs,
+    _needs,
 )
