@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -217,6 +217,43 @@ def test_values_and_differences_equal_plain_means() -> None:
     assert both[1]["chrf"] is None
 
 
+def test_p_over_examples_is_the_share_of_swaps_that_do_as_well() -> None:
+    """Held to all swaps of all draws, counted one by one; a harmful mask is tested upwards."""
+    geometry, n = Geometry((2, 2)), 7
+    gone = mask_without(geometry, (0, 0))
+    planned = [
+        Condition("as-is", "as is"),
+        Condition("instructed", "instructed", instructed=True),
+        Condition("masked", "masked", gone),
+        Condition("removed", "harm", gone, harmful=True),
+        *(Condition("shuffled", f"shuffled {at}", gone, draw=at) for at in range(3)),
+    ]
+    examples = tuple(Example(str(at), "ab", "ba", at) for at in range(n))
+    random = np.random.default_rng(1)
+    records = [
+        Record(tuple(random.uniform(1, 3, n)), (1,) * n, tuple(random.choice(["ba", "no"], n)))
+        for _ in planned
+    ]
+    asked_of = dataclasses.replace(task(), examples=examples)
+    numbers = [statistics(asked_of, one) for one in records]
+    rows = describe(planned, numbers, beside=("instructed",))
+    for at, harmful in ((2, False), (3, True)):
+        for name, better in (("nll", -1), ("accuracy", 1)):
+            sign = -better if harmful else better
+            own, *draws = (numbers[place][name][:, 0] for place in (at, 4, 5, 6))
+            seen = np.mean(own) - np.mean(draws)
+            as_far = [
+                sign * np.mean(np.where(swapped, drawn - own, own - drawn)) >= sign * seen - 1e-9
+                for drawn in draws
+                for swapped in itertools.product((False, True), repeat=n)
+            ]
+            found = rows[at]["p_examples_shuffled"][name]
+            assert found == pytest.approx(np.mean(as_far), abs=0.02)
+    assert "perplexity" not in rows[2]["p_examples_shuffled"]
+    instructed = rows[2]["against_instructed"]["nll"]
+    assert instructed["value"] == pytest.approx(rows[2]["nll"] - rows[1]["nll"])
+
+
 # Masks
 
 
@@ -351,7 +388,7 @@ def test_shared_heads_are_intersections_and_unused_ones_in_no_mask() -> None:
     assert not unused.harmful
     names = [one.name for one in planned]
     assert len(set(names)) == len(names)
-    assert all(a != b for a, b in pairwise(names))
+    assert all(a != b for a, b in itertools.pairwise(names))
 
 
 def test_families_that_cannot_be_made_are_refused() -> None:

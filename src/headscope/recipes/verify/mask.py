@@ -241,7 +241,7 @@ def _task(
     task = sides.test
     run.write_jsonl(f"samples/{task.name}.jsonl", sample_rows(question, planned, records))
     numbers = [statistics(task, record) for record in records]
-    rows = describe(planned, numbers, config.seed)
+    rows = describe(planned, numbers, config.seed, beside=("instructed",))
     for condition, row in zip(planned, rows, strict=True):
         if condition.kind in ("foreign", "hybrid") and condition.mask is not None:
             row["mask"] = condition.mask.about()

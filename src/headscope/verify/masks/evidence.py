@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headscope.data.tasks import Task
 from headscope.measure.intervals import bootstrap_difference, bootstrap_score, wilson_interval
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
-from headscope.measure.statistics import least_p, p_draws
+from headscope.measure.statistics import least_p, p_draws, p_sentences
 from headscope.verify.masks.asking import Condition, Kind, Record
 from headscope.verify.masks.marking import marks
 
@@ -85,10 +85,13 @@ def describe(
     Each has its measures by name (None where one was not taken), `intervals` (95 %, over examples)
     and, but for the first, `change`: the difference to the first, paired, with its interval.
     Conditions of one mask that was not drawn at random have `against_shuffled` and
-    `against_shuffled_layer_matched`, the difference to the mean of the draws, and `p_draws_…`,
-    (1 + draws at least as good) / (1 + draws), never below `least_p_…`, by measure (at least as
-    bad, for conditions that are meant to harm). `beside` names conditions of which each other one
-    also gets its difference, under `against_NAME`.
+    `against_shuffled_layer_matched`, the difference to the mean of the draws, and by measure two
+    p-values that it is better (worse, for conditions that are meant to harm): `p_draws_…`,
+    (1 + draws at least as good) / (1 + draws), never below `least_p_…`, and `p_examples_…`, by
+    swapping examples with those of a draw (see `p_sentences`). Perplexity, which is one number of
+    all tokens and may be infinite, has none over examples: that of `nll_tokens` says the same.
+    `beside` names conditions of which each other one also gets its difference, under
+    `against_NAME`.
     """
     score = MEASURES
     taken = [name for name in score if name in numbers[0]]
@@ -126,14 +129,20 @@ def describe(
             rows[at][f"against_{_key(kind)}"] = _against(taken, numbers[at], others, seed)
             rows[at][f"distinct_draws_{_key(kind)}"] = len(places)
             rows[at][f"least_p_{_key(kind)}"] = least_p(len(places))
+            signs = {  # by which what is claimed becomes low
+                name: -1.0 if score[name].higher != condition.harmful else 1.0
+                for name in rows[at][f"against_{_key(kind)}"]
+            }
             rows[at][f"p_draws_{_key(kind)}"] = {
-                name: _p(
-                    score[name].higher != condition.harmful,
-                    rows[at][name],
-                    [rows[place][name] for place in places],
+                name: p_draws(sign * rows[at][name], [sign * rows[place][name] for place in places])
+                for name, sign in signs.items()
+            }
+            rows[at][f"p_examples_{_key(kind)}"] = {
+                name: _swapped(
+                    score[name], sign, numbers[at][name], [one[name] for one in others], seed
                 )
-                for name in taken
-                if all(name in one for one in (numbers[at], *others))
+                for name, sign in signs.items()
+                if name != "perplexity"
             }
     return rows
 
@@ -203,7 +212,8 @@ def _against(
     return found
 
 
-def _p(high: bool, value: float, draws: Sequence[float]) -> float:
-    """The share of draws at least as high (or as low), the value counted among them."""
-    sign = -1.0 if high else 1.0
-    return p_draws(sign * value, [sign * one for one in draws])
+def _swapped(
+    measure: Measure, sign: float, own: Floats, others: Sequence[Floats], seed: int
+) -> float:
+    """p over examples that the measure, times `sign`, is lower than under the draws."""
+    return p_sentences(own, np.stack(others), lambda sums: sign * measure.score(sums), seed=seed)
