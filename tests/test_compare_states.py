@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +137,17 @@ def test_evidence_is_what_it_says() -> None:
     assert nearer["later_half"]["mean"] == pytest.approx(difference[:, 2:].mean())
     assert found["nearer"]["shuffled"]["p_draws"] == pytest.approx(1 / 4)
     assert "shuffled_by_layer" not in found["nearer"]
+    few = made_up(samples=8)
+    own = few["cosines"][place["instructed", "masked"]].astype(float)[:, 1, 2:].mean(axis=1)
+    drawn = few["shuffled"].astype(float)[:, :, 1, 2:].mean(axis=2) + 0.15
+    few["shuffled"][:, :, 1, 2:] += np.float32(0.15)
+    as_far = [
+        np.mean(np.where(swapped, one - own, own - one)) >= np.mean(own - drawn.mean(axis=0)) - 1e-6
+        for one in drawn
+        for swapped in itertools.product((False, True), repeat=8)
+    ]
+    tested = describe(few)["nearer"]["shuffled"]["p_examples"]
+    assert tested == pytest.approx(np.mean(as_far), abs=0.02)
     (control,) = found["controls"]
     assert control["draws"] == 3
     one = found["shared_top"][0]

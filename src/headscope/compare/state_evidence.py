@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headscope.compare.states import CONDITIONS, CONTROLS, PAIRS, PAPER, PLACES
 from headscope.measure import bootstrap_interval, least_p, p_draws
+from headscope.measure.statistics import counted, counted_mean, p_sentences
 
 __all__ = ["describe"]
 
@@ -25,7 +26,8 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     `pairs` holds for every two conditions the mean cosine by layer with its interval (bootstrap
     over samples), `controls` the same for shuffled masks beside the instructed model (mean over
     draws, and each draw's mean), `nearer` the paired differences that the paper's claim is about,
-    also as the mean over the later half of the layers.
+    also as the mean over the later half of the layers; for that mean there is p over draws and,
+    swapping samples with those of a draw, over examples.
     """
     cosines = tensors["cosines"].astype(np.float64)
     place = {pair: number for number, pair in enumerate(PAIRS)}
@@ -33,11 +35,14 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     plain = cosines[place["as is", "instructed"]]
     controls = {name: tensors[name].astype(np.float64) for name in CONTROLS if len(tensors[name])}
     nearer = {"as is": _nearer(masked - plain)}
+    own = _later(masked)
     for name, drawn in controls.items():
+        others = np.stack([_later(one) for one in drawn])
         nearer[name] = {
             **_nearer(masked - drawn.mean(axis=0)),
-            "p_draws": p_draws(
-                -float(_later(masked).mean()), [-float(_later(one).mean()) for one in drawn]
+            "p_draws": p_draws(-float(own.mean()), -others.mean(axis=1)),
+            "p_examples": p_sentences(
+                counted(own), counted(others), lambda sums: -counted_mean(sums)
             ),
         }
     return {
