@@ -84,7 +84,7 @@ def test_all_conditions_stand_beside_each_other_and_have_a_page(tested: dict[str
     # Shuffled masks have the size of the task's own mask alone.
     assert rows["masked"]["p_draws_shuffled"] and rows["masked"]["against_shuffled"]
     for name in ("hybrid", "foreign 1"):
-        assert not any(key.startswith(("p_draws", "against")) for key in rows[name])
+        assert not any(key.startswith(("p_draws", "against_shuffled")) for key in rows[name])
         assert rows[name]["leakage"] == {"known": True, "overlap": 0, "of": 4}
     assert tested["conditions"][0]["nll"] == pytest.approx(
         np.mean([task["conditions"][0]["nll"] for task in tested["tasks"].values()])
@@ -170,9 +170,11 @@ def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path)
         grid=(0.0, 1.0),
         draws=0,
         asking=Asking(2, paragraphs=True),
+        grid_draws=1,
     )
     one = verify_scaling(config, tmp_path / "run")["tasks"]["en-de"]
     assert (one["chosen_on"], one["examples"]) == (2, 1)
+    assert [len(row["shuffled"]) for row in one["alphas"]] == [1, 0]
     assert "Der König sieht." in (tmp_path / "run/samples/en-de.jsonl").read_text("utf-8")
     words = dataclasses.replace(config, tasks=TaskChoice(("plural-en",), held_out=2))
     with pytest.raises(InputError, match="is for one translation direction"):
@@ -186,14 +188,24 @@ def test_families_of_masks_are_removed_beside_random_heads(
     found = asked(
         command, "verify", "families", "--heads", masks["plural-en"], "--heads", masks["past-en"],
         "--heads", f"third={masks['both']}", "--family", "two=plural-en,third",
+        "--family", "again=third,plural-en",
         "--task", "past-en", "--held-out", 3, "--draws", 2, "--out", out,
     )  # fmt: skip
-    assert [one["name"] for one in found["families"]] == ["all", "two", "unused"]
+    assert [one["name"] for one in found["families"]] == ["all", "two", "again", "unused"]
     sizes = {one["name"]: one["removed"] for one in found["families"]}
     assert sizes["all"] < sizes["two"]
     rows = found["tasks"]["past-en"]["conditions"]
-    assert len(rows) == 1 + 3 * (1 + 4)
-    assert {row["of"] for row in rows if row["kind"] == "random"} == {"all", "two", "unused"}
+    assert len(rows) == 1 + 4 * (1 + 4)
+    drawn = {row["of"] for row in rows if row["kind"] == "random"}
+    assert drawn == {"all", "two", "again", "unused"}
+    # The same heads are asked once.
+    made = {
+        name: [row["nll"] for row in rows if name in (row["of"], row["name"])]
+        for name in ("all", "two", "again")
+    }
+    assert made["two"] == made["again"] != made["all"]
+    lines = (out / "parts/nll.jsonl").read_text("utf-8").splitlines()
+    assert sum("baseline check" not in line for line in lines) == 1 + 3 * (1 + 4)
     assert found["baseline_works"] is True
     assert mask_families.page(out)
     assert "in no mask" in write_report(out).read_text("utf-8")

@@ -22,7 +22,7 @@ from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, sample_rows
 from headscope.runs import open_run
-from headscope.verify.masks.asking import Asking, ask, asked
+from headscope.verify.masks.asking import Asking, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.families import Family, conditions, families, parse_family
 from headscope.verify.masks.mask import Mask, read_mask
@@ -96,10 +96,14 @@ def verify_families(
         shown: dict[str, dict[str, Any]] = {}
         for name, sides in tasks.items():
             question = asked(sides.test, sides.pool, shots, config.seed)
-            records = [
-                ask(lm, question, one, config.asking, run, config.write, progress)
-                for one in planned
-            ]
+            records: list[Record] = []
+            made: dict[Any, Record] = {}
+            for one in planned:
+                # Families may be of the same heads, and then so are their draws.
+                heads = None if one.mask is None else frozenset(one.mask.removed)
+                if heads not in made:
+                    made[heads] = ask(lm, question, one, config.asking, run, config.write, progress)
+                records.append(made[heads])
             run.write_jsonl(f"samples/{name}.jsonl", sample_rows(question, planned, records))
             numbers = [statistics(sides.test, record) for record in records]
             shown[name] = {

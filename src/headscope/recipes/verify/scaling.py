@@ -60,6 +60,7 @@ class VerifyScaling:
             of the held-out examples is measured on and α chosen on the other half.
         grid: values of α.
         draws: shuffled masks.
+        grid_draws: how many of them are tried at every α; None: all.
     """
 
     masks: tuple[str, ...] = field(metadata={"signature": False})
@@ -73,6 +74,7 @@ class VerifyScaling:
     asking: Asking = field(default_factory=lambda: Asking(paragraphs=True))
     allow_overlap: bool = False
     baseline: Rules = field(default_factory=Rules)
+    grid_draws: int | None = field(default=None, metadata={"signature": "given"})
 
 
 def verify_scaling(
@@ -141,7 +143,8 @@ class _Work:
     def task(self, grid: Sequence[float], choose: Task, check: Task) -> dict[str, Any]:
         """α chosen on the examples of one, measured on those of the other."""
         config = self.config
-        planned = grid_conditions(self.mask, grid, config.draws, config.seed)
+        draws = config.draws if config.grid_draws is None else config.grid_draws
+        planned = grid_conditions(self.mask, grid, draws, config.seed)
         records = self._ask("grid", choose, planned, write=False)
         numbers = [statistics(choose, record) for record in records]
         rows = describe(planned, numbers, config.seed, beside=("α 0",))
