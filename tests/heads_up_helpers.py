@@ -9,6 +9,7 @@ from typing import Any
 
 from headscope.heads import Geometry
 from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.papers.claims import claims_of, judged
 from headscope.recipes.papers.heads_up import PAPER
 from headscope.recipes.papers.paper import PaperData, Setting
 from headscope.recipes.papers.told import Cell, Table, Told
@@ -74,7 +75,24 @@ def row(name: str, measure: str, at: float, half: float = 0.01, **more: Any) -> 
     }
 
 
-def proof(task: str, measure: str, values: tuple[float, float, float, float], half: float) -> Any:
+def beside_random(measure: str, kind: str, p_draws: float, p_examples: float) -> dict[str, Any]:
+    """The tests of a condition beside 19 random masks of a kind."""
+    return {
+        f"p_draws_{kind}": {measure: p_draws},
+        f"p_examples_{kind}": {measure: p_examples},
+        f"least_p_{kind}": 0.05,
+        f"distinct_draws_{kind}": 19,
+    }
+
+
+def proof(
+    task: str,
+    measure: str,
+    values: tuple[float, float, float, float],
+    half: float,
+    p_draws: float = 0.05,
+    p_examples: float = 0.0001,
+) -> Any:
     """A result of `verify mask`: as is, instructed, masked, and two random masks around a mean."""
     plain, told, masked, random = values
     shuffled = [
@@ -87,9 +105,16 @@ def proof(task: str, measure: str, values: tuple[float, float, float, float], ha
         masked,
         change={measure: difference(masked - plain, half)},
         against_shuffled={measure: difference(masked - random, half)},
+        against_instructed={measure: difference(masked - told, half)},
+        **beside_random(measure, "shuffled", p_draws, p_examples),
     )
     conditions = [row("as is", measure, plain), row("instructed", measure, told), own, *shuffled]
     return {"tasks": {task: {"conditions": conditions, "examples": 100}}}
+
+
+def verdicts(told: Told) -> dict[str, bool | None]:
+    """Whether each claim that was told holds after Holm, by its name."""
+    return {one.name: one.holds for one in judged(claims_of({"told": told}))}
 
 
 def cells(table: Table, name: str) -> tuple[Cell, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from heads_up_helpers import (
     cells,
     llama_setting,
     pocket_setting,
-    proof,
     put,
     row,
     table_of,
@@ -26,10 +24,6 @@ from headscope.recipes.papers.heads_up.asked import Asked, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, partner
 from headscope.recipes.papers.heads_up.verdict import (
     published_reached,
-    reached,
-    summary,
-    verdict,
-    way,
 )
 from headscope.recipes.papers.heads_up.walks import target_first
 from headscope.recipes.papers.heads_up.words import ACCURACY, same_task
@@ -210,51 +204,6 @@ def test_prompts_that_begin_with_the_target_have_no_switch() -> None:
     assert first(0, 20, None, None) == (2, 4, None)
     assert first(0, 20, 30, None) == (1, 4, 30.0)
     assert first(0, 0) == (0, 2, None)
-
-
-def test_where_an_instruction_helps_in_some_tasks_alone() -> None:
-    def conditions(*values: float) -> dict[str, Any]:
-        (own,) = proof("x", "nll", (*values, 3.0), 0.1)["tasks"].values()
-        named = {one["name"]: one for one in own["conditions"]}
-        keys = {"original": "as is", "instructed": "instructed", "mask": "masked"}
-        return {key: named[name] for key, name in keys.items()}
-
-    helps, harms = conditions(2.0, 1.0, 1.5), conditions(2.0, 3.0, 1.9)
-    one = verdict({"a": helps, "b": harms}, "nll", higher=False)
-    assert (one.helped, one.reached, one.way) == (("a",), (), 0.5)
-    assert way(one) == ", 50% of the way that the instruction goes where it helps (1 of 2)"
-    assert reached(one, "task", "loss") == (
-        "In no task does the mask reach the instructed loss where it helps (1 of 2)."
-    )
-    # A mask that does harm on the mean goes no part of the way.
-    worse = verdict({"a": conditions(2.0, 1.0, 3.5), "b": helps}, "nll", higher=False)
-    assert worse.way == pytest.approx(-0.5)
-    assert "%" not in summary(worse, "translation", "task", "loss")
-
-
-def test_answers_where_random_masks_do_as_much_and_instructions_nothing(tmp_path: Path) -> None:
-    def answer(name: str, *values: float) -> str:
-        own = pocket_setting(tmp_path / name)
-        for task in ("en-de", "en-es"):
-            put(own, f"proof-{task}", proof(task, "nll", values, 0.05))
-        return str(EXPERIMENTS["table-1"].tell(own).more["answer"])
-
-    assert answer("random", 1.0, 0.5, 0.4, 0.3) == (
-        "Without an instruction masks have as good a loss as the instructed model in both "
-        "directions, and surely better than under random masks in no direction."
-    )
-    assert answer("harmful", 1.0, 2.0, 0.5, 1.2) == (
-        "Without an instruction, which helps this model in no direction, the loss is surely "
-        "better in both directions, under masks."
-    )
-    assert "more than twice the way" in EXPERIMENTS["table-1"].tell(tiny(tmp_path / "tiny")).found
-
-
-def tiny(folder: Path) -> Setting:
-    """An instruction that hardly helps, which one task alone would make a way of 50,000 %."""
-    own = pocket_setting(folder)
-    put(own, "proof-en-de", proof("en-de", "nll", (1.0, 0.999, 0.5, 1.2), 0.05))
-    return own
 
 
 def test_averages_of_a_published_table_are_no_tasks(llama: Setting) -> None:

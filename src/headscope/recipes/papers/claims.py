@@ -16,7 +16,9 @@ __all__ = [
     "answer_of",
     "claims_of",
     "judged",
+    "of_interval",
     "of_removal",
+    "said",
     "with_claims",
 ]
 
@@ -98,6 +100,20 @@ def of_removal(
     return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
 
 
+def of_interval(
+    name: str, interval: Mapping[str, Any], by: str, tested: str, *, sign: int
+) -> Claim:
+    """A claim that an interval alone decides, by the side of zero that all of it lies on.
+
+    `sign` is the side that is claimed, `tested` says of what the interval is.
+    """
+    low, high = _ends(interval, sign)
+    if high is not None and high < 0:
+        return Claim(name, False, by, OPPOSITE)
+    holds = low is not None and low > 0
+    return Claim(name, holds or None, by, tested, decides="" if holds else MORE)
+
+
 def _ends(interval: Mapping[str, Any], sign: int) -> tuple[float | None, float | None]:
     """Of an interval, turned so that what is claimed lies above zero; None where it has none."""
     ends = [interval.get(end) for end in ("low", "high")]
@@ -168,6 +184,11 @@ def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, s
     sure = f"Tested by {'; by '.join(ways)}." if ways else "Nothing was tested."
     missing = f" Not answered here: {', '.join(left)}." if left else ""
     return "\n".join(said), f"{sure} All of it is one model.{missing}"
+
+
+def said(one: Claim) -> str:
+    """The figures of a claim as a sentence."""
+    return f"{one.by[:1].upper()}{one.by[1:]}."
 
 
 def _told(one: Claim) -> str:

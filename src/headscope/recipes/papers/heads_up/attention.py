@@ -9,6 +9,7 @@ from typing import Any
 
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, listed, not_run
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
@@ -99,7 +100,11 @@ def _tell(setting: Setting) -> Told:
         "Attention of the last token of the prompt, mean over heads and held-out samples.",
     )
     ran = {name: own for name, own in by.items() if own}
-    return Told((table,), found=_found(ran), sure=_sure(ran))
+    if not ran:
+        return Told((table,))
+    claim = _claim(ran)
+    found = f"Attention on the right word by heads in the mask, beside that by others: {claim.by}."
+    return Told((table,), (), found, _sure(ran), with_claims(claim))
 
 
 def _conditions(setting: Setting, task: Asked) -> dict[str, Mapping[str, Any]]:
@@ -118,23 +123,19 @@ def _cell(one: Mapping[str, Any] | None, heads: str, published: float | None) ->
     return Cell(found["mean"], found.get("low"), found.get("high"), published)
 
 
-def _found(ran: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    if not ran:
-        return ""
-    told = []
+def _claim(ran: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Claim:
+    """That a mask is no choice of heads that look at the right word, which is described."""
+    told, signs = [], []
     for name, words in (("instructed", "instructed"), ("masked", "under the mask")):
         both = [own[name]["in_minus_out"]["mean"] for own in ran.values() if name in own]
-        known = [value for value in both if value is not None]
-        told.append(f"{words} in {sum(value > 0 for value in known)} of {len(known)}")
-    return (
-        "Heads in the mask look at the right word more than heads outside it: "
-        f"{', '.join(told)} tasks."
-    )
+        more = [value > 0 for value in both if value is not None]
+        told.append(f"{words} in {sum(more)} of {len(more)}")
+        signs += more
+    named = "heads in the mask do not look at the right word more than heads outside it"
+    return Claim(named, sum(signs) <= len(signs) / 2, f"more {', '.join(told)} tasks")
 
 
 def _sure(ran: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    if not ran:
-        return ""
     low = sum(
         own["masked"]["random"].get("p_value", 1.0) < 0.05
         for own in ran.values()

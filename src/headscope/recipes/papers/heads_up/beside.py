@@ -38,7 +38,6 @@ __all__ = [
     "not_run",
     "partner",
     "published_of",
-    "surely",
     "task_of",
 ]
 
@@ -204,13 +203,6 @@ def changed(
         return None
     found: Mapping[str, float] | None = (row.get(to) or {}).get(measure)
     return found
-
-
-def surely(difference: Mapping[str, float] | None, sign: int) -> bool:
-    """Whether the whole interval of a difference lies on one side of 0 (-1: below, 1: above)."""
-    if difference is None:
-        return False
-    return difference["high"] < 0 if sign < 0 else difference["low"] > 0
 
 
 def listed(names: Iterable[str]) -> str:

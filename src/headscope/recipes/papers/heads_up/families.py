@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     PAPER_DIRECTIONS,
@@ -21,15 +21,21 @@ from headscope.recipes.papers.heads_up.asked import (
 from headscope.recipes.papers.heads_up.beside import (
     beside,
     cell,
-    changed,
     condition,
     conditions,
     listed,
     mean_cell,
     not_run,
-    surely,
+    task_of,
 )
-from headscope.recipes.papers.heads_up.steps import Kind, asking_work, mask_name, mask_step
+from headscope.recipes.papers.heads_up.steps import (
+    Kind,
+    asking_work,
+    draws_of,
+    mask_name,
+    mask_step,
+)
+from headscope.recipes.papers.heads_up.verdict import of_masks
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import NOT_RUN, Cell, Table, Told, grid
 from headscope.recipes.tasks import TaskChoice
@@ -38,8 +44,6 @@ from headscope.verify.masks.asking import Asking
 
 __all__ = ["TABLE_6"]
 
-#: Draws of random heads, free and layer by layer; the paper has one.
-DRAWS = 3
 #: The column of how many heads are left.
 LEFT = "heads left"
 
@@ -62,7 +66,7 @@ class _Families:
             (),
             _together(self.tasks),
             setting.model,
-            DRAWS,
+            draws_of(setting, text=False),
             seed=setting.seed,
             asking=Asking(batch_tokens=setting.batch_tokens),
             # Directions of one parallel corpus say the same things: what one holds out is among
@@ -102,7 +106,8 @@ def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
         found += [mask_step(setting, task, run.kind) for task in run.masks]
         names = tuple(mask_name(task, run.kind) for task in run.masks)
         # Of each direction the whole model, and each family's heads with two kinds of draws.
-        measured = len(tasks) * (1 + _family_count(run.masks) * (1 + 2 * DRAWS))
+        draws = draws_of(setting, text=False)
+        measured = len(tasks) * (1 + _family_count(run.masks) * (1 + 2 * draws))
         work = asking_work(setting, tasks[0], measured, measured, write=False)
         title = f"heads shared by {len(run.masks)} masks, by those of a language, and by none"
         if run.kind:
@@ -119,13 +124,14 @@ def _family_count(tasks: Sequence[Asked]) -> int:
 
 def _family_tell(setting: Setting) -> Told:
     tasks = chosen(directions(setting))
-    tables, found, sure = [], "", ""
+    tables, found, sure, claims = [], "", "", {}
     for run in _runs(setting):
         result = setting.result(run.name)
         tables.append(_family_table(setting, tasks, run))
         if result is not None:  # the last is the paper's
-            found, sure = _family_found(result, tasks), _family_sure(result, run)
-    return Told(tuple(tables), found=found, sure=sure)
+            claims = _family_claims(result, tasks)
+            found, sure = _family_found(result, claims), _family_sure(result, run)
+    return Told(tuple(tables), (), found, sure, with_claims(*claims.values()))
 
 
 def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> Table:
@@ -135,6 +141,7 @@ def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> T
         other = "in the paper of masks begun with hardly any head"
     same = run.kind and len(run.masks) == PAPER_DIRECTIONS
     place = beside(setting, "Table 6", "XNLI", other="" if same else other)
+    draws = draws_of(setting, text=False) if result is None else result["draws"]
     names = [task.name for task in tasks]
     whole = {"kept": None if result is None else setting.geometry.total}
     if result is None:
@@ -167,7 +174,7 @@ def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> T
         shown,
         place.reference,
         "All: heads that every mask keeps; a language: those that every mask of its directions "
-        f"keeps; unused: those that none keeps. Random: as many others, mean of {DRAWS} draws.",
+        f"keeps; unused: those that none keeps. Random: as many others, mean of {draws} draws.",
     )
 
 
@@ -183,99 +190,71 @@ def _family_cell(
     if not family["tested"]:
         return not_run(published, "no heads" if not family["removed"] else "all heads")
     if random:
-        rows = [
-            row
-            for row in conditions(result, task)
-            if row["kind"] == "random" and row["of"] == family["name"]
-        ]
-        return mean_cell(rows, "nll", published)
+        return mean_cell(_random(result, task, family), "nll", published)
     return cell(condition(result, task, family["name"]), "nll", published)
 
 
-def _family_found(result: Mapping[str, Any], tasks: Sequence[Asked]) -> str:
-    by = {family["name"]: family for family in result["families"]}
-    told = [_harm(result, by["all"], tasks)] if "all" in by else []
-    languages = [one for name, one in by.items() if name not in ("all", "unused")]
-    if languages:
-        told.append(_languages(result, languages, tasks))
-    if "unused" in by:
-        told.append(_spared(result, by["unused"], tasks))
+def _family_claims(result: Mapping[str, Any], tasks: Sequence[Asked]) -> dict[str, Claim]:
+    """That translation needs what masks share, and gains without what none keeps, by loss.
+
+    By what is removed. A language's heads are tested in its own directions.
+    """
+    tested = [one for one in result["families"] if one["tested"]]
+    languages = [one["name"] for one in tested if one["name"] not in ("all", "unused")]
+    claims = {}
+    for names, heads, does, sign in (
+        (["all"], "the heads that every mask keeps", "needs", 1),
+        (languages, "the heads that every mask of a language keeps, in its directions", "needs", 1),
+        (["unused"], "the heads that no mask keeps", "gains without", -1),
+    ):
+        own = [one for one in tested if one["name"] in names]
+        rows = {
+            f"{one['name']} {task.name}": {
+                "instructed": condition(result, task.name, "instructed"),
+                "mask": condition(result, task.name, one["name"]),
+                "random mask": _random(result, task.name, one),
+                "examples": task_of(result, task.name).get("examples"),
+            }
+            for one in own
+            for task in tasks
+            if task.name in one["tasks"]
+        }
+        if not rows:
+            continue
+        sizes = " to ".join(
+            dict.fromkeys(str(pick(one["removed"] for one in own)) for pick in (min, max))
+        )
+        words = {"instructed": "with all heads", "mask": f"without these {sizes}"}
+        words["random mask"] = "without random ones"
+        named = f"instructed translation {does} {heads}, by loss"
+        what = "direction" if names != languages else "case"
+        claims[heads] = of_masks(named, rows, "nll", what, sign, words, "random")
+    return claims
+
+
+def _random(
+    result: Mapping[str, Any] | None, task: str, family: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """A task without as many random heads as the family has, draw by draw."""
+    place = ("random", family["name"])
+    return [row for row in conditions(result, task) if (row["kind"], row["of"]) == place]
+
+
+def _family_found(result: Mapping[str, Any], claims: Mapping[str, Claim]) -> str:
+    told = [f"Without {heads}: {one.by}." for heads, one in claims.items()]
+    for name, where in (("all", "in all masks"), ("unused", "outside all masks")):
+        own = next(one for one in result["families"] if one["name"] == name)
+        if not own["tested"]:
+            told.append(f"{'Every' if own['removed'] else 'No'} head is {where}.")
     return " ".join(told)
 
 
-def _rows(result: Mapping[str, Any], name: str, tasks: Sequence[Asked]) -> list[Mapping[str, Any]]:
-    rows = (condition(result, task.name, name) for task in tasks)
-    return [row for row in rows if row is not None]
-
-
-def _losses(
-    result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequence[Asked]
-) -> tuple[float, float]:
-    """The mean loss of the instructed directions before and after."""
-    before, after = (
-        fmean(row["nll"] for row in _rows(result, name, tasks))
-        for name in ("instructed", family["name"])
-    )
-    return before, after
-
-
-def _beyond_random(
-    result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequence[Asked]
-) -> int:
-    """Directions in which the family's removal surely harms more than that of random heads."""
-    rows = _rows(result, family["name"], tasks)
-    return sum(surely(changed(row, "nll", "against_random"), 1) for row in rows)
-
-
-def _harm(result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequence[Asked]) -> str:
-    if not family["tested"]:
-        return f"{'No' if not family['removed'] else 'Every'} head is in all masks."
-    before, after = _losses(result, family, tasks)
-    return (
-        f"Without the {family['removed']} heads that every mask keeps the instructed loss goes "
-        f"from {before:.2f} to {after:.2f}, surely more than without random heads in "
-        f"{_beyond_random(result, family, tasks)} of {len(tasks)} directions."
-    )
-
-
-def _languages(
-    result: Mapping[str, Any], found: Sequence[Mapping[str, Any]], tasks: Sequence[Asked]
-) -> str:
-    tested = [one for one in found if one["tested"]]
-    if not tested:
-        return "No language has heads of its own that could be removed."
-    parts = [
-        f"{one['name']} ({one['removed']} heads: {_losses(result, one, tasks)[1]:.2f}; "
-        f"{_beyond_random(result, one, tasks)} of {len(tasks)})"
-        for one in tested
-    ]
-    return (
-        "Likewise without those that all masks of one language keep, with the loss and the "
-        f"directions surely harmed beyond random: {listed(parts)}."
-    )
-
-
-def _spared(result: Mapping[str, Any], family: Mapping[str, Any], tasks: Sequence[Asked]) -> str:
-    if not family["tested"]:
-        return f"{'No' if not family['removed'] else 'Every'} head is outside all masks."
-    before, after = _losses(result, family, tasks)
-    changes = [changed(row, "nll") for row in _rows(result, "unused", tasks)]
-    down, up = (sum(surely(one, sign) for one in changes) for sign in (-1, 1))
-    return (
-        f"Without the {family['removed']} heads that no mask keeps it goes from {before:.2f} to "
-        f"{after:.2f}: surely down in {down} and surely up in {up} of {len(tasks)} directions, "
-        "where the paper's goes down."
-    )
-
-
 def _family_sure(result: Mapping[str, Any], run: _Families) -> str:
-    if run.kind:
-        return "Intervals over held-out sentences, random heads beside every family." + _overlap(
-            result
-        )
     told = (
-        "The paper takes masks begun with hardly any head, which are smaller; those were not run, "
-        "and these begin with all heads, as those of Table 1 do."
+        "As in the paper, masks begin with hardly any head."
+        if run.kind
+        else "The paper takes masks begun with hardly any head, which are smaller; those were not "
+        "run, and these begin with all heads, as those of Table 1 do."
     )
     large = [
         family["name"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import comb
 from typing import Any
 
+from headscope.recipes.papers.claims import LEVEL, Claim, with_claims
 from headscope.recipes.papers.heads_up.beside import Beside, beside, not_run
 from headscope.recipes.papers.heads_up.walks import (
     INFLUENTIAL,
@@ -23,7 +24,7 @@ from headscope.recipes.papers.told import Cell, Row, Table, Told
 __all__ = ["FIGURE_8", "FIGURE_9", "sign_test"]
 
 
-def _compared(name: str, title: str, paper: str, row: str) -> Callable[[Setting], Told]:
+def _compared(name: str, title: str, paper: str, row: str, claim: str) -> Callable[[Setting], Told]:
     def tell(setting: Setting) -> Told:
         result, plain = setting.result(name), setting.result(WALK)
         table = _table(setting, result, plain, beside(setting, paper, other=ONE_PROMPT), title, row)
@@ -36,17 +37,17 @@ def _compared(name: str, title: str, paper: str, row: str) -> Callable[[Setting]
             f"Within {steps} removed heads the target is first in at most {share:.0%} of {prompts} "
             "prompts"
         )
-        sure = f"{prompts} prompts"
+        claims = []
         if plain is not None:
             other = max(plain["target_first"]["share"][: steps + 1])
-            said, doubt = _conclusion(_steps_of(result, steps), _steps_of(plain, steps))
-            found += f", by rising weight of Table 1's mask in at most {other:.0%}{said}"
-            sure += doubt
+            claims = [_later(claim, _steps_of(result, steps), _steps_of(plain, steps))]
+            found += f", by rising weight of Table 1's mask in at most {other:.0%}; {claims[0].by}"
         return Told(
             (table,),
             (rank_lines(result, title),),
             f"{found}.",
-            f"{sure}; no random orders beside, and the paper shows one prompt.",
+            "There are no random orders beside, and the paper shows one prompt.",
+            with_claims(*claims),
         )
 
     return tell
@@ -83,19 +84,15 @@ def _steps_of(result: Mapping[str, Any], within: int) -> list[float]:
     return [float("inf") if at is None or at > within else float(at) for at in found]
 
 
-def _conclusion(own: Sequence[float], plain: Sequence[float]) -> tuple[str, str]:
-    """Whether the task comes later in this order, as in the paper, by a sign test over prompts."""
+def _later(name: str, own: Sequence[float], plain: Sequence[float]) -> Claim:
+    """That the task comes later in this order, as in the paper, by a sign test over prompts."""
     later = sum(one > other for one, other in zip(own, plain, strict=True))
     sooner = sum(one < other for one, other in zip(own, plain, strict=True))
-    p_value = sign_test(later, sooner)
-    if p_value < 0.05:
-        when = "later in this order, as in the paper" if later > sooner else "sooner in this order"
-    else:
-        when = "neither surely later nor surely sooner in this order"
-    return (
-        f"; the task comes {when} ({later} prompts later, {sooner} sooner)",
-        f", sign test over prompts p = {p_value:.2g}",
-    )
+    p = sign_test(later, sooner)
+    by = f"later in {later} and sooner in {sooner} of {len(own)} prompts, p {p:.2g}"
+    holds = None if p > LEVEL else later > sooner
+    decides = "more prompts" if holds is None else ""
+    return Claim(name, holds, by, "a sign test over prompts", decides=decides)
 
 
 def sign_test(more: int, less: int) -> float:
@@ -126,6 +123,7 @@ FIGURE_8 = Experiment(
         "Heads gone by influence",
         "Figure 8",
         "removal in order of rank gained",
+        "with the most influential heads gone first the task takes over later",
     ),
 )
 FIGURE_9 = Experiment(
@@ -138,5 +136,6 @@ FIGURE_9 = Experiment(
         "Heads gone by weights of a negative start",
         "Figure 9",
         "removal in order of weight, negative start",
+        "by the weights of a mask begun with hardly any head the task takes over later",
     ),
 )

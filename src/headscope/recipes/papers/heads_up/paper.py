@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headscope.recipes.papers.claims import answer_of, claims_of
 from headscope.recipes.papers.heads_up.attention import TABLE_7
 from headscope.recipes.papers.heads_up.examples import FIGURE_1, TABLE_4
 from headscope.recipes.papers.heads_up.families import TABLE_6
@@ -24,19 +25,14 @@ from headscope.recipes.papers.told import Told
 __all__ = ["PAPER"]
 
 
-#: The experiments that answer the paper's question: do masks bring tasks out, as an instruction
-#: does, by the same states, and do they help beside it?
-_ANSWERS = ("table-1", "table-2", "figure-4", "figure-6")
-
-
 def _answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
-    """The one sentence of each experiment that the question asks for, and how sure the first is."""
-    sentences = [str(told[name].more.get("answer", "")) for name in _ANSWERS if name in told]
-    found = " ".join(one for one in sentences if one)
-    if not found:
-        return "Nothing that answers the question was run.", ""
-    sure = [told[name].sure for name in ("table-1", "table-2") if name in told]
-    return found, next((one for one in sure if one), "")
+    """The paper's claims, each as it was found here, and what was left unanswered."""
+    left = [
+        one.elements[0]
+        for one in PAPER.experiments
+        if one.name not in told or not told[one.name].found
+    ]
+    return answer_of(claims_of(told), left)
 
 
 PAPER = Paper(

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import Claim, said, with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     Asked,
@@ -20,16 +21,14 @@ from headscope.recipes.papers.heads_up.beside import (
     Beside,
     beside,
     cell,
-    changed,
     condition,
-    conditions,
     mean_cell,
     not_run,
-    surely,
     task_of,
 )
 from headscope.recipes.papers.heads_up.samples import outputs
-from headscope.recipes.papers.heads_up.steps import asking_work, mask_name, mask_step
+from headscope.recipes.papers.heads_up.steps import asking_work, draws_of, mask_name, mask_step
+from headscope.recipes.papers.heads_up.verdict import MEASURES, of_masks
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told, grid
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
@@ -37,8 +36,9 @@ from headscope.verify.masks.asking import Asking
 
 __all__ = ["FIGURE_6"]
 
-#: Shuffled masks that are scaled likewise; the paper has none.
-DRAWS = 2
+#: Shuffled masks that are scaled likewise for Figure 6, which only shows them; the paper has none.
+DRAWN = 2
+FLAT = "Where the loss is flat in α, the best one depends on the sentences it was chosen on."
 #: Examples that Table 42 shows.
 EXAMPLES = 3
 CHECK = Missing(
@@ -61,7 +61,8 @@ def _scale(
         task.choice,
         setting.model,
         check_file(setting, task.name),
-        draws=DRAWS,
+        draws=draws_of(setting),
+        grid_draws=DRAWN,
         seed=setting.seed,
         asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
     )
@@ -78,10 +79,10 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
         return Missing(f"{NO_PAIRS[0]}; {CHECK.why}", f"{NO_PAIRS[1]}; {CHECK.give}")
     found: list[Step] = []
     for task in tasks:
-        grid = 11 + 10 * DRAWS + 2
+        grid, draws = 11 + 10 * DRAWN + 2, draws_of(setting)
         # Half of the examples each; all are instructed but the last two of the grid.
         work = asking_work(setting, task, grid / 2, grid / 2 - 1, write=False)
-        work += asking_work(setting, task, (3 + DRAWS) / 2, (3 + DRAWS) / 2)
+        work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
         title = f"heads outside the mask for {task.name} scaled"
         scale = Step(_name(task), title, partial(_scale, task), work, (mask_name(task),))
         found += [mask_step(setting, task), scale]
@@ -109,12 +110,13 @@ def _tell(setting: Setting) -> Told:
     shown = next((task for task in tasks if results[task.name]), None)
     if shown is not None:
         tables.append(_examples(setting, shown))
+    claims = _claims(ran) if ran else []
     return Told(
         tuple(tables),
         (_lines(ran),) if ran else (),
         _found(ran),
-        _sure(ran),
-        {"answer": _answer(ran)},
+        f"{' '.join(said(one) for one in claims)} {FLAT}" if ran else "",
+        with_claims(*claims),
     )
 
 
@@ -124,12 +126,12 @@ def _bleu(setting: Setting, tasks: Sequence[Asked], place: Beside) -> Table:
     The paper has no random masks.
     """
     results = {task.name: setting.result(_name(task)) for task in tasks}
+    draws = next((one["draws"] for one in results.values() if one), draws_of(setting))
     random = "scaled random masks"
 
     def shown(name: str, task: str) -> Cell:
         if name == random:
-            rows = conditions(results[task], task)
-            return mean_cell([one for one in rows if one["kind"] == "shuffled"], "bleu_published")
+            return mean_cell(_drawn(task_of(results[task], task)), "bleu_published")
         row = condition(results[task], task, CONDITIONS[name])
         return cell(row, "bleu_published", place.value(name, task, "bleu"))
 
@@ -141,7 +143,7 @@ def _bleu(setting: Setting, tasks: Sequence[Asked], place: Beside) -> Table:
         place.reference,
         "BLEU as the paper computes it, a mean over outputs. α was chosen by the loss on other "
         "sentences than these. Random masks, which the paper does not have, keep as many heads and "
-        f"have the same α: mean of {DRAWS} draws.",
+        f"have the same α: mean of {draws} draws.",
     )
 
 
@@ -213,72 +215,45 @@ def _examples(setting: Setting, task: Asked) -> Table:
 def _found(ran: Mapping[str, Mapping[str, Any]]) -> str:
     if not ran:
         return ""
-    lower, between = [], []
-    for name, one in ran.items():
-        loss = {row["alpha"]: row["nll"] for row in one["alphas"]}
-        if loss[0.0] < loss[1.0]:
-            lower.append(name)
-        if 0 < one["best"] < 1:
-            between.append(f"{name} {one['best']:g}")
-    told = (
-        f"Under the instruction the mask lowers the loss in {len(lower)} of {len(ran)} directions. "
-    )
-    told += (
-        f"An α between 0 and 1 is best in {len(between)} ({', '.join(between)})."
-        if between
-        else "No α between 0 and 1 is better than both ends."
-    )
-    plain, scaled = (
-        [
-            row["bleu_published"]
-            for row in _under(ran, own)
-            if row is not None and row.get("bleu_published") is not None
-        ]
-        for own in ("instructed", SCALED)
-    )
-    if plain and len(plain) == len(scaled):
-        told += (
-            f" BLEU on other sentences is {fmean(plain) / 100:.3f} instructed and "
-            f"{fmean(scaled) / 100:.3f} with the scaled mask."
-        )
-    return told
-
-
-def _sure(ran: Mapping[str, Mapping[str, Any]]) -> str:
-    if not ran:
-        return ""
-    changes = [changed(row, "bleu_published") for row in _under(ran, SCALED)]
-    control = _beyond_random(ran)
-    up = sum(surely(one, 1) for one in changes)
-    down = sum(surely(one, -1) for one in changes)
+    losses = [{row["alpha"]: row["nll"] for row in one["alphas"]} for one in ran.values()]
+    lower = sum(loss[0.0] < loss[1.0] for loss in losses)
+    between = [f"{name} {one['best']:g}" for name, one in ran.items() if 0 < one["best"] < 1]
+    best = f"An α between 0 and 1 is best in {len(between)} ({', '.join(between)})."
+    none = "No α between 0 and 1 is better than both ends."
     return (
-        f"By paired intervals BLEU surely rises with the scaled mask in {up} of {len(ran)} "
-        f"directions and surely falls in {down}; its loss is surely lower than with random masks "
-        f"scaled likewise in {control}. Where the instructed loss is flat in α, the best one "
-        "depends on the sentences it was chosen on."
+        f"Under the instruction the mask lowers the loss in {lower} of {len(ran)} directions. "
+        f"{best if between else none}"
     )
 
 
-def _beyond_random(ran: Mapping[str, Mapping[str, Any]]) -> int:
-    """Directions in which the scaled mask surely has a lower loss than random ones scaled so."""
-    rows = _under(ran, SCALED)
-    return sum(surely(changed(row, "nll", "against_shuffled"), -1) for row in rows)
+def _claims(ran: Mapping[str, Mapping[str, Any]]) -> list[Claim]:
+    """That the scaled mask helps an instructed model, where an α below 1 was chosen."""
+    rows = {
+        name: {
+            "instructed": condition({"tasks": ran}, name, "instructed"),
+            "mask": condition({"tasks": ran}, name, SCALED),
+            "random mask": _drawn(one),
+            "examples": one.get("examples"),
+        }
+        for name, one in ran.items()
+        if one["best"] < 1
+    }
+    words = {"instructed": "instructed", "mask": "scaled"}
+    words["random mask"] = "with random masks scaled"
+    claims = []
+    for measure, gain in (("bleu_published", "higher BLEU"), ("nll", "lower loss")):
+        named = f"instructed translation has a {gain} with the other heads turned down"
+        claims.append(
+            of_masks(named, rows, measure, "direction", MEASURES[measure][1], words)
+            if rows
+            else Claim(named, None, "α = 1 is best in every direction", decides="more examples")
+        )
+    return claims
 
 
-def _under(ran: Mapping[str, Mapping[str, Any]], name: str) -> list[Mapping[str, Any] | None]:
-    """A condition of every direction."""
-    return [condition({"tasks": ran}, task, name) for task in ran]
-
-
-def _answer(ran: Mapping[str, Mapping[str, Any]]) -> str:
-    if not ran:
-        return ""
-    better = sum(surely(changed(row, "nll"), -1) for row in _under(ran, SCALED))
-    where = f"in {better} of {len(ran)} directions" if better else "in no direction"
-    told = f"Beside an instruction, turning the other heads down surely lowers the loss {where}"
-    if better:
-        told += f", and more than turning down random heads in {_beyond_random(ran)}"
-    return f"{told}."
+def _drawn(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A task under random masks scaled likewise, draw by draw."""
+    return [row for row in one.get("conditions", ()) if row["kind"] == "shuffled"]
 
 
 FIGURE_6 = Experiment(

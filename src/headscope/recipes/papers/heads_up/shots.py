@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_TASKS,
     Asked,
@@ -13,8 +14,9 @@ from headscope.recipes.papers.heads_up.asked import (
     with_shots,
     word_tasks,
 )
-from headscope.recipes.papers.heads_up.beside import beside, cell, condition
+from headscope.recipes.papers.heads_up.beside import beside, cell, condition, task_of
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step, prove
+from headscope.recipes.papers.heads_up.verdict import as_instructed
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Told, grid
 
@@ -75,8 +77,16 @@ def _shot_tell(setting: Setting) -> Told:
         place.reference,
         "The third row is not in the paper: the mask of Table 2, trained without examples.",
     )
-    found = _shot_found(shown, plain, trained)
-    return Told((table,), found=found, sure=_shot_sure(plain, trained))
+    masks = {task.name: condition(trained[task.name], task.name, "masked") for task in shown}
+    masked = {
+        name: {"mask": one, "examples": task_of(trained[name], name).get("examples")}
+        for name, one in masks.items()
+        if one is not None
+    }
+    named = "masks made behind five examples do at least as well there as an instruction"
+    claims = as_instructed(f"{named} in every word task", masked, "accuracy", "word task")
+    found, sure = _shot_found(shown, plain, trained), _shot_sure(plain, trained)
+    return Told((table,), (), found, sure, with_claims(*claims))
 
 
 def _shot_found(

@@ -11,6 +11,7 @@ from typing import Any
 from headscope.recipes.compare.masks import CompareMasks, compare_masks
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import LEVEL, Claim, of_interval, said, with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_MASKS,
     Asked,
@@ -114,7 +115,7 @@ def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
 
 def _tell(setting: Setting) -> Told:
     """Tables 5, 37 and 38: each task's mask of this model beside the other model's."""
-    tables, told, doubts = [], [], []
+    tables, claims = [], []
     for other in others_of(setting):
         place = beside(setting, SIMILARITY, "XNLI" if directions(setting) else None)
         result = _widest(setting, _base_name(other))
@@ -140,16 +141,16 @@ def _tell(setting: Setting) -> Told:
         mean = result["base"]["mean"]
         above = result["base"]["above_chance"]
         over = sum(pair["jaccard"] > pair["expected_exact"] for pair in pairs)
-        told.append(
-            f"The masks of both models share more heads than chance in {over} of {len(pairs)} "
-            f"tasks (mean Jaccard {mean['jaccard']['mean']:.3f}, by chance "
-            f"{mean['expected_exact']['mean']:.3f})."
+        named = f"its masks share more heads with those of {slug(other)} than random ones would"
+        by = (
+            f"Jaccard index {mean['jaccard']['mean']:.3f} on average, by chance "
+            f"{mean['expected_exact']['mean']:.3f}, above by {above['mean']:.3f} "
+            f"({above['low']:.3f} to {above['high']:.3f}); more than chance in {over} of "
+            f"{len(pairs)} tasks"
         )
-        doubts.append(
-            f"Above chance by {above['mean']:.3f} ({above['low']:.3f} to {above['high']:.3f}, "
-            "bootstrap over tasks)."
-        )
-    return Told(tuple(tables), found=" ".join(told), sure=" ".join(doubts))
+        claims.append(of_interval(named, above, by, "an interval over tasks", sign=1))
+    told = " ".join(map(said, claims))
+    return Told(tuple(tables), (), told, more=with_claims(*claims))
 
 
 def _pair_cell(
@@ -194,7 +195,29 @@ def _maps(setting: Setting) -> Told:
         )
         for one in own
     ]
-    return Told((_group_table(own),), figures, *_maps_words(own, result))
+    claims = _alike(result)
+    found, sure = _maps_words(own, result)
+    found = " ".join((found, *(f"Two directions: {one.by}." for one in claims)))
+    return Told((_group_table(own),), figures, found, sure, with_claims(*claims))
+
+
+def _alike(result: Mapping[str, Any]) -> list[Claim]:
+    """That every two directions' masks share more heads than random ones would."""
+    pairs = [pair for pair in result["pairs"] if pair.get("relation") is not None]
+    if not pairs:
+        return []
+    largest = max(pair["p_value"] for pair in pairs)
+    jaccard, chance = (fmean(pair[key] for pair in pairs) for key in ("jaccard", "expected_exact"))
+    low = sum(pair["p_value"] <= LEVEL for pair in pairs)
+    by = (
+        f"Jaccard index {jaccard:.2f} on average, {chance:.2f} by chance; p at most {LEVEL} in "
+        f"{low} of {len(pairs)} pairs, the largest {largest:.2g}"
+    )
+    holds = True if largest <= LEVEL else None
+    decides = "" if holds else "more masks of each direction, from other seeds"
+    tested = "random sets of as many heads (hypergeometric)"
+    named = "the masks of every two directions share more heads than random ones would"
+    return [Claim(named, holds, by, tested, decides=decides)]
 
 
 def _group_table(own: Sequence[Mapping[str, Any]]) -> Table:

@@ -11,9 +11,10 @@ from typing import Any
 from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.claims import Claim, of_removal, with_claims
 from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
 from headscope.recipes.papers.heads_up.beside import beside
-from headscope.recipes.papers.heads_up.steps import DRAWS, mask_name, mask_step
+from headscope.recipes.papers.heads_up.steps import draws_of, mask_name, mask_step
 from headscope.recipes.papers.heads_up.walks import ONE_PROMPT, WALK, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
@@ -38,7 +39,7 @@ def _states(
         str(setting.at(mask_name(task))),
         setting.model,
         task.choice,
-        draws=DRAWS,
+        draws=draws_of(setting),
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
@@ -50,12 +51,12 @@ def states_steps(setting: Setting) -> tuple[Step, ...]:
     task = first_task(setting)
     if task is None:
         return ()
-    size = task.size
+    size, draws = task.size, draws_of(setting)
     # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
-    tokens = size.tested * ((2 + 2 * DRAWS) * size.bare + 2 * size.told)
+    tokens = size.tested * ((2 + 2 * draws) * size.bare + 2 * size.told)
     rows = min(float(size.tested), 16.0)
     work = Work(
-        forward=tokens, length=size.told, rows=rows, calls=(4 + 2 * DRAWS) * size.tested / rows
+        forward=tokens, length=size.told, rows=rows, calls=(4 + 2 * draws) * size.tested / rows
     )
     title, run = "hidden states beside the instructed model's", partial(_states, task)
     return mask_step(setting, task), Step(STATES, title, run, work, (mask_name(task),))
@@ -70,20 +71,21 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 def _tell(setting: Setting) -> Told:
     result, walk = setting.result(STATES), setting.result(WALK)
-    figures, tables, found, sure = [], [], [], []
+    figures, tables, found, sure, claims = [], [], [], [], []
     if result is not None:
         figures.append(_by_layer(result))
         tables.append(_lens(result))
-        said, doubt = _states_words(result)
+        said, claim = _nearer(result)
         found.append(said)
-        sure.append(doubt)
+        claims.append(claim)
+        sure.append(f"The difference: {claim.by}.")
     if walk is not None:
         figures.append(_along(walk))
         tables.append(_along_table(setting, walk))
         found.append(_along_words(walk))
         sure.append(f"Along the removal: {walk['sentences']} prompts.")
-    answer = "" if result is None else found[0]
-    return Told(tuple(tables), tuple(figures), " ".join(found), " ".join(sure), {"answer": answer})
+    more = with_claims(*claims)
+    return Told(tuple(tables), tuple(figures), " ".join(found), " ".join(sure), more)
 
 
 def _by_layer(result: Mapping[str, Any]) -> Lines:
@@ -135,38 +137,47 @@ def _lens(result: Mapping[str, Any]) -> Table:
     )
 
 
-def _states_words(result: Mapping[str, Any]) -> tuple[str, str]:
-    nearer = result["nearer"]["as is"]["later_half"]
+def _nearer(result: Mapping[str, Any]) -> tuple[str, Claim]:
+    """How near the masked model and the model as it is are to the instructed one, and the claim."""
+    nearer = result["nearer"]
     rows = {(pair["a"], pair["b"]): pair["after_layer"] for pair in result["pairs"]}
     half = result["layers"] // 2
     masked, plain = (
         fmean(row["mean"] for row in rows[pair][half:])
         for pair in (("instructed", "masked"), ("as is", "instructed"))
     )
-    if nearer["low"] > 0:
-        says = "nearer to"
-    elif nearer["high"] < 0:
-        says = "farther from"
-    else:
-        says = "not surely nearer to"
+    change = nearer["as is"]["later_half"]
+    row: dict[str, Any] = {"against_random": {}}
+    by = f"mean cosine {_interval(change)} beside that as it is"
+    for kind, ending in (("shuffled", ""), ("shuffled_by_layer", "_layer_matched")):
+        if kind not in nearer:
+            continue
+        control = next(one for one in result["controls"] if one["kind"] == kind)
+        tested = {**nearer[kind], **control}
+        row |= {
+            f"{name}{ending}": tested[name]
+            for name in ("p_draws", "p_examples", "least_p", "distinct_draws")
+            if name in tested
+        }
+        if not ending:
+            row["against_random"] = nearer[kind]["later_half"]
+            by += f", {_interval(nearer[kind]['later_half'])} beside random masks"
     found = (
-        f"In the later half of the layers the masked model is {says} the instructed one than the "
-        f"model as it is (mean cosine {masked:.3f} against {plain:.3f})."
+        f"In the later half of the layers the mean cosine with the instructed model is "
+        f"{masked:.3f} under the mask and {plain:.3f} as it is"
     )
-    sure = (
-        f"Paired over {result['samples']} prompts the difference is {nearer['mean']:+.3f} "
-        f"({nearer['low']:+.3f} to {nearer['high']:+.3f})"
+    claim = of_removal(
+        "in later layers the masked model is nearer to the instructed one than the model as it is",
+        row,
+        f"{by}; {result['samples']} prompts of {result['task']}",
+        change=change,
+        sign=1,
     )
-    drawn = result["nearer"].get("shuffled")
-    if drawn is not None:
-        later = drawn["later_half"]
-        draws = next(one["draws"] for one in result["controls"] if one["kind"] == "shuffled")
-        sure += (
-            f", against random masks of its size {later['mean']:+.3f} ({later['low']:+.3f} to "
-            f"{later['high']:+.3f}; p over {draws} draws {drawn['p_draws']:.2f}, which cannot "
-            f"be below {1 / (1 + draws):.2f})"
-        )
-    return found, sure + "."
+    return f"{found}.", claim
+
+
+def _interval(one: Mapping[str, float]) -> str:
+    return f"{one['mean']:+.3f} ({one['low']:+.3f} to {one['high']:+.3f})"
 
 
 def _along(walk: Mapping[str, Any]) -> Lines:

@@ -20,9 +20,9 @@ from headscope.recipes.verify.mask import VerifyMask, verify_mask
 from headscope.verify.masks.asking import Asking
 
 __all__ = [
-    "DRAWS",
     "PAPER_STEPS",
     "Kind",
+    "draws_of",
     "mask_name",
     "mask_step",
     "model_of",
@@ -57,8 +57,6 @@ _TITLES: Mapping[Kind, str] = {
 PAPER_STEPS = {True: 6190, False: 6250}
 #: Of the largest model the paper trains directions in smaller batches, twice as many (appendix B).
 SMALLER_BATCHES = {"Qwen2.5-14B-Instruct": {"steps": 12370, "batch": 8}}
-#: Shuffled masks of each kind; the paper has one.
-DRAWS = 5
 #: Steps and padded tokens at once of a training by the small-model and the paper's preset.
 _SMALL_STEPS, _BATCH, _AT_ONCE = 600, 16, 256
 #: What a masked model writes is longer than the right output: it may go on to the limit.
@@ -107,6 +105,15 @@ def training_changes(
     return {**steps, **_CHANGES[kind]}
 
 
+def draws_of(setting: Setting, text: bool = True) -> int:
+    """Random sets of each kind, of which the paper has one: enough for a p over draws of 0.05.
+
+    Of the bundled model no more than that; of others more where the model writes, and most where
+    losses alone are taken.
+    """
+    return setting.steering.draws or (19 if setting.pocket else 39 if text else 99)
+
+
 def _train(
     task: Asked, kind: Kind, other: str | None,
     setting: Setting, place: Path, progress: Progress | None,
@@ -120,16 +127,19 @@ def _train(
 def _prove(
     task: Asked, mask: str, setting: Setting, place: Path, progress: Progress | None, *,
     other: str | None = None, foreign: tuple[str, ...] = (), hybrid: str | None = None,
-    draws: int = DRAWS,
+    drawn: bool = False,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """A mask on held-out examples; `foreign` and `hybrid` name the steps of other masks."""
+    """A mask on held-out examples, beside random ones where `drawn`.
+
+    `foreign` and `hybrid` name the steps of other masks.
+    """
     config = VerifyMask(
         (str(setting.at(mask)),),
         task.choice,
         model_of(setting, other),
         tuple(str(setting.at(one)) for one in foreign),
         None if hybrid is None else str(setting.at(hybrid)),
-        draws and (setting.steering.draws or draws),
+        draws_of(setting) if drawn else 0,
         setting.seed,
         # The paper's ROUGE-L sees what follows a translation, too.
         Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
@@ -150,12 +160,12 @@ def mask_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None 
 
 def proof_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None = None) -> Step:
     """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
-    mask, draws = mask_name(task, kind, other), setting.steering.draws or DRAWS
+    mask = mask_name(task, kind, other)
     return Step(
         proof_name(task, kind, other),
         f"{mask} on held-out examples",
-        partial(_prove, task, mask, other=other),
-        asking_work(setting, task, 1 + 1 + 1 + 2 * draws),
+        partial(_prove, task, mask, other=other, drawn=True),
+        asking_work(setting, task, 1 + 1 + 1 + 2 * draws_of(setting)),
         (mask,),
         extended=bool(kind) or not task.default,
     )
@@ -175,7 +185,7 @@ def swap_step(setting: Setting, task: Asked, other: str) -> Step:
     return Step(
         swap_name(task, other),
         f"mask of {slug(other)} for {task.name} on this model",
-        partial(_prove, task, own, foreign=(foreign,), draws=0),
+        partial(_prove, task, own, foreign=(foreign,)),
         asking_work(setting, task, 4),
         (own, foreign),
         extended=not task.default,
@@ -189,17 +199,15 @@ def prove(
     task: Asked,
     mask: str,
     hybrid: str | None = None,
-    draws: int = 0,
     extended: bool = False,
 ) -> Step:
     """Test a mask on a task that it was not made for, or beside one of several tasks."""
     after = (mask,) if hybrid is None else (mask, hybrid)
-    conditions = 3 + (hybrid is not None) + 2 * draws
     return Step(
         name,
         title,
-        partial(_prove, task, mask, hybrid=hybrid, draws=draws),
-        asking_work(setting, task, conditions),
+        partial(_prove, task, mask, hybrid=hybrid),
+        asking_work(setting, task, 3 + (hybrid is not None)),
         after,
         extended,
     )

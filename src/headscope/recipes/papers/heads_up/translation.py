@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     Asked,
@@ -24,6 +25,7 @@ from headscope.recipes.papers.heads_up.beside import (
     heads_cell,
     mean_cell,
     published_of,
+    task_of,
 )
 from headscope.recipes.papers.heads_up.steps import (
     mask_name,
@@ -37,13 +39,9 @@ from headscope.recipes.papers.heads_up.steps import (
 from headscope.recipes.papers.heads_up.verdict import (
     bars,
     published_reached,
-    reached,
-    share,
-    summary,
-    sureness,
-    values,
-    verdict,
-    way,
+    tests,
+    without_instruction,
+    words_of,
 )
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.published import paper_model
@@ -51,6 +49,7 @@ from headscope.recipes.papers.told import NOT_RUN, Cell, Row, Table, Told, grid
 
 __all__ = [
     "CONDITIONS",
+    "ONCE",
     "TABLE_1",
     "beside_others",
     "of_tasks",
@@ -79,6 +78,8 @@ LOSSES = {model: f"Table {12 + at}" for at, model in enumerate(_MODELS)}
 ROUGE = {model: f"Table {22 + at}" for at, model in enumerate(_MODELS)}
 #: The paper's name of each condition, and ours.
 CONDITIONS = {"original": "as is", "instructed": "instructed", "random mask": "", "mask": "masked"}
+#: What no interval of a mask holds.
+ONCE = "Every mask was trained once, with one seed."
 GIVE_OTHER = "For the mask of another model give --others MODEL and files of the data."
 NO_OTHER = "no other model"
 ANOTHER_MODEL = Missing(
@@ -136,11 +137,15 @@ def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
 def proof_rows(
     setting: Setting, task: Asked, proof: str, foreign: str | None = None
 ) -> dict[str, Any]:
-    """The conditions of a task by the paper's names; a list of draws under `random mask`."""
+    """The conditions of a task by the paper's names; a list of draws under `random mask`.
+
+    Under `examples` is how many the task has.
+    """
     result = setting.result(proof)
     found: dict[str, Any] = {
         name: condition(result, task.name, own) for name, own in CONDITIONS.items() if own
     }
+    found["examples"] = task_of(result, task.name).get("examples")
     found["random mask"] = [
         row for row in conditions(result, task.name) if row["kind"] == "shuffled"
     ]
@@ -179,21 +184,22 @@ def _tell(setting: Setting) -> Told:
     shown = chosen(every)
     rows = {task.name: task_rows(setting, task) for task in every}
     own = {task.name: rows[task.name] for task in shown}
-    chart = bars("NLL of each direction", own, "nll", "NLL")
+    measures = ("nll", "rouge_l")
+    theirs = published_reached(beside(setting, LOSSES), "nll", False)
+    found = [words_of(own, "nll", "direction", theirs), words_of(own, "rouge_l", "direction")]
     return Told(
         (
             _main(setting, shown, rows),
+            *tests(own, measures),
             _full(setting, every, rows, "nll", "NLL", LOSSES),
             _full(setting, every, rows, "rouge_l", "ROUGE-L", ROUGE),
         ),
-        () if chart is None else (chart,),
-        found=_found(setting, shown, rows),
-        sure=_sure(shown, rows),
-        more={
+        bars("NLL of each direction", own, "nll", "NLL"),
+        " ".join(filter(None, found)),
+        ONCE if any(found) else "",
+        {
             "not_run": [name for name, one in rows.items() if one["mask"] is None],
-            "answer": summary(
-                verdict(own, "nll", higher=False), "translation", "direction", "loss"
-            ),
+            **with_claims(*without_instruction(own, measures, "translation", "direction")),
         },
     )
 
@@ -256,35 +262,6 @@ def _full(
         (*CONDITIONS, ANOTHER),
         lambda task, name: told(setting, place, rows, measure, tasks[task], name),
         place.reference,
-    )
-
-
-def _found(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> str:
-    own = {task.name: rows[task.name] for task in shown}
-    loss = verdict(own, "nll", higher=False)
-    if not loss.ran:
-        return ""
-    said = [
-        f"Without an instruction the mask has a lower loss than the whole model in "
-        f"{share(loss.better, loss.ran, 'direction')}{values(loss)}{way(loss)}."
-    ]
-    place = beside(setting, LOSSES)
-    said.append(reached(loss, "direction", "loss", published_reached(place, "nll", False)))
-    overlap = verdict(own, "rouge_l", higher=True)
-    if overlap.ran:
-        said.append(
-            f"ROUGE-L rises in {share(overlap.better, overlap.ran, 'direction')}"
-            f"{values(overlap)}{way(overlap)}."
-        )
-    return " ".join(said)
-
-
-def _sure(shown: Sequence[Asked], rows: Mapping[str, Any]) -> str:
-    return sureness(
-        verdict({task.name: rows[task.name] for task in shown}, "nll", higher=False),
-        "direction",
-        "loss",
-        "lower",
     )
 
 

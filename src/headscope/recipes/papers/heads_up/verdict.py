@@ -1,12 +1,12 @@
-"""What masks did on several tasks, counted: the sentences of Tables 1 and 2 come from it."""
+"""Masks beside no mask, an instruction and random masks: what tasks show, and what is claimed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from headscope.recipes.papers.claims import Claim, of_interval, of_removal
 from headscope.recipes.papers.heads_up.beside import (
     NAME,
     SCALE,
@@ -14,24 +14,24 @@ from headscope.recipes.papers.heads_up.beside import (
     cell,
     changed,
     mean_cell,
-    surely,
+    not_run,
 )
 from headscope.recipes.papers.published import published
-from headscope.recipes.papers.told import Bars, Cell
+from headscope.recipes.papers.told import Bars, Cell, Row, Table, p_cell
 
 __all__ = [
-    "Verdict",
+    "MEASURES",
+    "as_instructed",
     "bars",
+    "of_masks",
     "published_reached",
-    "reached",
-    "share",
-    "summary",
-    "sureness",
-    "values",
-    "verdict",
-    "way",
+    "tests",
+    "without_instruction",
+    "words_of",
 ]
 
+#: The conditions of each task by the paper's names; `random mask` holds draws, `examples` a number.
+Tasks = Mapping[str, Mapping[str, Any]]
 
 #: The conditions of a task by the paper's names, and what they are called in sentences.
 SERIES = {
@@ -40,167 +40,172 @@ SERIES = {
     "mask": "masked",
     "instructed": "instructed",
 }
-
-
 ROLES = ("original", "mask", "instructed")
-#: The fields of a verdict that name tasks.
-COUNTED = ("better", "surely", "worse", "controlled", "surely_controlled", "helped", "reached",
-           "short")  # fmt: skip
+#: What measures are called, and on which side of zero a difference is better.
+MEASURES = {
+    "nll": ("loss", -1),
+    "rouge_l": ("ROUGE-L", 1),
+    "accuracy": ("accuracy", 1),
+    "bleu_published": ("BLEU", 1),
+}
+#: Of the tests of several tasks the figure that shows least.
+WEAKEST = {"p_draws": max, "p_examples": max, "least_p": max, "distinct_draws": min}
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Tasks by what their masks did to one measure.
+def words_of(rows: Tasks, measure: str, what: str, theirs: str = "") -> str:
+    """What masks did to a measure, in figures; empty where none was tested.
 
-    Attributes:
-        ran: tasks whose masks were tested.
-        better: those where the mask is better than the bare prompt; `surely` where the paired
-            interval says so, `worse` where it says the opposite.
-        controlled: those where it is better than the mean of the random masks of its size;
-            `surely_controlled` by the paired interval. `draws` is how many masks there were.
-        helped: those where an instruction helps; `reached` those of them where the mask is at
-            least as good; `short` where the intervals of both do not meet and the instruction is
-            better.
-        means: of the conditions `original`, `instructed`, `mask`, `random mask`, over the tasks
-            that have all of them, on the paper's scale.
-        way: share of the way from the bare prompt to the instructed one that the mask goes, by the
-            means over the tasks where an instruction helps; None where it helps in none.
+    How often it is better than as it is, the means, and, where an instruction helps, how much of
+    the difference that this makes the masks make together, and how often they reach it.
     """
-
-    ran: tuple[str, ...]
-    better: tuple[str, ...]
-    surely: tuple[str, ...]
-    worse: tuple[str, ...]
-    controlled: tuple[str, ...]
-    surely_controlled: tuple[str, ...]
-    helped: tuple[str, ...]
-    reached: tuple[str, ...]
-    short: tuple[str, ...]
-    draws: int
-    means: Mapping[str, float]
-    way: float | None
-
-
-def verdict(rows: Mapping[str, Mapping[str, Any]], measure: str, higher: bool) -> Verdict:
-    """Count, over tasks with their conditions (`original`, `instructed`, `mask`, `random mask`)."""
-    sign = 1 if higher else -1
-    ran = {name: own for name, own in rows.items() if _known(own.get("mask"), measure)}
-    found: dict[str, list[str]] = {name: [] for name in COUNTED}
-    gone, whole_way = 0.0, 0.0
-    for name, own in ran.items():
-        mask, told, plain = own["mask"], own.get("instructed"), own.get("original")
-        change = changed(mask, measure)
-        control = changed(mask, measure, "against_shuffled")
-        for key, difference in (("", change), ("controlled", control)):
-            if difference is not None and sign * difference["value"] > 0:
-                found[key or "better"].append(name)
-            if surely(difference, sign):
-                found["surely_controlled" if key else "surely"].append(name)
-        if surely(change, -sign):
-            found["worse"].append(name)
-        if told is None or told.get(measure) is None:
-            continue
-        before = None if plain is None else plain.get(measure)
-        whole = None if before is None else sign * (told[measure] - before)
-        helps = whole is None or whole > 0
-        if helps:
-            found["helped"].append(name)
-        if sign * (mask[measure] - told[measure]) < 0:
-            if _apart(mask, told, measure, sign):
-                found["short"].append(name)
-        elif helps:
-            found["reached"].append(name)
-        if whole is not None and whole > 0:
-            gone += sign * (mask[measure] - before)
-            whole_way += whole
-    return Verdict(
-        tuple(ran),
-        **{key: tuple(names) for key, names in found.items()},
-        draws=max((len(own.get("random mask", ())) for own in ran.values()), default=0),
-        means=_means(ran, measure),
-        way=gone / whole_way if whole_way else None,
+    ran = _ran(rows, measure)
+    if not ran:
+        return ""
+    word, sign = MEASURES[measure]
+    changes = [changed(own["mask"], measure) for own in ran.values()]
+    better = sum(one is not None and sign * one["value"] > 0 for one in changes)
+    told = (
+        f"Without an instruction the {word} is better under the mask than as it is in {better} of "
+        f"{len(ran)} {what}s (mean {_values(ran, measure)})."
+    )
+    # Turned so that more is better.
+    known = [
+        [sign * float(own[name][measure]) for name in ROLES]
+        for own in ran.values()
+        if all(_known(own.get(name), measure) for name in ROLES)
+    ]
+    if not known:
+        return f"{told} The model was not asked with an instruction."
+    helped = [one for one in known if one[2] > one[0]]
+    if not helped:
+        return f"{told} An instruction helps in none, so there is nothing to reach."
+    gone = sum(one[1] - one[0] for one in helped) / sum(one[2] - one[0] for one in helped)
+    good = sum(one[1] >= one[2] for one in helped)
+    far = "more than twice" if gone > 2 else f"{gone:.0%} of"
+    return (
+        f"{told} Where an instruction helps ({len(helped)} of {len(ran)}), masks go {far} its way, "
+        f"and do at least as well in {good}{theirs}."
     )
 
 
-def bars(title: str, rows: Mapping[str, Mapping[str, Any]], measure: str, y: str) -> Bars | None:
-    """The conditions of each task whose mask was tested, with intervals; None where none was.
+def without_instruction(rows: Tasks, measures: Sequence[str], what: str, task: str) -> list[Claim]:
+    """That masks bring `what` out in every task, and do at least as well as an instruction.
+
+    A claim by loss is one of its own beside that by what the model writes.
+    """
+    claims = []
+    for measure in measures:
+        ran = _ran(rows, measure)
+        if not ran:
+            continue
+        end = f"in every {task}{', by loss' if measure == 'nll' else ''}"
+        named = f"masks bring {what} out without an instruction {end}"
+        claims.append(of_masks(named, ran, measure, task, MEASURES[measure][1]))
+        named = f"masks do at least as well as an instruction {end}"
+        claims += as_instructed(named, ran, measure, task)
+    return claims
+
+
+def as_instructed(name: str, rows: Tasks, measure: str, task: str) -> list[Claim]:
+    """The claim that the masked model reaches the instructed one, by paired intervals.
+
+    None where a task has no such interval.
+    """
+    paired = [changed(own["mask"], measure, "against_instructed") for own in rows.values()]
+    known = [one for one in paired if one is not None]
+    if not known or len(known) < len(rows):
+        return []
+    word, sign = MEASURES[measure]
+    better = sum(min(sign * one["low"], sign * one["high"]) > 0 for one in known)
+    worse = sum(max(sign * one["low"], sign * one["high"]) < 0 for one in known)
+    by = f"{word} better in {better} and worse in {worse} of {_all_of(rows, task)}"
+    return [of_interval(name, _least(known, sign), by, "paired intervals", sign=sign)]
+
+
+def of_masks(
+    name: str,
+    rows: Tasks,
+    measure: str,
+    task: str,
+    sign: int,
+    words: Mapping[str, str] = SERIES,
+    random: str = "shuffled",
+) -> Claim:
+    """A claim that each of these masks does more than random ones of its size.
+
+    It holds as far as that of the least sure of them does: the tests of each have to hold, so none
+    is corrected for the others, and the largest p is that of all (intersection-union test, Berger
+    1982). `task` says what the rows are of, `words` what their conditions are, and `random` is the
+    kind of the random masks.
+    """
+    masks = [own["mask"] for own in rows.values()]
+    against = [changed(one, measure, f"against_{random}") for one in masks]
+    row: dict[str, Any] = {"against_random": _least(against, sign)}
+    for ending in ("", "_layer_matched"):
+        for key, pick in WEAKEST.items():
+            found = [one.get(f"{key}_{random}{ending}") for one in masks]
+            each = [one.get(measure) if isinstance(one, Mapping) else one for one in found]
+            known = [one for one in each if one is not None]
+            if len(known) == len(masks):
+                row[f"{key}{ending}"] = pick(known)
+    change = _least([changed(one, measure) for one in masks], sign)
+    by = f"mean {MEASURES[measure][0]} {_values(rows, measure, words)}; {_all_of(rows, task)}"
+    by += ", tests of the weakest" if len(rows) > 1 else ""
+    return of_removal(name, row, by, change=change, sign=sign)
+
+
+def _all_of(rows: Tasks, task: str) -> str:
+    """The number of tasks and of their examples."""
+    sizes = sorted(own["examples"] for own in rows.values())
+    size = " to ".join(dict.fromkeys((f"{sizes[0]}", f"{sizes[-1]}")))
+    return f"{len(rows)} {task}{'' if len(rows) == 1 else 's'} of {size} examples"
+
+
+def tests(rows: Tasks, measures: Sequence[str]) -> list[Table]:
+    """What the claims rest on, task by task; none where no mask was tested."""
+    lines = []
+    for measure in measures:
+        for name, own in _ran(rows, measure).items():
+            mask = own["mask"]
+            found = [
+                _difference(changed(mask, measure, to), measure)
+                for to in ("change", "against_shuffled", "against_instructed")
+            ]
+            found += [
+                _p(mask.get(f"p_{key}"), measure)
+                for key in ("examples_shuffled", "draws_shuffled", "draws_shuffled_layer_matched")
+            ]
+            lines.append(Row(f"{name}, {MEASURES[measure][0]}", tuple(found)))
+    columns = ("as is", "random masks", "instructed", "p over examples", "p over draws")
+    note = (
+        "Paired differences with 95 % intervals over examples; p that the mask is better than "
+        "random masks, uncorrected."
+    )
+    title = "The mask less other conditions"
+    return (
+        [Table(title, (*columns, "of the same layers"), tuple(lines), note=note)] if lines else []
+    )
+
+
+def bars(title: str, rows: Tasks, measure: str, y: str) -> tuple[Bars, ...]:
+    """The conditions of each task whose mask was tested, with intervals; none where none was.
 
     Random masks are the mean of their draws, without an interval.
     """
-    ran = {name: own for name, own in rows.items() if _known(own.get("mask"), measure)}
-    if not ran:
-        return None
-    cells = {
-        name: tuple(
+    ran = _ran(rows, measure)
+    cells = [
+        [
             mean_cell(own[key], measure) if key == "random mask" else cell(own[key], measure)
             for key in SERIES
-        )
-        for name, own in ran.items()
-    }
-
-    def of(pick: Callable[[Cell], Any]) -> tuple[tuple[float | None, ...], ...]:
-        return tuple(tuple(pick(one) for one in row) for row in cells.values())
-
-    return Bars(
-        title,
-        tuple(cells),
-        tuple(SERIES.values()),
-        of(lambda one: one.value),
-        y,
-        of(lambda one: one.low),
-        of(lambda one: one.high),
-        digits=2,
+        ]
+        for own in ran.values()
+    ]
+    value, low, high = (
+        tuple(tuple(getattr(one, end) for one in row) for row in cells)
+        for end in ("value", "low", "high")
     )
-
-
-def share(part: tuple[str, ...], whole: tuple[str, ...], what: str) -> str:
-    """How many of the tasks, in words: `all 4 directions`, `3 of 4 directions`, `no direction`."""
-    if not part:
-        return f"no {what}"
-    if len(whole) == 1:
-        return f"the one {what}"
-    if len(part) == len(whole) == 2:
-        return f"both {what}s"
-    if len(part) == len(whole):
-        return f"all {len(whole)} {what}s"
-    return f"{len(part)} of {len(whole)} {what}s"
-
-
-def values(one: Verdict) -> str:
-    """The means in brackets, such as ` (mean 0.40 as is, 0.28 masked, 0.07 instructed)`."""
-    known = [f"{one.means[key]:.2f} {word}" for key, word in SERIES.items() if key in one.means]
-    return f" (mean {', '.join(known)})" if known else ""
-
-
-def way(one: Verdict) -> str:
-    """How far the mask goes towards what the instruction does, where that is known."""
-    if one.way is None:
-        return ""
-    far = "more than twice" if one.way > 2 else f"{one.way:.0%} of"
-    return f", {far} the way that the instruction goes{_where(one)}"
-
-
-def reached(one: Verdict, what: str, measure: str, theirs: str = "") -> str:
-    """Whether masks do as well as an instruction, and how often the paper's do."""
-    if "instructed" not in one.means:
-        return "The model was not asked with an instruction."
-    if one.way is None and "original" in one.means:
-        return f"An instruction helps this model in no {what}, so there is nothing to reach."
-    if not one.reached:
-        told = f"In no {what} does the mask reach the instructed {measure}{_where(one)}"
-    else:
-        told = (
-            f"The masked {measure} is at least as good as the instructed one in "
-            f"{share(one.reached, one.helped, what)}{_where(one)}"
-        )
-    return f"{told}{theirs}."
-
-
-def _where(one: Verdict) -> str:
-    """Of which tasks that is said, if not of all."""
-    if len(one.helped) == len(one.ran):
-        return ""
-    return f" where it helps ({len(one.helped)} of {len(one.ran)})"
+    made = Bars(title, tuple(ran), tuple(SERIES.values()), value, y, low, high, digits=2)
+    return (made,) if ran else ()
 
 
 def published_reached(place: Beside, measure: str, higher: bool) -> str:
@@ -225,78 +230,44 @@ def published_reached(place: Beside, measure: str, higher: bool) -> str:
     return f" (in the paper, {place.reference.model}: {good} of {len(both)})"
 
 
-def summary(one: Verdict, name: str, what: str, measure: str) -> str:
-    """One sentence for the paper's question: whether masks bring `name` out; empty if not run."""
-    if not one.ran:
-        return ""
-    if not one.surely:
-        return f"Without an instruction no mask surely has a better {measure} in any {what}."
-    control = ""
-    if one.draws and len(one.surely_controlled) < len(one.surely):
-        control = (
-            f", and surely better than under random masks in "
-            f"{share(one.surely_controlled, one.ran, what)}"
-        )
-    if len(one.reached) == len(one.ran):
-        return (
-            f"Without an instruction masks have as good a {measure} as the instructed model in "
-            f"{share(one.reached, one.ran, what)}{control}."
-        )
-    better = f"the {measure} is surely better in {share(one.surely, one.ran, what)}"
-    if not one.helped:
-        return (
-            f"Without an instruction, which helps this model in no {what}, {better}{control}, "
-            "under masks."
-        )
-    part = way(one) if one.way is not None and one.way > 0 else ""
-    return f"Without an instruction masks bring {name} out in part: {better}{part}{control}."
-
-
-def sureness(one: Verdict, what: str, measure: str, better: str) -> str:
-    """How sure that is: intervals over examples, random masks, and what was not repeated."""
-    if not one.ran:
-        return ""
-    told = [
-        f"By paired 95 % intervals over held-out examples the masked {measure} is {better} than as "
-        f"is in {share(one.surely, one.ran, what)}"
-    ]
-    if one.worse:
-        told[0] += f", and worse in {len(one.worse)}"
-    if one.draws:
-        told[0] += (
-            f"; {better} than under {one.draws} random masks of its size in "
-            f"{share(one.surely_controlled, one.ran, what)}"
-        )
-    told[0] += "."
-    if one.short:
-        told.append(
-            f"The interval of the mask lies apart from the instruction's, on the worse side, in "
-            f"{share(one.short, one.ran, what)}."
-        )
-    told.append("Every mask was trained once, with one seed.")
-    return " ".join(told)
+def _ran(rows: Tasks, measure: str) -> dict[str, Mapping[str, Any]]:
+    """The tasks whose masks were tested by this measure."""
+    return {name: own for name, own in rows.items() if _known(own.get("mask"), measure)}
 
 
 def _known(row: Mapping[str, Any] | None, measure: str) -> bool:
     return row is not None and row.get(measure) is not None
 
 
-def _apart(mask: Mapping[str, Any], told: Mapping[str, Any], measure: str, sign: int) -> bool:
-    one, other = (row.get("intervals", {}).get(measure) for row in (mask, told))
-    if one is None or other is None:
-        return False
-    return bool(one["high"] < other["low"] if sign > 0 else one["low"] > other["high"])
+def _least(differences: Sequence[Mapping[str, float] | None], sign: int) -> dict[str, float | None]:
+    """The bounds that lie least far on the side of `sign`; None where a difference has none."""
+    known = [one for one in differences if one is not None]
+    if not known or len(known) < len(differences):
+        return {"low": None, "high": None}
+    pick = min if sign > 0 else max
+    return {end: pick(one[end] for one in known) for end in ("low", "high")}
 
 
-def _means(ran: Mapping[str, Mapping[str, Any]], measure: str) -> dict[str, float]:
+def _difference(one: Mapping[str, float] | None, measure: str) -> Cell:
     scale = SCALE.get(measure, 1.0)
-    found = {}
-    for name in ("original", "instructed", "mask", "random mask"):
-        values = []
-        for own in ran.values():
-            rows = own.get(name) if name == "random mask" else [own.get(name)]
-            if rows and all(_known(row, measure) for row in rows):
-                values.append(fmean(row[measure] for row in rows if row))
-        if values and len(values) == len(ran):
-            found[name] = fmean(values) * scale
-    return found
+    if one is None:
+        return not_run()
+    return Cell(scale * one["value"], scale * one["low"], scale * one["high"])
+
+
+def _p(by_measure: Mapping[str, float] | None, measure: str) -> Cell:
+    known = (by_measure or {}).get(measure)
+    return not_run() if known is None else p_cell(known)
+
+
+def _values(rows: Tasks, measure: str, words: Mapping[str, str] = SERIES) -> str:
+    """The means of the conditions that all tasks have, such as `0.402 as is, 0.281 masked`."""
+    found = []
+    for key, word in words.items():
+        # Of random masks first the mean over their draws.
+        each = [own.get(key) for own in rows.values()]
+        drawn = [[one] if isinstance(one, Mapping) else one or [] for one in each]
+        if all(own and all(_known(one, measure) for one in own) for own in drawn):
+            mean = fmean(fmean(one[measure] for one in own) for own in drawn)
+            found.append(f"{SCALE.get(measure, 1.0) * mean:.3f} {word}")
+    return ", ".join(found)

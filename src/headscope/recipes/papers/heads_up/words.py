@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_TASKS,
     Asked,
@@ -15,6 +16,7 @@ from headscope.recipes.papers.heads_up.asked import (
 from headscope.recipes.papers.heads_up.beside import ANOTHER, beside, cell
 from headscope.recipes.papers.heads_up.translation import (
     CONDITIONS,
+    ONCE,
     beside_others,
     of_tasks,
     other_note,
@@ -23,16 +25,11 @@ from headscope.recipes.papers.heads_up.translation import (
     told,
 )
 from headscope.recipes.papers.heads_up.verdict import (
-    Verdict,
     bars,
     published_reached,
-    reached,
-    share,
-    summary,
-    sureness,
-    values,
-    verdict,
-    way,
+    tests,
+    without_instruction,
+    words_of,
 )
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told, grid
@@ -68,16 +65,20 @@ def _tell(setting: Setting) -> Told:
     every = word_tasks(setting)
     rows = {task.name: task_rows(setting, task) for task in every}
     own = {task.name: rows[task.name] for task in chosen(every)}
-    right = verdict(own, "accuracy", higher=True)
-    chart = bars("Accuracy in each word task", own, "accuracy", "share of right answers")
+    theirs = published_reached(beside(setting, ACCURACY), "accuracy", True)
+    found = words_of(own, "accuracy", "task", theirs)
     return Told(
-        (_main(setting, chosen(every), rows), _full(setting, every, rows)),
-        () if chart is None else (chart,),
-        found=_found(setting, right),
-        sure=sureness(right, "task", "accuracy", "higher"),
-        more={
+        (
+            _main(setting, chosen(every), rows),
+            *tests(own, ("accuracy",)),
+            _full(setting, every, rows),
+        ),
+        bars("Accuracy in each word task", own, "accuracy", "share of right answers"),
+        found,
+        ONCE if found else "",
+        {
             "not_run": [name for name, one in rows.items() if one["mask"] is None],
-            "answer": summary(right, "word tasks", "task", "accuracy"),
+            **with_claims(*without_instruction(own, ("accuracy",), "answers", "word task")),
         },
     )
 
@@ -120,17 +121,6 @@ def _full(setting: Setting, every: Sequence[Asked], rows: Mapping[str, Any]) -> 
         + "."
         if setting.pocket and not setting.data.tasks
         else "",
-    )
-
-
-def _found(setting: Setting, right: Verdict) -> str:
-    if not right.ran:
-        return ""
-    theirs = published_reached(beside(setting, ACCURACY), "accuracy", True)
-    return (
-        f"Without an instruction the mask answers more words rightly than the whole model in "
-        f"{share(right.better, right.ran, 'task')}{values(right)}{way(right)}. "
-        f"{reached(right, 'task', 'accuracy', theirs)}"
     )
 
 
