@@ -222,12 +222,7 @@ def source(paper: str, table: str) -> str:
 
 
 def reference(
-    paper: str,
-    table: str,
-    model: str,
-    *,
-    default: str,
-    differs: Sequence[str] = (),
+    paper: str, table: str, model: str, *, default: str, differs: Sequence[str] = ()
 ) -> Reference:
     """Which published values stand beside a table of ours, and whether they may be compared.
 

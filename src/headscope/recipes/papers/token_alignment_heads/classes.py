@@ -23,12 +23,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     sentence,
     text,
 )
-from headscope.recipes.papers.token_alignment_heads.setting import (
-    NAME,
-    THRESHOLD,
-    bound,
-    differs,
-)
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, THRESHOLD, bound, differs
 from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
 from headscope.recipes.papers.told import Bars, Heatmap, Reference, Row, Table, Told
 

@@ -115,9 +115,7 @@ def longest(text: str) -> tuple[str, ...]:
 
 
 def compared(
-    attention: Mapping[tuple[int, int], float],
-    scores: Mapping[tuple[int, int], float],
-    k: int,
+    attention: Mapping[tuple[int, int], float], scores: Mapping[tuple[int, int], float], k: int
 ) -> dict[str, Any]:
     """Attention of the k heads that score best, and of the others.
 
@@ -204,12 +202,7 @@ def _tell(setting: Setting) -> Told:
         tuple(heads),
     )
     figure = Bars(
-        title,
-        tuple(names),
-        (f"top {k}", "other heads", "even"),
-        tuple(bars),
-        "attention",
-        digits=2,
+        title, tuple(names), (f"top {k}", "other heads", "even"), tuple(bars), "attention", digits=2
     )
     said, sure = key_words(facts)
     return Told((table, single), (figure,), said, sure, key_word_claim(facts))
@@ -233,9 +226,7 @@ def _looks(fact: Mapping[str, Any]) -> bool:
 
 
 def _heads(
-    name: str,
-    attention: Mapping[tuple[int, int], float],
-    scores: Mapping[tuple[int, int], float],
+    name: str, attention: Mapping[tuple[int, int], float], scores: Mapping[tuple[int, int], float]
 ) -> list[Row]:
     order = sorted(scores, key=lambda head: (-scores[head], head))[:SHOWN]
     return [

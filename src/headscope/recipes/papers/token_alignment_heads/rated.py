@@ -319,9 +319,5 @@ def rated_words(
 
 
 RATED = Experiment(
-    "table-2",
-    ("Table 2", "Table 3"),
-    "Which texts need these heads",
-    _rating_steps,
-    _tell_rated,
+    "table-2", ("Table 2", "Table 3"), "Which texts need these heads", _rating_steps, _tell_rated
 )

@@ -114,10 +114,7 @@ def removal_steps(setting: Setting) -> tuple[Step, ...] | Missing:
         return scores
     times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
     work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
-    return (
-        *scores,
-        Step("removal", "translation without the heads", _removal, work, ("scores",)),
-    )
+    return (*scores, Step("removal", "translation without the heads", _removal, work, ("scores",)))
 
 
 def failure_steps(setting: Setting) -> tuple[Step, ...] | Missing:

@@ -15,11 +15,7 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.classes import of_group
 from headscope.recipes.papers.token_alignment_heads.removal import texts_of
-from headscope.recipes.papers.token_alignment_heads.setting import (
-    THRESHOLD,
-    amounts,
-    ranked_by,
-)
+from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, amounts, ranked_by
 from headscope.recipes.papers.token_alignment_heads.steps import (
     elsewhere,
     other_scores,
