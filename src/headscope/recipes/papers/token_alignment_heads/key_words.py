@@ -65,22 +65,17 @@ class Prompted:
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    scores = score_steps(setting)
-    if isinstance(scores, Missing):
-        return scores
-    return (
-        *scores,
-        *(
-            Step(
-                f"key-words-{one.name}",
-                f"attention on the key words of {one.name}",
-                one,
-                Work(forward=len(one.prompt) / 3, length=len(one.prompt) / 3, calls=1),
-                ("scores",),
-            )
-            for one in prompts(setting)
-        ),
+    own = (
+        Step(
+            f"key-words-{one.name}",
+            f"attention on the key words of {one.name}",
+            one,
+            Work(forward=len(one.prompt) / 3, length=len(one.prompt) / 3, calls=1),
+            ("scores",),
+        )
+        for one in prompts(setting)
     )
+    return score_steps(setting, *own)
 
 
 def prompts(setting: Setting) -> tuple[Prompted, ...]:
