@@ -262,14 +262,8 @@ class Step:
 
 #: What a table or figure needs that is not there.
 Word = Literal["needs DATA", "needs MODEL", "needs ENDPOINT"]
-
-
-@dataclass(frozen=True)
-class Failed:
-    """Why a step failed, and what it needs; None where that is a package or a whole result."""
-
-    why: str
-    needs: Word | None = None
+#: Why a step failed, and what it needs; None where that is a package or a whole result.
+Failed = tuple[str, Word | None]
 
 
 @dataclass(frozen=True)

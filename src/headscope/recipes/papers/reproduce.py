@@ -99,7 +99,7 @@ def reproduce(
                 "model": model,
                 "seed": config.seed,
                 **describe(paper, after, setting, asked, failed),
-                "failed": {name: one.why for name, one in failed.items()},
+                "failed": {name: why for name, (why, _) in failed.items()},
                 "run": str(run.path),
             }
             run.finish(result)
@@ -216,16 +216,15 @@ def _run_all(
         broken = [name for name in one.step.after if name in failed]
         damage = setting.damage(one.step.name)
         if damage is not None:
-            failed[one.step.name] = Failed(damage)
+            failed[one.step.name] = damage, None
             continue
         if broken:
-            why = f"it needs {broken[0]}, which failed"
-            failed[one.step.name] = dataclasses.replace(failed[broken[0]], why=why)
+            failed[one.step.name] = f"it needs {broken[0]}, which failed", failed[broken[0]][1]
             continue
         try:
             one.step.run(setting, setting.at(one.step.name), _titled(one, progress))
         except InputError as error:
-            failed[one.step.name] = Failed(_said(error), _needed(error))
+            failed[one.step.name] = _said(error), _needed(error)
     if progress is not None and due:
         progress(f"{paper.name}, runs", len(due), len(due))
     return failed
@@ -235,9 +234,8 @@ def _needed(error: InputError) -> Word | None:
     """What would have kept a step from failing; None where that is a package."""
     if isinstance(error, MissingExtra):
         return None
-    if isinstance(error, EndpointError):
-        return "needs ENDPOINT"
-    return "needs MODEL" if isinstance(error, ModelError) else "needs DATA"
+    model, endpoint = isinstance(error, ModelError), isinstance(error, EndpointError)
+    return "needs MODEL" if model else "needs ENDPOINT" if endpoint else "needs DATA"
 
 
 def _said(error: InputError) -> str:

@@ -104,7 +104,7 @@ def _state(
     # Runs that others asked for may be a part of it.
     if not asked and (one.experiment.apart or len(there) < len(states)):
         return "not run", NOT_ASKED, None
-    why = next((failed[step.step.name].why for step in one.steps if step.step.name in failed), None)
+    why = next((failed[step.step.name][0] for step in one.steps if step.step.name in failed), None)
     if len(there) < len(states) and why is None:
         why = _left(one)
     if not there and states:
@@ -126,8 +126,8 @@ def _coverage(one: Planned, setting: Setting, failed: Mapping[str, Failed]) -> d
     for element, (word, missing) in one.coverage.items():
         needed = missing or one.experiment.needs(setting, element, steps)
         own = () if isinstance(needed, Missing) else steps if needed is None else needed
-        broken = [failed[step.name] for step in own if step.name in failed]
-        told = broken[0].needs if broken else word
+        broken = [failed[step.name][1] for step in own if step.name in failed]
+        told = broken[0] if broken else word
         found |= {element: told} if told else {}
     return found
 

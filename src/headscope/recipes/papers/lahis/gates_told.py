@@ -34,12 +34,7 @@ AGAINST = (("trained", "random"), ("trained", "random-layer-matched"))
 def gates() -> float | None:
     """How many gates the paper trains."""
     return value(
-        "lahis",
-        ABSTRACT,
-        model="any",
-        row="soft head mask",
-        column="parameters",
-        measure="count",
+        "lahis", ABSTRACT, model="any", row="soft head mask", column="parameters", measure="count"
     )
 
 

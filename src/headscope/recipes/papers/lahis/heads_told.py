@@ -42,10 +42,7 @@ def tell_importance(setting: Setting) -> Told:
     if pairs:
         figures.append(_alike(found))
     return Told(
-        (table,),
-        tuple(figures),
-        _importance_found(found, pairs),
-        _importance_sure(found, halves),
+        (table,), tuple(figures), _importance_found(found, pairs), _importance_sure(found, halves)
     )
 
 

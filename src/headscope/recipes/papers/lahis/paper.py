@@ -61,58 +61,47 @@ ASTRAY = Missing(
 )
 
 
-def _of_documents(*needed: Callable[[Setting], Step]) -> Callable[[Setting], Steps]:
-    """The heads, and runs that need no more than documents."""
+def _of_documents(steps: Callable[[Setting], Steps]) -> Callable[[Setting], Steps]:
+    """The heads and the runs that read them, where there are documents to find heads on."""
 
-    def steps(setting: Setting) -> Steps:
-        if _without_documents(setting):
+    def all_steps(setting: Setting) -> Steps:
+        if not setting.pocket and not setting.data.documents:
             return DOCUMENTS
-        return (made.heads(setting), *(one(setting) for one in needed))
+        own = steps(setting)
+        return own if isinstance(own, Missing) else (made.heads(setting), *own)
 
-    return steps
-
-
-def _moving(setting: Setting) -> Steps:
-    return (
-        DOCUMENTS if _without_documents(setting) else (made.heads(setting), *moving_steps(setting))
-    )
+    return all_steps
 
 
+@_of_documents
 def _cross(setting: Setting) -> Steps:
-    if _without_documents(setting):
-        return DOCUMENTS
     given = setting.data.documents
     if not setting.pocket and len(given) == 1 and "=" in given[0]:
         return ONE_LANGUAGE
-    return made.heads(setting), made.perplexity(setting)
+    return (made.perplexity(setting),)
 
 
+@_of_documents
 def _general(setting: Setting) -> Steps:
-    if _without_documents(setting):
-        return DOCUMENTS
     if not setting.pocket and not setting.data.summaries:
         return SUMMARIES
-    return made.heads(setting), made.summaries(setting)
+    return (made.summaries(setting),)
 
 
+@_of_documents
 def _off_target(setting: Setting) -> Steps:
     """Documents to go on from are there; sentences to translate are asked for where given."""
-    if _without_documents(setting):
-        return DOCUMENTS
     both = setting.pocket or directions_given(setting)
-    translated = (made.translating(setting),) if both else ()
-    return made.heads(setting), *translated, made.continuing(setting)
+    return (*((made.translating(setting),) if both else ()), made.continuing(setting))
 
 
+@_of_documents
 def _mitigation(setting: Setting) -> Steps:
-    if _without_documents(setting):
-        return DOCUMENTS
-    return (made.heads(setting), made.mitigation(setting)) if astray(setting)[1] else ASTRAY
+    return (made.mitigation(setting),) if astray(setting)[1] else ASTRAY
 
 
+@_of_documents
 def _transfer(setting: Setting) -> Steps:
-    if _without_documents(setting):
-        return DOCUMENTS
     if not setting.pocket and not setting.data.statements:
         named = [one for one in codes(setting.data.documents) if language_of(one)]
         if len(named) < 2:
@@ -122,19 +111,12 @@ def _transfer(setting: Setting) -> Steps:
                 "--statements en-de=FILE (JSON Lines of a, b, prompt, answers_a and answers_b), or "
                 "--documents de=FILE for two of these languages",
             )
-    return made.heads(setting), *made.transfers(setting)
+    return made.transfers(setting)
 
 
+@_of_documents
 def _gates(setting: Setting) -> Steps:
-    if _without_documents(setting):
-        return DOCUMENTS
-    if not setting.pocket and not setting.data.questions:
-        return QUESTIONS
-    return made.heads(setting), *made.gates(setting)
-
-
-def _without_documents(setting: Setting) -> bool:
-    return not setting.pocket and not setting.data.documents
+    return made.gates(setting) if setting.pocket or setting.data.questions else QUESTIONS
 
 
 EXPERIMENTS = (
@@ -142,21 +124,21 @@ EXPERIMENTS = (
         "importance",
         ("attn_matrix.py",),
         "Importance of every head for each language",
-        _of_documents(),
+        _of_documents(lambda setting: ()),
         tell_importance,
     ),
     Experiment(
         "language-heads",
         ("language_heads.py",),
         "Heads specific to a language, general heads, and their layers",
-        _of_documents(),
+        _of_documents(lambda setting: ()),
         tell_sets,
     ),
     Experiment(
         "ppl",
         ("multilingual_exps.py ppl",),
         "A language's text without its heads, without random ones, and as it is",
-        _of_documents(made.perplexity),
+        _of_documents(lambda setting: (made.perplexity(setting),)),
         tell_perplexity,
     ),
     Experiment(
@@ -206,14 +188,14 @@ EXPERIMENTS = (
         "layers",
         (),
         "A language's text without whole layers, and where important heads lie",
-        _of_documents(made.layers),
+        _of_documents(lambda setting: (made.layers(setting),)),
         tell_layers,
     ),
     Experiment(
         "moving-gate",
         (),
         "Heads by the gate that the published code moves, beside those by the gate that stays",
-        _moving,
+        _of_documents(moving_steps),
         tell_moving,
     ),
 )

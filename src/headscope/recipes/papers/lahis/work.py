@@ -81,9 +81,7 @@ def training(setting: Setting) -> Work:
     looks = 1 + steps // SoftGate().check_every
     together = max(1, setting.batch_tokens // one.prompt)
     learned = Work(
-        backward=trainings * steps * one.prompt,
-        length=one.prompt,
-        calls=trainings * steps,
+        backward=trainings * steps * one.prompt, length=one.prompt, calls=trainings * steps
     )
     looked = Work(
         forward=trainings * looks * STOP * one.prompt,

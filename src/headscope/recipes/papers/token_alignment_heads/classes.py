@@ -23,12 +23,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     sentence,
     text,
 )
-from headscope.recipes.papers.token_alignment_heads.setting import (
-    NAME,
-    THRESHOLD,
-    bound,
-    differs,
-)
+from headscope.recipes.papers.token_alignment_heads.setting import NAME, THRESHOLD, bound, differs
 from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
 from headscope.recipes.papers.told import Bars, Heatmap, Reference, Row, Table, Told
 
@@ -80,13 +75,10 @@ def group_of(model: str) -> str | None:
 
 
 def _class_steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    scores = score_steps(setting)
-    if isinstance(scores, Missing):
-        return scores
     others = other_scores(setting)
     before = ("scores", *(one.name for one in others))
     own = Step("classes", "shares of the classes of heads", _classes, Work(), before)
-    return (*scores, *others, own)
+    return score_steps(setting, *others, own)
 
 
 def _classes(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
@@ -280,8 +272,7 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _position_steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    scores = score_steps(setting)
-    return scores if isinstance(scores, Missing) else (*scores, *other_scores(setting))
+    return score_steps(setting, *other_scores(setting))
 
 
 def _map(found: Mapping[str, Any], model: str) -> Heatmap:

@@ -88,7 +88,7 @@ def _tell(setting: Setting) -> Told:
         bound(setting, "Section 3.2", LLAMA),
         sentence(
             "The p-value is that of the pair least alike (hypergeometric). Published: the paper "
-            "tells that of Figure 5's ten directions no pair lies below this figure.",
+            "tells that of Figure 5's ten directions no pair lies below this figure."
         ),
     )
     said, sure = overlap_words(pairs)

@@ -53,7 +53,7 @@ def _tell_failures(setting: Setting) -> Told:
         sentence(
             f"Of {found['rows']} sentences those that are good as they are (chrF++ of at least "
             f"{found['rule']['good']:g}) and lose at least {found['rule']['loss']:g} points. "
-            "Sorted by rules over words and links; how the paper sorted it does not say.",
+            "Sorted by rules over words and links; how the paper sorted it does not say."
         ),
     )
     cases = _cases(setting)

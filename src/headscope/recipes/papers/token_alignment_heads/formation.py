@@ -117,7 +117,7 @@ def _tell(setting: Setting) -> Told:
         tuple(_row(one) for one in rows),
         note=sentence(
             "Overlap is the share of the last checkpoint's token alignment heads that this one "
-            "has already (equation 3 of the paper).",
+            "has already (equation 3 of the paper)."
         ),
     )
     beside = Table(
@@ -314,9 +314,5 @@ def formation_words(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 
 FORMATION = Experiment(
-    "figure-6",
-    ("Figure 6", "Figure 7"),
-    "How these heads form during training",
-    _steps,
-    _tell,
+    "figure-6", ("Figure 6", "Figure 7"), "How these heads form during training", _steps, _tell
 )

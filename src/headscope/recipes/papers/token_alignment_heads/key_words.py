@@ -65,22 +65,17 @@ class Prompted:
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    scores = score_steps(setting)
-    if isinstance(scores, Missing):
-        return scores
-    return (
-        *scores,
-        *(
-            Step(
-                f"key-words-{one.name}",
-                f"attention on the key words of {one.name}",
-                one,
-                Work(forward=len(one.prompt) / 3, length=len(one.prompt) / 3, calls=1),
-                ("scores",),
-            )
-            for one in prompts(setting)
-        ),
+    own = (
+        Step(
+            f"key-words-{one.name}",
+            f"attention on the key words of {one.name}",
+            one,
+            Work(forward=len(one.prompt) / 3, length=len(one.prompt) / 3, calls=1),
+            ("scores",),
+        )
+        for one in prompts(setting)
     )
+    return score_steps(setting, *own)
 
 
 def prompts(setting: Setting) -> tuple[Prompted, ...]:
@@ -115,9 +110,7 @@ def longest(text: str) -> tuple[str, ...]:
 
 
 def compared(
-    attention: Mapping[tuple[int, int], float],
-    scores: Mapping[tuple[int, int], float],
-    k: int,
+    attention: Mapping[tuple[int, int], float], scores: Mapping[tuple[int, int], float], k: int
 ) -> dict[str, Any]:
     """Attention of the k heads that score best, and of the others.
 
@@ -204,12 +197,7 @@ def _tell(setting: Setting) -> Told:
         tuple(heads),
     )
     figure = Bars(
-        title,
-        tuple(names),
-        (f"top {k}", "other heads", "even"),
-        tuple(bars),
-        "attention",
-        digits=2,
+        title, tuple(names), (f"top {k}", "other heads", "even"), tuple(bars), "attention", digits=2
     )
     said, sure = key_words(facts)
     return Told((table, single), (figure,), said, sure, key_word_claim(facts))
@@ -233,9 +221,7 @@ def _looks(fact: Mapping[str, Any]) -> bool:
 
 
 def _heads(
-    name: str,
-    attention: Mapping[tuple[int, int], float],
-    scores: Mapping[tuple[int, int], float],
+    name: str, attention: Mapping[tuple[int, int], float], scores: Mapping[tuple[int, int], float]
 ) -> list[Row]:
     order = sorted(scores, key=lambda head: (-scores[head], head))[:SHOWN]
     return [

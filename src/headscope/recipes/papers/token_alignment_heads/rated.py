@@ -55,9 +55,6 @@ def _rating_steps(setting: Setting) -> tuple[Step, ...] | Missing:
             "the paper rates 300B tokens of its own multilingual web text, which is not published",
             "documents of each language, such as --documents de=FILE --documents fr=FILE",
         )
-    scores = score_steps(setting)
-    if isinstance(scores, Missing):
-        return scores
     corpus: tuple[Step, ...] = ()
     number, tokens = LIMIT * len(setting.data.documents), TOKENS
     if not setting.data.documents:
@@ -67,8 +64,8 @@ def _rating_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     work = Work(forward=2.0 * number * tokens, length=tokens, rows=rows, calls=2 * number / rows)
     before = ("scores", *(one.name for one in corpus))
     draws = setting.steering.draws or DRAWS
-    return (
-        *scores,
+    return score_steps(
+        setting,
         *corpus,
         Step("rated", "documents rated by the heads", _rate, work, before),
         Step("rated-random", "documents rated by random heads", _rate_random, work * draws, before),
@@ -319,9 +316,5 @@ def rated_words(
 
 
 RATED = Experiment(
-    "table-2",
-    ("Table 2", "Table 3"),
-    "Which texts need these heads",
-    _rating_steps,
-    _tell_rated,
+    "table-2", ("Table 2", "Table 3"), "Which texts need these heads", _rating_steps, _tell_rated
 )

@@ -102,17 +102,14 @@ def in_chat(setting: Setting) -> bool | None:
 
 def how_chosen(setting: Setting) -> str:
     """How many heads were taken and why, and how they were scored, for the note of a table."""
+    taken, of = largest(setting), setting.geometry.total
+    theirs = f"where the paper takes the top {COMPARED} or {REMOVED}"
     if setting.steering.k is not None:
-        number = (
-            f"As --k says, {largest(setting)} of {setting.geometry.total} heads are compared and "
-            f"removed; the paper compares the top {COMPARED} and removes the top {COMPARED} or "
-            f"{REMOVED}."
-        )
+        number = f"As --k says, {taken} of {of} heads are compared and removed, {theirs}."
     elif setting.small:
         number = (
-            f"Small-model settings: {SHARE} of {setting.geometry.total} heads "
-            f"({largest(setting)}) where the paper takes the top {COMPARED} or {REMOVED}, which "
-            "would be a large part of so few."
+            f"Small-model settings: {SHARE} of {of} heads ({taken}) {theirs}, which would be a "
+            "large part of so few."
         )
     else:
         number = (
@@ -126,18 +123,15 @@ def how_scored(setting: Setting) -> str:
     """What heads were scored on, for the note of a table."""
     own, aligner = decoded(setting) == "greedy", setting.steering.aligner
     exact = setting.pocket and not setting.data.pairs
-    given = "exact word links" if exact else "word links of the data"
-    links = given if exact or aligner == "links" else f"{given} or else by eflomal"
+    links = "exact word links" if exact else "word links of the data"
     if aligner in ("eflomal", "llm") or own:
         links = f"word links by {'a language model' if aligner == 'llm' else 'eflomal'}"
-    if not own:
-        return (
-            f"Heads are scored on the reference translation, with {links}; the paper scores the "
-            "model's own greedy translation, with links by GPT-4.1."
-        )
+    elif aligner is None and not exact:
+        links += " or else by eflomal"
+    text = "as in the paper on the model's own greedy" if own else "on the reference"
+    theirs = "has" if own else "scores the model's own greedy translation, with"
     return (
-        f"Heads are scored as in the paper on the model's own greedy translation, with {links}; "
-        "the paper has links by GPT-4.1."
+        f"Heads are scored {text} translation, with {links}; the paper {theirs} links by GPT-4.1."
     )
 
 
@@ -193,8 +187,8 @@ def directions(setting: Setting) -> tuple[str, ...]:
 
 def given_directions(setting: Setting) -> tuple[str, ...]:
     """The directions that sentences were given for, as far as they are named."""
-    named = tuple(one.partition("=")[0] for one in setting.data.pairs if "=" in one)
-    return directions(setting) or named
+    pairs = tuple(one.partition("=")[0] for one in setting.data.pairs if "=" in one)
+    return directions(setting) or pairs
 
 
 def halved(setting: Setting) -> bool:

@@ -58,33 +58,30 @@ FLORES = (997, 1012)
 Result = Mapping[str, Any]
 
 
-def score_steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    """Translation scores of every direction."""
+def score_steps(setting: Setting, *more: Step) -> tuple[Step, ...] | Missing:
+    """Translation scores of every direction, and steps that read them."""
     missing = needs_pairs(setting)
     if missing is not None:
         return missing
-    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
-    before = ("sentences",) if halved(setting) else ()
-    scores = Step("scores", "translation scores of every direction", _scores, work, after=before)
-    return (*_sentences(setting), scores)
+    own = _score_step(setting, "scores", "every direction", _scores)
+    return (*_sentences(setting), own, *more)
 
 
 def other_scores(setting: Setting) -> tuple[Step, ...]:
     """The same of other models, which need sentences that are not of the pocket world alone."""
-    if not setting.data.pairs:
-        return ()
-    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
-    before = ("sentences",) if halved(setting) else ()
     return tuple(
-        Step(
-            f"scores{setting.of(name).suffix}",
-            f"translation scores of {name}",
-            partial(elsewhere, _scores, name),
-            work,
-            before,
+        _score_step(
+            setting, f"scores{setting.of(name).suffix}", name, partial(elsewhere, _scores, name)
         )
         for name in setting.data.others
+        if setting.data.pairs
     )
+
+
+def _score_step(setting: Setting, name: str, of: str, run: Callable[..., Result]) -> Step:
+    work = sentences_of(setting, POCKET_FOUND, FLORES[0], generate=decoded(setting) == "greedy")
+    before = ("sentences",) if halved(setting) else ()
+    return Step(name, f"translation scores of {of}", run, work, before)
 
 
 def elsewhere(run: Callable[..., Result], other: str, setting: Setting, *rest: Any) -> Result:
@@ -94,9 +91,6 @@ def elsewhere(run: Callable[..., Result], other: str, setting: Setting, *rest: A
 
 def overlap_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     """The best heads of every direction, compared."""
-    scores = score_steps(setting)
-    if isinstance(scores, Missing):
-        return scores
     given_ones = len(setting.data.pairs) if halved(setting) else len(directions(setting))
     if given_ones == 1:
         return Missing(
@@ -104,20 +98,15 @@ def overlap_steps(setting: Setting) -> tuple[Step, ...] | Missing:
             "a second direction, such as the reverse: --pairs de-en=FILE",
         )
     own = Step("overlap", "the best heads of every two directions", _overlap, Work(), ("scores",))
-    return (*scores, own)
+    return score_steps(setting, own)
 
 
 def removal_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     """Translation without the best heads, and without random ones."""
-    scores = score_steps(setting)
-    if isinstance(scores, Missing):
-        return scores
     times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
     work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
-    return (
-        *scores,
-        Step("removal", "translation without the heads", _removal, work, ("scores",)),
-    )
+    own = Step("removal", "translation without the heads", _removal, work, ("scores",))
+    return score_steps(setting, own)
 
 
 def failure_steps(setting: Setting) -> tuple[Step, ...] | Missing:

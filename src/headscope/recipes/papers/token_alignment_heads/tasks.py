@@ -15,11 +15,7 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.classes import of_group
 from headscope.recipes.papers.token_alignment_heads.removal import texts_of
-from headscope.recipes.papers.token_alignment_heads.setting import (
-    THRESHOLD,
-    amounts,
-    ranked_by,
-)
+from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, amounts, ranked_by
 from headscope.recipes.papers.token_alignment_heads.steps import (
     elsewhere,
     other_scores,
@@ -62,23 +58,17 @@ KINDS = {
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Missing | None:
     """Every figure is of all kinds of tasks, Figures 19 to 21 of one group of models each."""
-    if element != "Figure 9":
-        missing = of_group(setting, element, _others(setting), "--pairs and --benchmarks")
-    elif setting.pocket:
-        why = "the paper's tasks are in languages and of texts that the bundled model does not know"
-        missing = Missing(why, "--model MODEL with --pairs and --benchmarks", "needs MODEL")
-    else:
-        missing = None
-    return missing or _lacking(setting)
+    flags = "--pairs and --benchmarks"
+    if setting.pocket and element == "Figure 9":
+        why = "the paper's tasks are in languages that the bundled model does not know"
+        return Missing(why, f"--model MODEL with {flags}", "needs MODEL")
+    return of_group(setting, element, _others(setting), flags) or _lacking(setting)
 
 
 def _lacking(setting: Setting) -> Missing | None:
     """What is missing of the paper's kinds of tasks, by the names of tasks and of their files."""
-    names = [
-        place.stem
-        for one in setting.data.benchmarks
-        for place in (Path(one), *(Path(one).rglob("*.y*ml") if Path(one).is_dir() else ()))
-    ]
+    places = [Path(one) for one in setting.data.benchmarks]
+    names = [file.stem for one in places for file in (one, *one.rglob("*.y*ml"))]
     left = [
         f"--benchmarks {kind}"
         for kind, own in KINDS.items()

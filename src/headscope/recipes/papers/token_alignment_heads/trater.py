@@ -24,12 +24,7 @@ from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
 from headscope.recipes.trater import TraterExperiment, trater_experiment
 from headscope.recipes.trater.evidence import TRAINED, published_selection
 
-__all__ = [
-    "POCKET_TOKENS",
-    "TRAININGS",
-    "trater_claim",
-    "trater_words",
-]
+__all__ = ["POCKET_TOKENS", "TRAININGS", "trater_claim", "trater_words"]
 
 KINDS = ("baseline", "remove", "enhance")
 #: What the mixtures other than the corpus as it is hold, and which way the paper's scores go.
