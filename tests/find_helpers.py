@@ -31,6 +31,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("gpt2", {"n_positions": 512}),
     "qwen3": ("qwen3", {"sliding_window": 40}),
 }
+#: A model whose first layer has no attention heads.
+HYBRID: dict[str, tuple[str, dict[str, Any]]] = {"hybrid": ("qwen3_next", {})}
 
 
 def corpus() -> list[str]:
@@ -91,8 +93,8 @@ def tokenizer(kind: str = "bytes", vocabulary: int = VOCABULARY, trim: bool = Tr
 
 
 def model(name: str, attn_implementation: str | None = None, seed: int = 0, **more: Any) -> Any:
-    """A tiny model of `MODELS` whose vocabulary fits the tokenizers."""
-    architecture, fields = MODELS[name]
+    """A tiny model of `MODELS` or `HYBRID` whose vocabulary fits the tokenizers."""
+    architecture, fields = (MODELS | HYBRID)[name]
     ids = {"vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     return build(architecture, seed, attn_implementation, overrides={**ids, **fields, **more})
 

@@ -74,6 +74,19 @@ def test_the_json_has_the_agreed_names(command: Command, arguments: tuple[object
     assert len(told["removal"]["conditions"]) == 3
 
 
+def test_the_data_table_tells_found_on_from_verified_on(command: Command, tmp_path: Path) -> None:
+    """The bundled sentences lie in splits: heads found on one are verified on another."""
+    few = ("--limit", 2, "--check", 2, "--draws", 1, "--max-new-tokens", 2)
+    code, said, _ = command("atlas", "pocket", "--pair", "en-de", *few, "--out", tmp_path, "--json")
+    assert code == 0
+    data = json.loads(said)["data"]["en-de"]
+    assert (data["path"], data["verified_path"]) == ("pocket:dev", "pocket:test")
+    page = (tmp_path / "report.html").read_text("utf-8")
+    table = page[page.index('class="data"') :]
+    table = table[: table.index("</table>")]
+    assert "Verified in" in table and "pocket:dev" in table and "pocket:test" in table
+
+
 def test_mean_ablation_puts_means_over_other_sentences_in_the_place_of_heads(
     command: Command, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ import torch
 from safetensors.numpy import load_file
 
 import find_helpers
-from headscope.compare.stability import Choice, scores_agreement, stability
+from headscope.compare.stability import Choice, links_agreement, scores_agreement, stability
 from headscope.data.align import Alignment, LlmAligner
 from headscope.data.align.llm import LlmLinks
 from headscope.data.pairs import PairSource, read_pairs
@@ -27,7 +27,15 @@ from headscope.find.translation import TranslationScore, translation_score
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, read_scores
 from headscope.heads.resolve import read_parts
 from headscope.lm import load
-from headscope.measure.statistics import holm, least_p, mean_against_draws, overlap
+from headscope.measure.intervals import bootstrap_difference
+from headscope.measure.statistics import (
+    counted,
+    counted_mean,
+    holm,
+    least_p,
+    mean_against_draws,
+    overlap,
+)
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers import registry
 from headscope.recipes.papers.beside import steps
@@ -206,24 +214,59 @@ def test_scores_by_stored_links_are_those_of_data_with_these_links(
     assert f"{np.ptp(fits, axis=0).max():.3f}" in ran[1]["experiments"][1]["found"]
 
 
-def test_the_difference_of_the_best_heads_is_that_of_sentences(
+def test_the_best_heads_of_one_half_are_measured_on_the_other(
     ran: tuple[Path, dict[str, Any]],
 ) -> None:
     run = ran[0] / "run/runs/links"
     own, other = read_parts(run), read_parts(run / "links/eflomal-1")
-    best = read_scores(run)["mean"].top("15%", "score")
+    heads = list(own["en-de"].geometry.heads())
     gaps = []
-    for way in WAYS:
-        rates = []
-        for scores in (own[way], other[way]):
+    for half in (0, 1):
+
+        def rate(scores: HeadScores, head: Head, s: int) -> float:
             hits, totals = scores.statistics["hits"], scores.statistics["totals"]
-            rates.append([
-                fmean(hits[s, h.layer, h.head] / totals[s] for h in best) if totals[s] else None
-                for s in range(len(totals))
-            ])  # fmt: skip
-        both = [(a, b) for a, b in zip(*rates, strict=True) if a is not None and b is not None]
-        gaps.append(fmean(b - a for a, b in both))
+            return float(hits[s, head.layer, head.head] / totals[s])
+
+        def known(scores: HeadScores, side: int) -> set[int]:
+            totals = scores.statistics["totals"]
+            return {s for s in range(len(totals)) if s % 2 == side and totals[s]}
+
+        mean = {
+            head: fmean(
+                fmean(rate(own[way], head, s) for s in known(own[way], 1 - half)) for way in WAYS
+            )
+            for head in heads
+        }
+        best = sorted(heads, key=lambda head: -mean[head])[:2]
+        for way in WAYS:
+            both = known(own[way], half) & known(other[way], half)
+            gaps.append(
+                fmean(rate(other[way], h, s) - rate(own[way], h, s) for h in best for s in both)
+            )
     assert values(cells(ran, "links")["eflomal-1"])[8] == pytest.approx(fmean(gaps))
+
+
+def test_of_noise_no_links_are_favoured() -> None:
+    random, geometry = np.random.default_rng(0), Geometry.uniform(8, 8)
+
+    def noise(sentences: int) -> HeadScores:
+        mass = random.random((sentences, 8, 8))
+        return HeadScores(geometry, mass.mean(axis=0), "x", statistics={"mass": mass})
+
+    biased, apart = [], []
+    for _ in range(20):
+        own, other = noise(50), noise(50)
+        best = Choice(k=4).of(own.values.reshape(-1))
+        sides = (one.statistics["mass"].reshape(-1, 64)[:, best] for one in (other, own))
+        both = [counted(side.mean(axis=1)) for side in sides]
+        biased.append(bootstrap_difference(*both, counted_mean).high < 0)
+        found = links_agreement({"x": own}, {"y": {"x": other}}, 0.5, 4)["links"]["y"]
+        apart.append(not found["difference"]["low"] <= 0 <= found["difference"]["high"])
+    assert sum(biased) > 15, "where heads are chosen, other links lose"
+    assert sum(apart) < 4, "on other sentences they do not"
+    single = noise(1)
+    found = links_agreement({"x": single}, {"y": {"x": single}}, 0.5, 4)["links"]["y"]
+    assert found["difference"] is None
 
 
 # Attention mass
@@ -259,6 +302,20 @@ def test_attention_mass_is_that_of_whole_matrices(tmp_path: Path) -> None:
         total.append(np.mean(mine, axis=0))
     np.testing.assert_allclose(found.values, np.mean(total, axis=0), atol=1e-6)
     assert found.config["tokens"] > 0 and found.extra["chance"].shape == found.values.shape
+
+
+def test_chance_is_kept_where_the_first_layer_has_no_heads() -> None:
+    lm = find_helpers.wrapped("hybrid")
+    assert not lm.geometry.mask()[0].any()
+    found = attention_mass(lm, find_helpers.pairs("en-de", 6), TranslationScore())
+    every = found.statistics["chance"]
+    for layer, head in product(*map(range, lm.geometry.shape)):
+        values = [one for one in every[:, layer, head] if not np.isnan(one)]
+        if lm.geometry.mask()[layer, head]:
+            assert found.extra["chance"][layer, head] == pytest.approx(fmean(values))
+        else:
+            assert not values and np.isnan(found.extra["chance"][layer, head])
+    assert found.chance_known
 
 
 def word_span(text: str, number: int, shift: int) -> tuple[int, int]:

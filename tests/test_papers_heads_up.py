@@ -36,6 +36,7 @@ from headscope.recipes.papers.paper import Missing, PaperData, Setting
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.published import published, value
 from headscope.recipes.papers.told import Cell
+from headscope.report.words import fixed
 
 
 @pytest.fixture
@@ -184,6 +185,9 @@ def test_settings_of_a_large_model_are_those_of_table_11(llama: Setting) -> None
         for one in line.cells:
             assert one.published is not None
             assert one.value == pytest.approx(one.published), line.name
+            shown = fixed(one.published, one.digits)
+            assert float(shown) == one.published and not shown.endswith(".0"), line.name
+    assert {one.digits for one in cells(training, "steps")} == {0}
     model = table_of(told, "The model")
     assert cells(model, "heads") == (Cell(1024, published=1024.0, digits=0),)
     assert cells(model, "parameters")[0].why == "known once a mask was tested"

@@ -193,6 +193,7 @@ def test_another_quantity_is_never_compared(llama: Setting) -> None:
     put(llama, "walk-influential", walk)
     for experiment in ("figure-2", "figure-4", "figure-8", "figure-9"):
         assert "one prompt of its own" in why(llama, experiment), experiment
+        assert "other examples" not in why(llama, experiment), "no word task was walked"
 
 
 def test_prompts_that_begin_with_the_target_have_no_switch() -> None:

@@ -45,6 +45,7 @@ def test_nothing_is_told_of_what_was_not_run(pocket: Setting) -> None:
         told = one.tell(pocket)
         assert told.found == "" and told.sure == "", name
         for table in told.tables:
+            assert "`" not in table.title + table.note, "marks of code are no marks in a report"
             shown = [cell for line in table.rows for cell in line.cells]
             known = [cell.value for cell in shown if cell.value is not None]
             # Sizes of the model are known before anything is run.
@@ -593,6 +594,7 @@ def test_figure_7_by_hand(pocket: Setting) -> None:
     assert [cell.value for cell in cells(table, "en-de")] == pytest.approx(
         [80 / 96, 0.5, 0.75, 1, 0.25, 0.2]
     )
+    assert cells(table, "en-de")[3].digits == 0, "groups are counted"
     assert len(told.figures) == 2 and all(isinstance(one, Heatmap) for one in told.figures)
     assert "in 1 of 2 masks" in told.found
     assert "3 are dropped as a whole over all masks, 0.5 would be by chance; 1" in told.found

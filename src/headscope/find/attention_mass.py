@@ -96,7 +96,7 @@ def attention_mass(
         if progress:
             progress(len(found), len(kept))
     mass, chance = (np.stack([found[at][number] for at in kept]) for number in (0, 1))
-    ones, known = np.ones(len(kept)), np.isfinite(chance[:, 0, 0])
+    ones, known = np.ones(len(kept)), np.isfinite(chance[:, lm.geometry.mask()]).all(axis=1)
     low, high = bootstrap_interval(
         mass, ones, draws=config.bootstrap_draws, seed=config.seed, level=config.level
     )
@@ -107,7 +107,7 @@ def attention_mass(
         METHOD,
         low,
         high,
-        extra={"chance": rate(np.nan_to_num(chance), known.astype(float), "macro")},
+        extra={"chance": rate(chance, known.astype(float), "macro")},
         statistics={"mass": mass, "chance": chance},
         config={
             **plain(config),

@@ -168,6 +168,7 @@ def _amount(config: Atlas, lm: LanguageModel) -> Amount:
 def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str, Any]:
     return {
         "path": find.path,
+        "verified_path": check.path,
         "digest": find.digest,
         "found_on": len(find.pairs),
         "verified_on": len(check.pairs),

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 
 from headscope.errors import InputError
@@ -50,34 +51,40 @@ NAMES = MappingProxyType(
     }
 )
 
-#: Models that a paper names, as short Hub names; after them other names of the same weights.
-_MODELS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+#: Models that a paper names, by their owners' ids on the Hub.
+_MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "token-alignment-heads": {
-            "Llama-3.1-8B": ("Meta-Llama-3.1-8B",),
-            "Mistral-7B-v0.3": (),
-            "Mistral-7B-Instruct-v0.3": (),
-            "Qwen2.5-7B": (),
-            "Qwen3-1.7B": (),
-            "Qwen3-30B-A3B": ("Qwen3-30B",),
-        },
-        "lahis": {"Aya-23-8B": (), "Llama-3.2-3B": (), "Mistral-7B-v0.1": ()},
-        "heads-up": {
-            "Llama-3.1-8B-Instruct": ("Meta-Llama-3.1-8B-Instruct",),
-            "Llama-3.1-8B": ("Meta-Llama-3.1-8B",),
-            "Qwen2.5-0.5B-Instruct": (),
-            "Qwen2.5-1.5B-Instruct": (),
-            "Qwen2.5-3B-Instruct": (),
-            "Qwen2.5-7B-Instruct": (),
-            "Qwen2.5-7B": (),
-            "Qwen2.5-14B-Instruct": (),
-            "Phi-3.5-mini-instruct": (),
-            "Mistral-7B-Instruct-v0.3": (),
-            "Phi-3.5-MoE-instruct": (),
-            "gemma-2-2b-it": (),
-        },
+        "token-alignment-heads": (
+            "meta-llama/Llama-3.1-8B",
+            "mistralai/Mistral-7B-v0.3",
+            "mistralai/Mistral-7B-Instruct-v0.3",
+            "Qwen/Qwen2.5-7B",
+            "Qwen/Qwen3-1.7B",
+            "Qwen/Qwen3-30B-A3B",
+        ),
+        "lahis": (
+            "CohereLabs/Aya-23-8B",
+            "meta-llama/Llama-3.2-3B",
+            "mistralai/Mistral-7B-v0.1",
+        ),
+        "heads-up": (
+            "meta-llama/Llama-3.1-8B-Instruct",
+            "meta-llama/Llama-3.1-8B",
+            "Qwen/Qwen2.5-0.5B-Instruct",
+            "Qwen/Qwen2.5-1.5B-Instruct",
+            "Qwen/Qwen2.5-3B-Instruct",
+            "Qwen/Qwen2.5-7B-Instruct",
+            "Qwen/Qwen2.5-7B",
+            "Qwen/Qwen2.5-14B-Instruct",
+            "microsoft/Phi-3.5-mini-instruct",
+            "mistralai/Mistral-7B-Instruct-v0.3",
+            "microsoft/Phi-3.5-MoE-instruct",
+            "google/gemma-2-2b-it",
+        ),
     }
 )
+#: Ids under which the same weights lay before, and lie still.
+_FORMERLY = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("cohereforai/", "coherelabs/"))
 
 _COLUMNS = ("table", "model", "row", "column", "measure", "value")
 _TASK_COLUMNS = ("task", "examples", "inputs", "instruction")
@@ -197,19 +204,18 @@ def paper_model(paper: str, model: str) -> str | None:
     """The paper's own name of a model, or None if the paper does not have it.
 
     Args:
-        model: a Hub id, or a folder that carries the model's name, the Hub cache's included.
-            Capitals do not matter; any suffix makes another model of it.
+        model: its owner's id on the Hub; capitals do not matter. Anybody else's model of that name
+            is another one, and so is a local folder, whose name says nothing of its weights.
 
     Raises:
         InputError: no such paper.
     """
-    parts = [part for part in model.replace("\\", "/").split("/") if part not in ("", ".")]
-    cached = [part.rpartition("--")[2] for part in parts if part.startswith("models--")]
-    asked = (cached or parts or [""])[-1].casefold()
-    for name, others in _MODELS[_known(paper)].items():
-        if asked in (one.casefold() for one in (name, *others)):
-            return name
-    return None
+    known = {one.casefold(): one for one in _MODELS[_known(paper)]}
+    asked = model.casefold()
+    for before, now in _FORMERLY:
+        asked = now + asked.removeprefix(before) if asked.startswith(before) else asked
+    found = None if Path(model).exists() else known.get(asked)
+    return found and found.rpartition("/")[2]
 
 
 def source(paper: str, table: str) -> str:
@@ -255,7 +261,8 @@ def reference(
 
 
 def _shown(paper: str) -> set[str]:
-    return {ANY, *_MODELS[_known(paper)], *(one.model for one in published(paper))}
+    names = (one.rpartition("/")[2] for one in _MODELS[_known(paper)])
+    return {ANY, *names, *(one.model for one in published(paper))}
 
 
 def _known(paper: str) -> str:

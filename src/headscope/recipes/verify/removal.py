@@ -171,7 +171,7 @@ def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any
             read_losses(run, languages) if losses else None,
             seed,
             progress,
-            old.get("identifier"),
+            old,
         )
         works = {}
         if "baseline_check" in old:

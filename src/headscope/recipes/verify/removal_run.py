@@ -94,13 +94,13 @@ def describe_conditions(
     losses: Mapping[str, ReferenceLosses] | None,
     seed: int,
     progress: Progress | None = None,
-    identifier: str | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The evidence in texts, of the first `text_draws`, and in losses, of all draws.
 
     `heads` has `heads` and `filled_up` of each condition after the model as it is. Writes
     `statistics.safetensors` into `run`: the numbers of every sentence. What cannot be measured now,
-    but was before, is kept; `identifier` identified languages then.
+    but was before, is kept; `before` is the result of then.
     """
     shown, kept = list[dict[str, Any]](), dict[str, NDArray[Any]]()
     if made is not None:
@@ -108,7 +108,7 @@ def describe_conditions(
             progress("measuring", 0, 1)
         measures = measure(made)
         if (run.path / STATISTICS).exists():
-            measures = kept_from(run.read_written(STATISTICS), measures, identifier)
+            measures = kept_from(run.read_written(STATISTICS), measures, before or {})
         if progress:
             progress("measuring", 1, 1)
         kept |= statistics(measures)

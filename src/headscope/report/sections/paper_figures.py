@@ -13,16 +13,28 @@ from headscope.report.words import count, fixed, sentence_of
 
 __all__ = ["told_figure"]
 
-MARKS = ("key-top", "key-base", "key-random", "key-low", "key-matched", "key-s9", "key-s4",
-         "key-s14", "key-off")  # fmt: skip
+MARKS = ("key-top", "key-base", "key-s9", "key-rose", "key-ochre", "key-violet", "key-low",
+         "key-random", "key-matched", "key-off")  # fmt: skip
+MEANT = {
+    "same layers": "key-matched",
+    "random": "key-random",
+    "as is": "key-base",
+    "masked": "key-top",
+    "chosen": "key-top",
+    "token alignment": "key-ta",
+    "low activity": "key-low",
+    "inactive": "key-off",
+}
+"""Colours that mean the same on every page, by what a series is called; the first that fits."""
+
 WRITTEN, WIDE = 12, 150
 """A map of at most so many columns, and so many cells, has its numbers written in the cells."""
 
 SPOKEN = 150
 """Cells of larger maps say nothing by pointer: the page would be too long."""
 
-OPEN = 12
-"""So many groups of bars stand open."""
+OPEN, BESIDE = 12, 4
+"""So many groups of bars stand open; up to so many fit one of two columns of a printed page."""
 
 
 def told_figure(identifier: str, one: Figure) -> Html:
@@ -95,8 +107,19 @@ def _heatmap(identifier: str, one: Heatmap) -> Html:
         scroll(one.title, picture),
         bar,
         legend(("key-none", "not run")) if empty else None,
-        class_="told-map",
+        class_="told-map small" if cells <= SPOKEN else "told-map",
     )
+
+
+def _marks(names: Sequence[str]) -> list[str]:
+    """The colour of each series: of what it is, unless an earlier one has it, or a free one."""
+    found: list[str] = []
+    meant = [next((mark for word, mark in MEANT.items() if word in name), "") for name in names]
+    free = [mark for mark in MARKS if mark not in meant]
+    for mark in meant:
+        own = mark if mark and mark not in found else free.pop(0) if free else ""
+        found.append(own or MARKS[len(found) % len(MARKS)])
+    return found
 
 
 def _axis(name: str) -> str:
@@ -142,9 +165,10 @@ def _said(one: Heatmap, known: Sequence[float], empty: int) -> str:
 
 
 def _lines(identifier: str, one: Lines) -> Html:
+    marks = _marks([line.name for line in one.series])
     drawn = [
-        Series(line.name, sorted(line.points), MARKS[at % len(MARKS)], sorted(line.band) or None)
-        for at, line in enumerate(one.series)
+        Series(line.name, sorted(line.points), mark, sorted(line.band) or None)
+        for line, mark in zip(one.series, marks, strict=True)
         if line.points
     ]
     without = [line.name for line in one.series if not line.points]
@@ -171,14 +195,14 @@ def _bars(identifier: str, one: Bars) -> Html:
     start, end = min(0.0, *known, 0.0), max(0.0, *known, 0.0)
     if end == start:
         end = 1.0
-    single = len(one.series) == 1
+    single, marks = len(one.series) == 1, _marks(one.series)
 
     def row(at: int, place: int) -> BarRow:
         low = one.low[at][place] if one.low else None
         high = one.high[at][place] if one.high else None
         interval = None if low is None or high is None else (low, high)
         name = one.groups[at] if single else one.series[place]
-        mark = "key-s9" if single else MARKS[place % len(MARKS)]
+        mark = "key-s9" if single else marks[place]
         return BarRow(tag("bdi", name), one.values[at][place], mark, (), interval, "not run")
 
     if single:
@@ -206,4 +230,5 @@ def _bars(identifier: str, one: Bars) -> Html:
         whiskers,
         f"{count(missing, 'bar', 'bars')} not run." if missing else None,
     )
-    return figure(identifier, caption, *shown)
+    across = "across" if not single and len(made) > BESIDE else None
+    return figure(identifier, caption, *shown, class_=across)

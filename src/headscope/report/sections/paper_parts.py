@@ -175,7 +175,9 @@ def experiment_section(one: Experiment, at: str, places: Mapping[str, str]) -> H
     return section(
         at,
         heading,
-        tag("p", state_mark(one.state), _why(one.why), class_="note"),
+        tag(
+            "p", state_mark(one.state), _why(one.why), class_="note" if one.why else "note is-plain"
+        ),
         tag("p", one.found, class_="found") if one.found else None,
         [told_figure(f"{at}-figure-{n}", figure_) for n, figure_ in enumerate(one.figures, 1)],
         [table_figure(f"{at}-table-{n}", table_) for n, table_ in enumerate(one.tables, 1)],

@@ -18,6 +18,12 @@ __all__ = ["left_section", "whole_command"]
 def left_section(record: PaperRecord) -> Html:
     """How to repeat what was run, and what was left out."""
     parts: list[Child] = [
+        tag(
+            "p",
+            "Not printed: rows without figures of ours, further rows of long tables, runs and "
+            "provenance. They are on the page and in result.json.",
+            class_="on-paper note",
+        ),
         tag("p", "This page is made by"),
         tag("pre", whole_command(record.result), tabindex=0),
         tag(

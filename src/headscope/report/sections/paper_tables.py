@@ -9,7 +9,7 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, table
 from headscope.report.records.told import Shown, Table, Value
 from headscope.report.sections.effects import signed
-from headscope.report.words import between, fixed, sentence_of
+from headscope.report.words import between, count, fixed, sentence_of
 
 __all__ = ["table_figure"]
 
@@ -21,6 +21,9 @@ FLAT = 2
 
 LONGEST, OPEN = 14, 10
 """Of tables with more rows than the first, the second stand open and the others are folded."""
+
+NARROW = 6
+"""A table of more columns, or of several that hold words, takes both columns of a printed page."""
 
 
 def table_figure(identifier: str, one: Table) -> Html:
@@ -38,15 +41,24 @@ def table_figure(identifier: str, one: Table) -> Html:
         said = {1 + sum(len(_spread(one, before)) for before in range(at - 1)) for at in said}
     rows = [(tag("bdi", name), *write(row)) for name, row in one.rows]
     look = "numbers told stacked" if stacked else "numbers told"
+    across = "across" if len(header) >= NARROW or len(said) > 1 else None
 
     def drawn(title: str, some: Sequence[Sequence[Child]]) -> Html:
         return scroll(title, table(title, ["", *header], some, said, class_=look))
 
-    if len(rows) <= LONGEST:
-        return figure(identifier, caption, drawn(one.title, rows))
-    more = tag("summary", f"The other {len(rows) - OPEN} rows")
-    rest = tag("details", more, drawn(f"{one.title}, further rows", rows[OPEN:]))
-    return figure(identifier, caption, drawn(one.title, rows[:OPEN]), rest)
+    ours = [any(cell.value is not None for cell in row) for _, row in one.rows]
+    shown = [row for row, own in zip(rows, ours, strict=True) if own or ours.count(False) == 1]
+    folded = [row for row in rows if row not in shown]
+    without = ", without figures of ours" if folded else ""
+    if len(shown) > LONGEST:
+        shown, folded = shown[:OPEN], [*shown[OPEN:], *folded]
+        without = ""
+    parts: list[Child] = [drawn(one.title, shown)] if shown else []
+    if folded:
+        what = f"{'The other ' if shown else ''}{count(len(folded), 'row')}{without}"
+        rest = drawn(f"{one.title}, further rows" if shown else one.title, folded)
+        parts.append(tag("details", tag("summary", what), rest))
+    return figure(identifier, caption, *parts, class_=across)
 
 
 def _words(value: Value, digits: int) -> Child:

@@ -49,8 +49,8 @@ COLUMNS = {
     "links_digest": "Links",
 }
 
-MOST = 24
-"""The most facts that stand open."""
+MOST, LONG = 24, 26
+"""The most facts that stand open; characters of the longest name that stands beside its value."""
 
 
 def origin_section(record: AtlasRecord) -> Html:
@@ -125,7 +125,12 @@ def model_facts(model: Mapping[str, Any]) -> dict[str, Any]:
 def facts_list(title: str, facts: Mapping[str, Any]) -> Html | None:
     """Names and values under a heading, without those that are empty; None if all are."""
     rows = [
-        tag("div", tag("dt", name), tag("dd", value if isinstance(value, str) else _json(value)))
+        tag(
+            "div",
+            tag("dt", name),
+            tag("dd", value if isinstance(value, str) else _json(value)),
+            class_="long" if len(name) > LONG else None,
+        )
         for name, value in facts.items()
         if value not in (None, "", [])
     ]

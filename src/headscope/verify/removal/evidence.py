@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import least_p, p_draws, p_sentences
-from headscope.verify.removal.measures import Measured, Measures
+from headscope.verify.removal.measures import UNKNOWN, Measured, Measures
 from headscope.verify.removal.outputs import Kind, Label
 
 __all__ = ["CONTROLS", "evidence", "statistics"]
@@ -56,7 +56,7 @@ def evidence(
             progress("comparing", number + 1, total)
     whole = found[names[0]]
     if len(names) > 1:
-        one = "" if len(set(cut.values())) < 2 else None
+        one = None if _mixed(cut) else ""
         whole = _described(_Parts(labels, sets, list(measures.directions.values()), seed, one))
         if progress:
             progress("comparing", total, total)
@@ -72,7 +72,7 @@ def evidence(
 def _mixed(tokenizers: Mapping[str, str]) -> dict[str, str]:
     """Why BLEU has no mean over directions, where its units differ."""
     names = dict.fromkeys(tokenizers.values())
-    if len(names) < 2:
+    if len(tokenizers) < 2 or (len(names) < 2 and UNKNOWN not in names):
         return {}
     return {"bleu": f"directions are cut by {', '.join(names)}, so their BLEU has no mean"}
 

@@ -19,9 +19,11 @@ from headscope.verify.removal.outputs import Translations
 if TYPE_CHECKING:
     from headscope.measure.external import External
 
-__all__ = ["Distinct", "Measured", "Measures", "kept_from", "measure"]
+__all__ = ["UNKNOWN", "Distinct", "Measured", "Measures", "kept_from", "measure"]
 
 Array = NDArray[Any]
+#: The tokeniser of counts that were kept without its name.
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,8 @@ class Measured:
 class Measures:
     """The measures of all directions; why some are missing, by name; who identified languages.
 
-    `bleu_tokenizers` are those of sacrebleu that BLEU cut each direction with.
+    `bleu_tokenizers` are those of sacrebleu that the BLEU of each direction was cut with; `UNKNOWN`
+    where it was counted before and nobody wrote down how.
     """
 
     directions: dict[str, Measured]
@@ -98,20 +101,26 @@ def measure(
         },
         missing,
         identifier_name() if identified else None,
-        {name: bleu_tokenizer(made.target_language).name for name, made in directions.items()},
+        {
+            name: bleu_tokenizer(made.target_language).name
+            for name, made in directions.items()
+            if "bleu" in found[name]
+        },
     )
 
 
-def kept_from(before: Mapping[str, Array], measures: Measures, identifier: str | None) -> Measures:
+def kept_from(stored: Mapping[str, Array], measures: Measures, told: Mapping[str, Any]) -> Measures:
     """What could be measured, and of the rest what was measured before.
 
-    `before` are the stored numbers of each sentence (`DIRECTION.MEASURE`), `identifier` who
-    identified languages then. They count only if they are of the same outputs, as their chrF
-    counts tell; where there are none to compare, nothing is kept.
+    `stored` are the numbers of each sentence (`DIRECTION.MEASURE`), `told` the result beside them,
+    of which counts: the `identifier` of languages and the `bleu_tokenizers`. The numbers count only
+    if they are of the same outputs, as their chrF counts tell; where there are none to compare,
+    nothing is kept.
     """
     directions: dict[str, Measured] = {}
+    tokenizers = dict(measures.bleu_tokenizers)
     for name, new in measures.directions.items():
-        old = {f.name: before.get(f"{name}.{f.name}") for f in fields(new)}
+        old = {f.name: stored.get(f"{name}.{f.name}") for f in fields(new)}
         same = new.chrf is not None and np.array_equal(_or_none(old["chrf"]), new.chrf)
         found = {
             key: array
@@ -119,14 +128,16 @@ def kept_from(before: Mapping[str, Array], measures: Measures, identifier: str |
             if same and array is not None and getattr(new, key) is None
         }
         directions[name] = replace(new, **found)
+        if "bleu" in found:
+            tokenizers[name] = (told.get("bleu_tokenizers") or {}).get(name, UNKNOWN)
     missing = {
         key: why
         for key, why in measures.missing.items()
         if any(getattr(one, key) is None for one in directions.values())
     }
     kept = measures.identifier is None and "off_target" not in missing
-    named = identifier if kept else measures.identifier
-    return Measures(directions, missing, named, measures.bleu_tokenizers)
+    named = told.get("identifier") if kept else measures.identifier
+    return Measures(directions, missing, named, tokenizers)
 
 
 def _or_none(array: Array | None) -> Array:

@@ -63,15 +63,23 @@ def links(setting: Setting) -> Told:
         p = p_cell(one["best"]["p_value"])
         rows[name] = (of[name]["tokens"], *cells, p, one["furthest"], one["difference"])
     both = (f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard", "by chance", "p")
-    names = ("tokens", *both, "largest distance", "mean of the best, difference")
+    names = ("tokens", *both, "largest distance", f"best {k}, difference")
     near = [agreed["links"][name]["best"]["jaccard"] for name in of if "eflomal" in name]
+    apart = [f"{name} {range_of(one['difference'], 3)}"
+             for name, one in agreed["links"].items() if one["difference"]]  # fmt: skip
     said = (
         f"Between {len(near)} fits of eflomal a head's score differs by up to "
         f"{agreed['spread']:.3f} (in one direction {agreed['spread_direction']:.3f}). The best {k} "
-        f"heads by a fit and by {own} have a Jaccard index of {min(near):.2f} to {max(near):.2f}."
+        f"heads by a fit and by {own} have a Jaccard index of {min(near):.2f} to {max(near):.2f}. "
+        f"Of the best {k} by {own} on one half of the sentences the mean score on the other half, "
+        f"minus that by {own}: {'; '.join(apart) or 'too few sentences'}."
     )
     asked = "" if "llm" in of else " No language model was asked; --llm-model names one."
-    table = _table("Heads by other word links", names, rows, f"Jaccard, p: beside {own}.")
+    note = (
+        f"Jaccard, p: beside {own}. Difference: mean score of the best {k} by these links minus by "
+        f"{own}, by which they were chosen on the other half of the sentences; mean of both halves."
+    )
+    table = _table("Heads by other word links", names, rows, note)
     return Told((table,), (), said, f"eflomal was fitted on these sentences alone.{asked}")
 
 

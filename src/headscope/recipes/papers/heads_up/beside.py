@@ -112,8 +112,9 @@ def beside(
     differs = [other] if other else []
     if data is not None:
         differs += [f"sentences not known by content to be {data}'s", "our instructions"]
-    elif strange := [task.name for task in word_tasks(setting) if not _of_paper(task)]:
-        differs.append(f"other examples of {listed(strange)}")
+    elif not other:
+        strange = [task.name for task in word_tasks(setting) if not _of_paper(task)]
+        differs += [f"other examples of {listed(strange)}"] if strange else []
     differs += decided(setting)
     return Beside(table, reference(NAME, table, model, default=main, differs=differs))
 

@@ -143,7 +143,12 @@ def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> T
         Row(
             "instructed",
             (
-                Cell(total, published=place.value("instructed", "heads", "heads"), digits=0),
+                Cell(
+                    None if result is None else total,
+                    published=place.value("instructed", "heads", "heads"),
+                    why="not run" if result is None else None,
+                    digits=0,
+                ),
                 *(
                     cell(
                         condition(result, name, "instructed"),
@@ -186,9 +191,8 @@ def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> T
         ("heads left", *names),
         tuple(rows),
         place.reference,
-        "`all` are heads that every mask keeps, a language's those that every mask of its "
-        f"directions keeps, `unused` those that none keeps. Random: as many others, mean of "
-        f"{DRAWS} draws.",
+        "All: heads that every mask keeps; a language: those that every mask of its directions "
+        f"keeps; unused: those that none keeps. Random: as many others, mean of {DRAWS} draws.",
     )
 
 

@@ -43,7 +43,7 @@ def _history_tell(setting: Setting) -> Told:
             Row(fate, (Cell(count, digits=0), Cell(count / len(heads))))
             for fate, count in sorted(result["fates"].items(), key=lambda one: -one[1])
         ),
-        note="A head is selected while its weight is above zero.",
+        note="A head is selected while its weight is zero or more.",
     )
     found = (
         f"Of {len(heads)} heads {len(back)} are dropped and taken back before the end, and "

@@ -50,7 +50,7 @@ PAPER = Paper(
         "head writes while the model is given inputs without an instruction.",
         "The weights alone are trained, on the loss of the right outputs, with noise that cools "
         "down.",
-        "At the end a head is kept where its weight is above zero, and the mask is tested on "
+        "At the end a head is kept where its weight is zero or more, and the mask is tested on "
         "held-out examples beside the model as it is, the instructed model and random masks of the "
         "same size.",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscope.find.mask import MaskTraining, preset
+from headscope.find.mask import preset
 from headscope.recipes.papers.heads_up.asked import Asked, chosen, directions, word_tasks
 from headscope.recipes.papers.heads_up.beside import MAIN, NAME
 from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, slug, training_changes
@@ -192,12 +192,10 @@ def _hyper_cell(setting: Setting, name: str, translation: bool) -> Cell:
         column=name,
         measure="setting",
     )
-    return Cell(_ours(one, name), published=theirs, digits=4)
-
-
-def _ours(one: MaskTraining, name: str) -> float:
-    found: float = getattr(one, HYPER[name])
-    return found
+    ours: float = getattr(one, HYPER[name])
+    # As many decimals as either needs: counts of steps have none.
+    shown = (f"{number:.4f}".rstrip("0") for number in (ours, theirs) if number is not None)
+    return Cell(ours, published=theirs, digits=max(len(text.partition(".")[2]) for text in shown))
 
 
 TABLE_9 = Experiment(

@@ -209,7 +209,7 @@ def _maps(setting: Setting) -> Told:
             "head",
             0.0,
             1.0,
-            note="A head is kept above 0.5.",
+            note="A head is kept from 0.5 on.",
         )
         for one in own
     ]
@@ -228,7 +228,7 @@ def _group_table(own: Sequence[Mapping[str, Any]]) -> Table:
                     Cell(one["kept_share"]),
                     Cell(why="one layer") if earlier is None else Cell(earlier),
                     Cell(later),
-                    _known(groups.get("dropped")),
+                    _known(groups.get("dropped"), 0),
                     _known(groups.get("expected"), 2),
                     _known(groups.get("p_value")),
                 ),
