@@ -15,6 +15,7 @@ from heads_up_helpers import (
     LLAMA_HEADS,
     WORDS,
     cells,
+    configs_of,
     llama_setting,
     pocket_setting,
     proof,
@@ -353,24 +354,6 @@ def test_nothing_is_reached_where_an_instruction_does_not_help() -> None:
     assert "helps this model in no task" in reached(found, "task", "accuracy")
     del rows["a"]["original"]
     assert verdict(rows, "accuracy", higher=True).reached == ("a",)
-
-
-def configs_of(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, module: Any, recipe: str
-) -> dict[str, Any]:
-    """What every step gives a recipe, by the name of the step."""
-    seen: dict[str, Any] = {}
-
-    def keep(config: Any, place: Path, progress: object = None) -> dict[str, Any]:
-        seen[place.name] = config
-        return {}
-
-    monkeypatch.setattr(module, recipe, keep)
-    for one in make_plan(PAPER.experiments, setting).steps:
-        trains = one.step.name.startswith("mask-")
-        if type(one.step.run).__module__ == module.__name__ and not trains:
-            one.step.run(setting, setting.at(one.step.name), None)
-    return seen
 
 
 def test_proofs_ask_under_the_own_mask_and_others_beside(
