@@ -123,6 +123,8 @@ def test_tables_of_a_model_of_the_paper_are_its_own(tmp_path: Path) -> None:
     assert words["Table 6"] == words["Table 40"] == "needs DATA"
     assert words["Figure 6"] == "measured" and words["Table 8"] == "needs DATA"
     both = replace(few, data=replace(few.data, pairs=(*places[:5], *places[:5])))
+    assert words_of("heads-up", both)["Table 8"] == "needs DATA"  # 3 of its 6
+    both = replace(few, data=replace(few.data, pairs=(*places, *places)))
     assert words_of("heads-up", both)["Table 8"] == "measured"
 
 

@@ -7,15 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from heads_up_helpers import configs_of, llama_setting
-from headscope.recipes.papers.heads_up import families
-from headscope.recipes.papers.heads_up.asked import directions
-from headscope.recipes.papers.paper import Setting, Steering
+from heads_up_helpers import EXPERIMENTS, configs_of, llama_setting
+from headscope.recipes.papers.heads_up import PAPER, families, scaling
+from headscope.recipes.papers.heads_up.asked import TABLE_1, check_file, directions
+from headscope.recipes.papers.paper import Missing, Setting, Steering, Step
+from headscope.recipes.papers.plan import Coverage, make_plan
 
 
 @pytest.fixture
 def llama(tmp_path: Path) -> Setting:
     return llama_setting(tmp_path)
+
+
+def with_pairs(setting: Setting, *places: str) -> Setting:
+    return replace(setting, data=replace(setting.data, pairs=places))
+
+
+def words(setting: Setting, full: bool = False) -> dict[str, tuple[Coverage, Missing | None]]:
+    """What becomes of each table and figure."""
+    plan = make_plan(PAPER.experiments, replace(setting, full=full))
+    return {name: word for one in plan.experiments for name, word in one.coverage.items()}
+
+
+def steps(setting: Setting, experiment: str) -> tuple[Step, ...]:
+    found = EXPERIMENTS[experiment].steps(setting)
+    assert isinstance(found, tuple)
+    return found
 
 
 def test_families_are_tested_on_what_their_masks_hold_out(
@@ -29,3 +46,19 @@ def test_families_are_tested_on_what_their_masks_hold_out(
     # All but the directions and their files is what the masks were trained by.
     assert replace(tested, pair=trained.pair, data=trained.data) == trained
     assert (tested.limit, tested.held_out, tested.shots) == (40, 20, 2)
+
+
+def test_beside_a_folder_the_first_file_is_measured_on(llama: Setting) -> None:
+    places = tuple(f"{name}=iwslt/{name}.tsv" for name in scaling.TABLE_8)
+    folder = with_pairs(llama, "xnli", *places)
+    assert {one.choice.data for one in directions(folder)} == {("xnli",)}
+    assert check_file(folder, "zh-en") == "iwslt/zh-en.tsv" and check_file(folder, "en-es") is None
+    assert check_file(with_pairs(llama, *places), "zh-en") is None
+    word, missing = words(folder, full=True)["Table 8"]
+    assert word == "measured", missing
+    scaled = {one.name for one in steps(folder, "figure-6") if one.name.startswith("scaling-")}
+    # Those of Figure 6, from English, and the three into it that Table 8 has besides.
+    assert {f"scaling-{name}" for name in (*TABLE_1, *scaling.TABLE_8)} == scaled
+    # A direction without sentences to measure on is no part of the table.
+    assert words(with_pairs(llama, "xnli", *places[1:]), full=True)["Table 8"][0] == "needs DATA"
+    assert words(folder)["Figure 6"][0] == "measured" and words(folder)["Table 8"][0] == "--full"

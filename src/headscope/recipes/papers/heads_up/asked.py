@@ -121,8 +121,9 @@ class Asked:
 def directions(setting: Setting) -> tuple[Asked, ...]:
     """The directions that there are sentences for, those of the defaults first.
 
-    Of files those that are named, all by default; of a folder of many languages the paper's 42,
-    those of its Table 1 by default; of the bundled model its 20.
+    Of a folder of many languages the paper's 42, those of its Table 1 by default; of files those
+    that are named, all by default, but a direction of a folder is the folder's, and its file is to
+    measure on (`check_file`); of the bundled model its 20.
     """
     places = setting.data.pairs
     if not places:
@@ -130,13 +131,13 @@ def directions(setting: Setting) -> tuple[Asked, ...]:
     files = [one for one in places if _direction(one) is not None]
     folders = [one for one in places if _direction(one) is None]
     found: dict[str, Asked] = {}
-    for one in files:
-        name = str(_direction(one))
-        found.setdefault(name, _pair(name, (one,), True, _SENTENCES))
     for folder in folders:
         every = [f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)]
         for name in [*TABLE_1, *(one for one in every if one not in TABLE_1)]:
             found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES))
+    for one in files:
+        name = str(_direction(one))
+        found.setdefault(name, _pair(name, (one,), True, _SENTENCES))
     return _steered(setting, found.values())
 
 
@@ -204,9 +205,11 @@ def too_few(setting: Setting, words: bool = False) -> Missing | None:
 
 
 def check_file(setting: Setting, direction: str) -> str | None:
-    """The second file named for a direction: other sentences (IWSLT2017) to measure scaling on."""
+    """The first file named for a direction beside what it is trained on: IWSLT2017's sentences."""
     files = [one for one in setting.data.pairs if _direction(one) == direction]
-    return files[1].partition("=")[2] if len(files) > 1 else None
+    trained = {place for one in directions(setting) for place in one.choice.data}
+    beside = files[1:] if trained & set(files) else files
+    return beside[0].partition("=")[2] if beside else None
 
 
 def with_shots(task: Asked, shots: int = 5) -> Asked:

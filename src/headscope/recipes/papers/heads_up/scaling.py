@@ -13,7 +13,6 @@ from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     Asked,
     check_file,
-    chosen,
     directions,
 )
 from headscope.recipes.papers.heads_up.beside import (
@@ -23,6 +22,7 @@ from headscope.recipes.papers.heads_up.beside import (
     changed,
     condition,
     conditions,
+    listed,
     mean_cell,
     not_run,
     surely,
@@ -41,9 +41,12 @@ __all__ = ["FIGURE_6"]
 DRAWS = 2
 #: Examples that Table 42 shows.
 EXAMPLES = 3
+#: The directions of Table 8.
+TABLE_8 = ("en-zh", "en-fr", "en-de", "zh-en", "fr-en", "de-en")
 CHECK = Missing(
     "IWSLT2017's sentences to measure BLEU on",
-    "a second --pairs en-zh=FILE of the same direction to measure on",
+    "a second --pairs en-zh=FILE of the same direction to measure on, or one beside a --pairs "
+    f"FOLDER, of {listed(TABLE_8)}",
 )
 CONDITIONS = {
     "instructed": "instructed",
@@ -75,8 +78,13 @@ def _name(task: Asked) -> str:
     return f"scaling-{task.name}"
 
 
+def _tasks(setting: Setting) -> tuple[Asked, ...]:
+    """The default directions, and those of Table 8 that a folder has besides."""
+    return tuple(one for one in directions(setting) if one.default or one.name in TABLE_8)
+
+
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    tasks = chosen(directions(setting))
+    tasks = _tasks(setting)
     if not tasks:
         return Missing(
             f"{NO_PAIRS[0]}; {CHECK.why}",
@@ -96,6 +104,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
                 _Scale(task),
                 work,
                 (mask_name(task),),
+                not task.default,
             ),
         ]
     return tuple(found)
@@ -103,12 +112,18 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """BLEU is of other sentences than the masks; the bundled model's halves are such."""
-    checks = [check_file(setting, task.name) for task in chosen(directions(setting))]
-    return None if element == "Figure 6" or setting.pocket or all(checks) else CHECK
+    if element == "Figure 6" or setting.pocket:
+        return [step for step in steps if not step.extended]
+    checked = {_name(task) for task in _tasks(setting) if check_file(setting, task.name)}
+    own = [step for step in steps if step.name in checked]
+    if element == "Table 42":  # outputs of one direction
+        return own[:1] or CHECK
+    wanted = {f"scaling-{name}" for name in TABLE_8}
+    return CHECK if wanted - checked else [step for step in own if step.name in wanted]
 
 
 def _tell(setting: Setting) -> Told:
-    tasks = chosen(directions(setting))
+    tasks = _tasks(setting)
     results = {task.name: task_of(setting.result(_name(task)), task.name) for task in tasks}
     ran = {name: one for name, one in results.items() if one}
     # Masks and α come from XNLI in the paper, BLEU from the second files.
