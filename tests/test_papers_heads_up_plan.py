@@ -62,3 +62,10 @@ def test_beside_a_folder_the_first_file_is_measured_on(llama: Setting) -> None:
     # A direction without sentences to measure on is no part of the table.
     assert words(with_pairs(llama, "xnli", *places[1:]), full=True)["Table 8"][0] == "needs DATA"
     assert words(folder)["Figure 6"][0] == "measured" and words(folder)["Table 8"][0] == "--full"
+
+
+def test_the_other_model_has_masks_of_all_directions_and_tasks(llama: Setting) -> None:
+    folder = with_pairs(llama, "xnli")
+    for experiment, all_, default in (("table-1", 42, 6), ("table-2", 8, 6)):
+        swaps = [one for one in steps(folder, experiment) if one.name.startswith("swap-")]
+        assert (len(swaps), sum(not one.extended for one in swaps)) == (all_, default)

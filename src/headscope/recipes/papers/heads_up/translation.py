@@ -88,7 +88,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     for task in every:
         found += [mask_step(setting, task), proof_step(setting, task)]
     for other in others_of(setting) if setting.data.pairs else ():
-        for task in chosen(every):
+        for task in every:
             found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
     return tuple(found)
 

@@ -67,7 +67,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     for task in every:
         found += [mask_step(setting, task), proof_step(setting, task)]
     for other in _others(setting):
-        for task in chosen(every):
+        for task in every:
             found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
     return tuple(found)
 
