@@ -61,7 +61,7 @@ def test_beside_a_folder_the_first_file_is_measured_on(llama: Setting) -> None:
     assert {f"scaling-{name}" for name in (*TABLE_1, *scaling.TABLE_8)} == scaled
     # A direction without sentences to measure on is no part of the table.
     assert words(with_pairs(llama, "xnli", *places[1:]), full=True)["Table 8"][0] == "needs DATA"
-    assert words(folder)["Figure 6"][0] == "measured" and words(folder)["Table 8"][0] == "--full"
+    assert words(folder)["Figure 6"][0] == words(folder)["Table 8"][0] == "--full"
 
 
 def test_the_other_model_has_masks_of_all_directions_and_tasks(llama: Setting) -> None:
@@ -69,3 +69,22 @@ def test_the_other_model_has_masks_of_all_directions_and_tasks(llama: Setting) -
     for experiment, all_, default in (("table-1", 42, 6), ("table-2", 8, 6)):
         swaps = [one for one in steps(folder, experiment) if one.name.startswith("swap-")]
         assert (len(swaps), sum(not one.extended for one in swaps)) == (all_, default)
+
+
+def test_a_part_of_a_table_is_not_called_the_table(llama: Setting, tmp_path: Path) -> None:
+    (folder,) = llama.data.tasks
+    one = replace(llama.data, pairs=("en-zh=a",), tasks=(f"{folder}/sentiment.json",))
+    few = words(replace(llama, data=one))
+    for name in (*(f"Table {number}" for number in (1, 2, 3, 5)), "Figure 6"):
+        word, missing = few[name]
+        assert word == "needs DATA" and missing is not None, name
+    _, missing = few["Table 2"]
+    assert missing is not None and "6 word tasks, of which 1 are given" in missing.why
+    _, missing = words(replace(llama, data=replace(one, others=())))["Table 5"]
+    assert missing is not None and "--pairs and --tasks" in missing.give
+    # Of the four that choose one of several words two are given.
+    assert words(llama, full=True)["Table 7"][0] == "needs DATA"
+    six = replace(one, pairs=tuple(f"{name}=a" for name in TABLE_1), tasks=llama.data.tasks)
+    enough = words(replace(llama, data=six))
+    assert {enough[f"Table {number}"][0] for number in (1, 2, 5)} == {"measured"}
+    assert words(replace(llama, data=replace(six, tasks=())))["Table 5"][0] == "needs DATA"

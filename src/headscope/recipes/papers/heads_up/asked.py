@@ -19,6 +19,8 @@ __all__ = [
     "NO_PAIRS",
     "NO_TASKS",
     "PAPER_DIRECTIONS",
+    "TABLE_1",
+    "TABLE_2",
     "Asked",
     "Size",
     "as_hybrid",
@@ -189,18 +191,27 @@ def first_task(setting: Setting) -> Asked | None:
     return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
 
 
-def too_few(setting: Setting, words: bool = False) -> Missing | None:
-    """What tables of all the paper's directions, or word tasks, need where some are not given."""
+def too_few(setting: Setting, wanted: Iterable[str] = (), *, words: bool = False) -> Missing | None:
+    """What a table of these directions or word tasks needs where some of them are not given.
+
+    By default it is of all the paper's. The bundled model's own stand for any.
+    """
     own, given = (
         (word_tasks(setting), setting.data.tasks)
         if words
         else (directions(setting), setting.data.pairs)
     )
-    wanted = set(paper_tasks()) if words else {f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)}
-    number = len(wanted & {one.name for one in own})
-    if number == len(wanted) or (setting.pocket and not given):
+    every = paper_tasks() if words else (f"{a}-{b}" for a, b in permutations(LANGUAGES, 2))
+    names = set(wanted or every)
+    absent = sorted(names - {one.name for one in own})
+    if not absent or (setting.pocket and not given):
         return None
-    why = f"the paper has {len(wanted)} of them, of which {number} are given"
+    why = (
+        f"it is of {len(names)} {'word tasks' if words else 'directions'}, of which "
+        f"{len(names) - len(absent)} are given"
+    )
+    if len(absent) <= len(TABLE_1):
+        why += f" (not {', '.join(absent)})"
     return Missing(why, NO_TASKS[1] if words else NO_PAIRS[1])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, word_tasks
+from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, too_few, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, listed, not_run
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
@@ -171,4 +171,5 @@ TABLE_7 = Experiment(
     "Whether heads of the mask look at the right word more than others",
     _steps,
     _tell,
+    needs=lambda setting, element, steps: too_few(setting, CHOICES, words=True),
 )

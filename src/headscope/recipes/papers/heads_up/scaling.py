@@ -14,6 +14,7 @@ from headscope.recipes.papers.heads_up.asked import (
     Asked,
     check_file,
     directions,
+    too_few,
 )
 from headscope.recipes.papers.heads_up.beside import (
     Beside,
@@ -112,13 +113,16 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """BLEU is of other sentences than the masks; the bundled model's halves are such."""
-    if element == "Figure 6" or setting.pocket:
-        return [step for step in steps if not step.extended]
+    if setting.pocket and not setting.data.pairs:
+        return None
+    wanted = {f"scaling-{name}" for name in TABLE_8}
+    if element == "Figure 6":  # the α of Table 8's directions are its
+        few = too_few(setting, TABLE_8)
+        return few or [step for step in steps if step.name in wanted]
     checked = {_name(task) for task in _tasks(setting) if check_file(setting, task.name)}
     own = [step for step in steps if step.name in checked]
     if element == "Table 42":  # outputs of one direction
         return own[:1] or CHECK
-    wanted = {f"scaling-{name}" for name in TABLE_8}
     return CHECK if wanted - checked else [step for step in own if step.name in wanted]
 
 

@@ -10,6 +10,7 @@ from headscope.recipes.papers.heads_up.asked import (
     Asked,
     as_hybrid,
     chosen,
+    too_few,
     with_shots,
     word_tasks,
 )
@@ -136,4 +137,6 @@ TABLE_3 = Experiment(
     "Masks behind five examples, and one mask for many tasks",
     _shot_steps,
     _shot_tell,
+    # Its last row is of a mask of nearly all of them.
+    needs=lambda setting, element, steps: too_few(setting, words=True),
 )

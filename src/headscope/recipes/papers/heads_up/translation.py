@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headscope.recipes.papers.heads_up.asked import (
-    NO_PAIRS,
-    Asked,
-    chosen,
-    directions,
-    too_few,
-)
+from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, chosen, directions, too_few
+from headscope.recipes.papers.heads_up.asked import TABLE_1 as DEFAULT
 from headscope.recipes.papers.heads_up.beside import (
     ANOTHER,
     MAIN,
@@ -99,20 +94,23 @@ def of_tasks(
     steps: Sequence[Step],
     tables: Sequence[Mapping[str, str]],
     few: Missing | None,
+    few_default: Missing | None,
 ) -> Needed:
     """What a table needs: of those that each model has one of, its own all tasks.
 
-    Every other table needs the default tasks alone.
+    Every other table needs the default tasks alone. `few` and `few_default` say what is missing
+    where all the paper's tasks, or those of that table, are not given.
     """
     for by_model in tables:
         if element in by_model.values():
             own = by_model.get(paper_model(NAME, setting.model.model) or MAIN, by_model[MAIN])
             return few if element == own else ANOTHER_MODEL
-    return [step for step in steps if not step.extended]
+    return few_default or [step for step in steps if not step.extended]
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    return of_tasks(setting, element, steps, (LOSSES, ROUGE), too_few(setting))
+    first = too_few(setting, DEFAULT)
+    return of_tasks(setting, element, steps, (LOSSES, ROUGE), too_few(setting), first)
 
 
 def proof_rows(

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headscope.recipes.papers.heads_up.asked import (
-    NO_TASKS,
-    Asked,
-    chosen,
-    too_few,
-    word_tasks,
-)
+from headscope.recipes.papers.heads_up.asked import NO_TASKS, Asked, chosen, too_few, word_tasks
+from headscope.recipes.papers.heads_up.asked import TABLE_2 as DEFAULT
 from headscope.recipes.papers.heads_up.beside import ANOTHER, beside, cell, not_run, published_of
 from headscope.recipes.papers.heads_up.steps import (
     mask_name,
@@ -73,7 +68,8 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    return of_tasks(setting, element, steps, (ACCURACY,), too_few(setting, words=True))
+    few, first = (too_few(setting, names, words=True) for names in ((), DEFAULT))
+    return of_tasks(setting, element, steps, (ACCURACY,), few, first)
 
 
 def same_task(setting: Setting, task: Asked) -> str:
