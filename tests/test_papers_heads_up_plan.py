@@ -12,6 +12,7 @@ from headscope.recipes.papers.heads_up import PAPER, families, scaling
 from headscope.recipes.papers.heads_up.asked import TABLE_1, check_file, directions
 from headscope.recipes.papers.paper import Missing, Setting, Steering, Step
 from headscope.recipes.papers.plan import Coverage, make_plan
+from headscope.recipes.papers.published import published
 
 
 @pytest.fixture
@@ -88,3 +89,13 @@ def test_a_part_of_a_table_is_not_called_the_table(llama: Setting, tmp_path: Pat
     enough = words(replace(llama, data=six))
     assert {enough[f"Table {number}"][0] for number in (1, 2, 5)} == {"measured"}
     assert words(replace(llama, data=replace(six, tasks=())))["Table 5"][0] == "needs DATA"
+
+
+def test_rouge_is_of_the_directions_from_english_and_chinese(llama: Setting) -> None:
+    twelve = {one.column for one in published("heads-up") if one.table == "Table 22"}
+    assert len(twelve) == 12
+    found = words(with_pairs(llama, *(f"{name}=a" for name in twelve)))
+    assert found["Table 22"][0] == "measured" and found["Table 12"][0] == "needs DATA"
+    found = words(with_pairs(llama, *(f"{name}=a" for name in twelve - {"zh-ru"})))
+    word, missing = found["Table 22"]
+    assert word == "needs DATA" and missing is not None and "(not zh-ru)" in missing.why

@@ -15,6 +15,7 @@ from headscope.recipes.tasks import TaskChoice
 
 __all__ = [
     "CHOICES",
+    "EN_ZH",
     "NO_MASKS",
     "NO_PAIRS",
     "NO_TASKS",
@@ -36,6 +37,8 @@ __all__ = [
 #: The languages of the paper's translations, and the directions of its Table 1.
 LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
 TABLE_1 = tuple(f"en-{code}" for code in LANGUAGES[1:])
+#: Those from English and from Chinese, of which its ROUGE-L is (Tables 22 to 31, and 44).
+EN_ZH = (*TABLE_1, *(f"zh-{code}" for code in LANGUAGES if code != "zh"))
 #: The tasks of its Table 2.
 TABLE_2 = (
     "sentiment",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, chosen, directions, too_few
+from headscope.recipes.papers.heads_up.asked import (
+    EN_ZH,
+    NO_PAIRS,
+    Asked,
+    chosen,
+    directions,
+    too_few,
+)
 from headscope.recipes.papers.heads_up.asked import TABLE_1 as DEFAULT
 from headscope.recipes.papers.heads_up.beside import (
     ANOTHER,
@@ -109,8 +116,8 @@ def of_tasks(
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    first = too_few(setting, DEFAULT)
-    return of_tasks(setting, element, steps, (LOSSES, ROUGE), too_few(setting), first)
+    few = too_few(setting, EN_ZH if element in ROUGE.values() else ())
+    return of_tasks(setting, element, steps, (LOSSES, ROUGE), few, too_few(setting, DEFAULT))
 
 
 def proof_rows(
