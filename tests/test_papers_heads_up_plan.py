@@ -9,7 +9,12 @@ import pytest
 
 from heads_up_helpers import EXPERIMENTS, configs_of, llama_setting
 from headscope.recipes.papers.heads_up import PAPER, families, scaling
-from headscope.recipes.papers.heads_up.asked import TABLE_1, check_file, directions
+from headscope.recipes.papers.heads_up.asked import (
+    EN_ZH,
+    TABLE_1,
+    check_file,
+    directions,
+)
 from headscope.recipes.papers.paper import Missing, Setting, Steering, Step
 from headscope.recipes.papers.plan import Coverage, make_plan
 from headscope.recipes.papers.published import published
@@ -99,3 +104,18 @@ def test_rouge_is_of_the_directions_from_english_and_chinese(llama: Setting) -> 
     found = words(with_pairs(llama, *(f"{name}=a" for name in twelve - {"zh-ru"})))
     word, missing = found["Table 22"]
     assert word == "needs DATA" and missing is not None and "(not zh-ru)" in missing.why
+
+
+def test_models_with_experts_have_the_twelve_directions_from_english_and_chinese(
+    llama: Setting,
+) -> None:
+    experts = replace(llama, model=replace(llama.model, model="microsoft/Phi-3.5-MoE-instruct"))
+    folder = with_pairs(experts, "xnli")
+    masks = {one.name for one in steps(folder, "table-43") if one.name.startswith("mask-")}
+    assert masks == {f"mask-{name}" for name in EN_ZH} and len(masks) == 12
+    assert "mask-zh-en" in masks
+    for name in ("Table 43", "Table 44"):
+        assert words(folder)[name][0] == "--full"
+        assert words(folder, full=True)[name][0] == "measured"
+        word, missing = words(with_pairs(experts, "en-zh=a"))[name]
+        assert word == "needs DATA" and missing is not None and "of 12 directions" in missing.why

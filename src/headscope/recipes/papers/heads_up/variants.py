@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, chosen, directions, too_few
+from headscope.recipes.papers.heads_up.asked import (
+    EN_ZH,
+    NO_PAIRS,
+    Asked,
+    chosen,
+    directions,
+    too_few,
+)
 from headscope.recipes.papers.heads_up.beside import (
     Beside,
     beside,
@@ -196,14 +203,20 @@ def _experts(setting: Setting) -> bool:
     return _EXPERTS.search(setting.model.model) is not None
 
 
+def _expert_tasks(setting: Setting) -> tuple[Asked, ...]:
+    """The paper's rows: directions from English and from Chinese."""
+    return tuple(one for one in directions(setting) if one.name.startswith(("en-", "zh-")))
+
+
 def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     if not _experts(setting):
         return Missing(
             "a model with a mixture of experts, told by its name, and sentence pairs",
-            "--model microsoft/Phi-3.5-MoE-instruct (or another one) with --pairs en-zh=FILE",
+            "--model microsoft/Phi-3.5-MoE-instruct (or another one) with --pairs en-zh=FILE for "
+            f"of {', '.join(EN_ZH)}, or --pairs FOLDER",
             "needs MODEL",
         )
-    tasks = chosen(directions(setting))
+    tasks = _expert_tasks(setting)
     if not tasks:
         return Missing(*NO_PAIRS)
     return tuple(
@@ -212,7 +225,7 @@ def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 
 def _expert_tell(setting: Setting) -> Told:
-    tasks = chosen(directions(setting))
+    tasks = _expert_tasks(setting)
     rows = {task.name: proof_rows(setting, task, proof_name(task)) for task in tasks}
     tables = []
     for measure, title, number in (("nll", "NLL", 43), ("rouge_l", "ROUGE-L", 44)):
@@ -252,4 +265,5 @@ TABLE_43 = Experiment(
     "Masks of a model with a mixture of experts",
     _expert_steps,
     _expert_tell,
+    needs=lambda setting, element, steps: too_few(setting, EN_ZH),
 )
