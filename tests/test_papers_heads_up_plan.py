@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heads_up_helpers import EXPERIMENTS, configs_of, llama_setting
+from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting
 from headscope.recipes.papers.heads_up import PAPER, families, scaling
 from headscope.recipes.papers.heads_up.asked import (
     EN_ZH,
@@ -18,6 +18,7 @@ from headscope.recipes.papers.heads_up.asked import (
 from headscope.recipes.papers.paper import Missing, Setting, Steering, Step
 from headscope.recipes.papers.plan import Coverage, make_plan
 from headscope.recipes.papers.published import published
+from headscope.recipes.tasks import prompts, read_tasks
 
 
 @pytest.fixture
@@ -119,3 +120,18 @@ def test_models_with_experts_have_the_twelve_directions_from_english_and_chinese
         assert words(folder, full=True)[name][0] == "measured"
         word, missing = words(with_pairs(experts, "en-zh=a"))[name]
         assert word == "needs DATA" and missing is not None and "of 12 directions" in missing.why
+
+
+def test_directions_are_asked_for_in_the_paper_s_words(llama: Setting, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.tsv"
+    file.write_text("source\ttarget\nHello.\t\u4f60\u597d\u3002\n", "utf-8")
+    (way, *_) = directions(with_pairs(llama, f"en-zh={file}"))
+    (read,) = read_tasks(way.choice, LLAMA).values()
+    (asked,) = prompts(read.test, instructed=True)
+    assert asked.startswith("Translate into Chinese:") and "Hello." in asked
+    steered = replace(llama, steering=Steering(instruction="Say in {target}: {input}"))
+    (way, *_) = directions(with_pairs(steered, f"en-zh={file}"))
+    (read,) = read_tasks(way.choice, LLAMA).values()
+    assert prompts(read.test, instructed=True) == ["Say in Chinese: Hello."]
+    # The bundled model keeps the prompt that it was trained on.
+    assert {one.choice.instruction for one in directions(pocket_setting(tmp_path))} == {None}

@@ -52,6 +52,8 @@ TABLE_2 = (
 PAPER_DIRECTIONS = 42
 #: The tasks of its Table 7, each of which chooses one of several words.
 CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
+#: Its instruction of a direction (section 3.4); how it is set before the sentence is not printed.
+INSTRUCTION = "Translate into {target}:\n\n{input}\n\n"
 
 #: The bundled model's directions whose masks are trained by default. Two have the source and two
 #: the target in common with another one, one is another's reverse, and one is without English, so
@@ -136,13 +138,14 @@ def directions(setting: Setting) -> tuple[Asked, ...]:
     files = [one for one in places if _direction(one) is not None]
     folders = [one for one in places if _direction(one) is None]
     found: dict[str, Asked] = {}
+    told = None if setting.pocket else INSTRUCTION
     for folder in folders:
         every = [f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)]
         for name in [*TABLE_1, *(one for one in every if one not in TABLE_1)]:
-            found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES))
+            found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES, told))
     for one in files:
         name = str(_direction(one))
-        found.setdefault(name, _pair(name, (one,), True, _SENTENCES))
+        found.setdefault(name, _pair(name, (one,), True, _SENTENCES, told))
     return _steered(setting, found.values())
 
 
@@ -257,8 +260,11 @@ def _direction(place: str) -> str | None:
     return name if equals and "/" not in name and not Path(place).exists() else None
 
 
-def _pair(name: str, data: tuple[str, ...], default: bool, size: Size) -> Asked:
-    return Asked(name, TaskChoice(pair=(name,), data=data), True, default, size)
+def _pair(
+    name: str, data: tuple[str, ...], default: bool, size: Size, told: str | None = None
+) -> Asked:
+    choice = TaskChoice(pair=(name,), data=data, instruction=told)
+    return Asked(name, choice, True, default, size)
 
 
 def _pocket_directions() -> tuple[Asked, ...]:

@@ -205,7 +205,12 @@ def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> 
         place.reference,
         "NLL is the mean over sentences of the mean over the output's tokens, in nats, which the "
         "paper calls PPL; lower is better. Random masks keep as many heads, mean of the draws. "
-        "Instructions are worded by us."
+        + (
+            "Instructions are worded by us."
+            if setting.pocket
+            else "The instruction is the paper's; what it puts between that and the sentence is "
+            "not printed."
+        )
         + (f" The other model is {slug(other)}." if other else f" {GIVE_OTHER}"),
     )
 
