@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting
-from headscope.recipes.papers.heads_up import PAPER, families, scaling
+from headscope.recipes.papers.heads_up import PAPER, families, scaling, walks
 from headscope.recipes.papers.heads_up.asked import (
     EN_ZH,
     TABLE_1,
@@ -135,3 +135,22 @@ def test_directions_are_asked_for_in_the_paper_s_words(llama: Setting, tmp_path:
     assert prompts(read.test, instructed=True) == ["Say in Chinese: Hello."]
     # The bundled model keeps the prompt that it was trained on.
     assert {one.choice.instruction for one in directions(pocket_setting(tmp_path))} == {None}
+
+
+def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(
+    llama: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = with_pairs(llama, "en-de=a", "en-zh=b")
+    steered = replace(own, steering=Steering(limit=2))
+    for setting in (own, steered):
+        walk = configs_of(setting, monkeypatch, walks, "verify_one_by_one")["walk"]
+        assert walk.heads == str(setting.at("mask-en-zh")) and walk.examples == 1
+        (read,) = read_tasks(walk.tasks, LLAMA).values()
+        first = read.test.examples[0]
+        assert first.input == "I see a llama sleeping in my backyard."
+        assert first.output.startswith("\u6211") and read.train is None
+    assert "one prompt of its own" not in walks.beside_walk(own, "Figure 2").reference.why
+    other = with_pairs(llama, "en-de=a")
+    assert configs_of(other, monkeypatch, walks, "verify_one_by_one")["walk"].tasks.data == (
+        "en-de=a",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
     "chosen",
     "directions",
     "first_task",
+    "of_printed",
     "too_few",
     "with_shots",
     "word_tasks",
@@ -193,8 +195,28 @@ def chosen(tasks: Sequence[Asked]) -> tuple[Asked, ...]:
 
 
 def first_task(setting: Setting) -> Asked | None:
-    """The task whose single mask is looked at closely: the first direction, else word task."""
-    return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
+    """The task whose single mask is looked at closely: the paper's, or the first one."""
+    every = (*chosen(directions(setting)), *chosen(word_tasks(setting)))
+    return next((one for one in every if one.name == "en-zh"), next(iter(every), None))
+
+
+def of_printed(task: Asked) -> Asked:
+    """A direction from English on the two sentences that the paper prints for its single prompts.
+
+    The first is of Figures 2, 4, 5, 8 and 9, the second of Table 4. The translations are ours.
+    """
+    file = resources.files("headscope.recipes.papers") / "data" / "heads-up-prompts.tsv"
+    source, _, target = task.name.partition("-")
+    usual = TaskChoice()
+    choice = replace(
+        task.choice,
+        data=(f"{task.name}={file}",),
+        source_column=source,
+        target_column=target,
+        limit=usual.limit,
+        held_out=usual.held_out,
+    )
+    return replace(task, choice=choice)
 
 
 def too_few(setting: Setting, wanted: Iterable[str] = (), *, words: bool = False) -> Missing | None:

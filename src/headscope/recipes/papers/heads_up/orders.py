@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from math import comb
 from typing import Any
 
-from headscope.recipes.papers.heads_up.beside import Beside, beside, not_run
+from headscope.recipes.papers.heads_up.beside import Beside, not_run
 from headscope.recipes.papers.heads_up.walks import (
     INFLUENTIAL,
     NEGATIVE,
-    ONE_PROMPT,
     SWITCH,
     WALK,
+    beside_walk,
     rank_lines,
     target_first,
     walk_steps,
@@ -26,7 +26,7 @@ __all__ = ["FIGURE_8", "FIGURE_9", "sign_test"]
 def _compared(name: str, title: str, paper: str, row: str) -> Callable[[Setting], Told]:
     def tell(setting: Setting) -> Told:
         result, plain = setting.result(name), setting.result(WALK)
-        table = _table(setting, result, plain, beside(setting, paper, other=ONE_PROMPT), title, row)
+        table = _table(setting, result, plain, beside_walk(setting, paper), title, row)
         if result is None:
             return Told((table,))
         prompts = target_first(result)[1]

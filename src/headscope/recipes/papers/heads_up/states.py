@@ -12,9 +12,8 @@ from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
-from headscope.recipes.papers.heads_up.beside import beside
 from headscope.recipes.papers.heads_up.steps import DRAWS, mask_name, mask_step
-from headscope.recipes.papers.heads_up.walks import ONE_PROMPT, WALK, walk_step
+from headscope.recipes.papers.heads_up.walks import WALK, beside_walk, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
 
@@ -200,7 +199,7 @@ def _at(walk: Mapping[str, Any]) -> int:
 
 
 def _along_table(setting: Setting, walk: Mapping[str, Any]) -> Table:
-    place = beside(setting, "Figure 5", other=ONE_PROMPT)
+    place = beside_walk(setting, "Figure 5")
     rows = (walk["baseline"], *walk["steps"])
     first, cut = rows[0]["similarity"], rows[_at(walk)]["similarity"]
     stable = place.value("removal in order of weight", "similarity is stable", "heads")
