@@ -562,6 +562,28 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     assert lines.series[1].points[0] == (0.0, 2.0)  # the mean of 1.5 and 2.5
 
 
+def test_table_42_shows_the_first_direction_that_changes_with_both_scores(pocket: Setting) -> None:
+    for way, changed in (("en-de", "ab"), ("en-es", "bc")):
+        put(pocket, f"scaling-{way}", scaled(way, {0.0: 0.9, 1.0: 0.4}, 1.0, (50, 50)))
+        folder = pocket.at(f"scaling-{way}") / "samples"
+        folder.mkdir()
+        made = {"instructed": "ab", "scaled and instructed": changed}
+        rows = (
+            {"condition": c, "input": "i", "reference": "ab", "output": o} for c, o in made.items()
+        )
+        text = "".join(json.dumps(one) + "\n" for one in rows)
+        (folder / f"{way}.jsonl").write_text(text, encoding="utf-8")
+    table = table_of(EXPERIMENTS["figure-6"].tell(pocket), "Outputs that the scaled mask changes")
+    assert "en-de 0 of 1, en-es 1 of 1" in table.note
+    (line,) = table.rows
+    texts, scores = [line.cells[at].value for at in (0, 1, 3)], [line.cells[at] for at in (2, 4)]
+    assert texts == ["ab", "ab", "bc"]
+    # One of two characters, and none of one pair: orders of 3 and 4 are longer than the text.
+    assert scores[1].value == pytest.approx((0.5 * 0.1**3) ** 0.25)
+    assert [one.published for one in scores] == [0.556, 0.640]
+    assert table.reference is not None and not table.reference.comparable
+
+
 def test_figure_6_without_an_effect(pocket: Setting) -> None:
     put(pocket, "scaling-en-de", scaled("en-de", {0.0: 0.9, 0.5: 0.7, 1.0: 0.4}, 1.0, (50, 50)))
     told = EXPERIMENTS["figure-6"].tell(pocket)

@@ -35,6 +35,7 @@ from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting,
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
 from headscope.verify.masks.asking import Asking
+from headscope.verify.masks.published import paragraph_bleu
 
 __all__ = ["FIGURE_6"]
 
@@ -138,9 +139,8 @@ def _tell(setting: Setting) -> Told:
         other="characters and spaces of the text, where the paper cuts Chinese into words",
     )
     tables = [_bleu(setting, tasks, bleu), _alphas(setting, tasks, results)]
-    shown = next((task for task in tasks if results[task.name]), None)
-    if shown is not None:
-        tables.append(_examples(setting, shown))
+    if ran:
+        tables.append(_examples(setting, [task for task in tasks if results[task.name]]))
     return Told(
         tuple(tables),
         (_lines(ran),) if ran else (),
@@ -243,31 +243,39 @@ def _lines(ran: Mapping[str, Mapping[str, Any]]) -> Lines:
     return Lines("Loss of instructed directions by α", tuple(series), "α", "NLL")
 
 
-def _examples(setting: Setting, task: Asked) -> Table:
-    """Table 42: some outputs, instructed and under the scaled mask."""
-    place = beside(setting, "Table 42", "IWSLT2017")
+def _differ(setting: Setting, task: Asked) -> tuple[list[tuple[Mapping[str, Any], ...]], int]:
+    """The outputs that the scaled mask changes, instructed and under it, and how many there are."""
     made = outputs(setting, _name(task), task.name)
-    rows = []
     plain, scaled = made.get("instructed", []), made.get("scaled and instructed", [])
-    differ = [
-        (one, other)
-        for one, other in zip(plain, scaled, strict=False)
-        if one["output"] != other["output"]
-    ]
-    for one, other in differ[:EXAMPLES]:
-        rows.append(
-            Row(
-                one["input"],
-                (Cell(one["reference"]), Cell(one["output"]), Cell(other["output"])),
-            )
-        )
-    note = f"The first of {len(differ)} among {len(plain)} outputs of {task.name} that differ."
+    both = zip(plain, scaled, strict=False)
+    return [pair for pair in both if pair[0]["output"] != pair[1]["output"]], len(plain)
+
+
+def _examples(setting: Setting, tasks: Sequence[Asked]) -> Table:
+    """Table 42: some outputs, instructed and under the scaled mask, each with its BLEU."""
+    place = beside(setting, "Table 42", "IWSLT2017", other="other sentences than the paper's three")
+    found = {task.name: _differ(setting, task) for task in tasks}
+    shown = next((name for name, (differ, _) in found.items() if differ), "")
+    rows = []
+    for at, pair in enumerate(found[shown][0][:EXAMPLES] if shown else (), 1):
+        cells = [Cell(pair[0]["reference"])]
+        for name, one in zip(("instructed", "scaled mask"), pair, strict=True):
+            (bleu,) = paragraph_bleu([one["output"]], [one["reference"]])
+            theirs = place.value(name, f"example {at}", "bleu")
+            cells += [Cell(one["output"]), Cell(float(bleu), published=theirs)]
+        rows.append(Row(pair[0]["input"], tuple(cells)))
+    counted = (
+        f"{name} {len(differ)} of {total}" for name, (differ, total) in found.items() if total
+    )
+    told = ", ".join(counted)
     return Table(
-        "Outputs that the scaled mask changes",
-        ("right", "instructed", "with the scaled mask"),
+        "Outputs that the scaled mask changes" + (f" ({shown})" if shown else ""),
+        ("right", "instructed", "its BLEU", "with the scaled mask", "its BLEU, scaled"),
         tuple(rows),
         place.reference,
-        note if plain else "The outputs are not at hand.",
+        f"The first of those that differ; by direction: {told}."
+        if told
+        else "The outputs are not at hand.",
     )
 
 
