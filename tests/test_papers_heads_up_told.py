@@ -512,7 +512,9 @@ def scaled(task: str, losses: dict[float, float], best: float, bleu: tuple[float
             for at in range(2)
         ),
     ]
-    return {"tasks": {task: {"alphas": alphas, "best": best, "conditions": conditions}}}
+    without = [row("as is", "nll", 2.5), row("masked", "nll", 0.8)]
+    own = {"alphas": alphas, "best": best, "conditions": conditions, "uninstructed": without}
+    return {"tasks": {task: own}}
 
 
 def test_figure_6_by_hand(pocket: Setting) -> None:
@@ -560,6 +562,8 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     assert isinstance(lines, Lines)
     assert [one.name for one in lines.series][:2] == ["en-de", "en-de, random masks"]
     assert lines.series[1].points[0] == (0.0, 2.0)  # the mean of 1.5 and 2.5
+    crosses = [one.points for one in lines.series if "no instruction" in one.name]
+    assert crosses == [((1.0, 2.5),), ((0.0, 0.8),)] * 2
 
 
 def test_table_42_shows_the_first_direction_that_changes_with_both_scores(pocket: Setting) -> None:

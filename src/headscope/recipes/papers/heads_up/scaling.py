@@ -226,7 +226,7 @@ def _alphas(
 
 
 def _lines(ran: Mapping[str, Mapping[str, Any]]) -> Lines:
-    series = []
+    series, ends = [], {"masked": 0.0, "as is": 1.0}
     for name, one in ran.items():
         rows = one["alphas"]
         series.append(
@@ -240,7 +240,13 @@ def _lines(ran: Mapping[str, Mapping[str, Any]]) -> Lines:
         drawn = [(row["alpha"], fmean(row["shuffled"])) for row in rows if row["shuffled"]]
         if drawn:
             series.append(Series(f"{name}, random masks", tuple(drawn)))
-    return Lines("Loss of instructed directions by α", tuple(series), "α", "NLL")
+        # The paper's "x": one point at the end that is no mask, one where the mask is whole.
+        series += [
+            Series(f"{name}, no instruction, {row['name']}", ((ends[row["name"]], row["nll"]),))
+            for row in one.get("uninstructed", ())
+        ]
+    note = "Points without a line are the same sentences without an instruction."
+    return Lines("Loss of instructed directions by α", tuple(series), "α", "NLL", note=note)
 
 
 def _differ(setting: Setting, task: Asked) -> tuple[list[tuple[Mapping[str, Any], ...]], int]:
