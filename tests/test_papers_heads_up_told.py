@@ -489,6 +489,14 @@ def test_sign_test_against_all_outcomes() -> None:
         assert sign_test(more, less) == pytest.approx(as_far / len(outcomes))
 
 
+def test_figure_9_shows_what_is_written(pocket: Setting) -> None:
+    put(pocket, "walk-negative", walk([2, 2], [0.0, 0.0, 1.0, 1.0]))
+    texts = table_of(EXPERIMENTS["figure-9"].tell(pocket), "What is written")
+    # The text of the start stays for two removals, that of the second for the rest.
+    assert [cell.value for cell in cells(texts, "0 removed")] == ["a", 2]
+    assert [cell.value for cell in cells(texts, "2 removed")] == ["b", 2]
+
+
 def scaled(task: str, losses: dict[float, float], best: float, bleu: tuple[float, float]) -> Any:
     alphas = [
         {**row(f"α {at:g}", "nll", loss), "alpha": at, "shuffled": [loss + 1, loss + 2]}

@@ -15,6 +15,7 @@ from headscope.recipes.papers.heads_up.walks import (
     beside_walk,
     rank_lines,
     target_first,
+    text_table,
     walk_steps,
 )
 from headscope.recipes.papers.paper import Experiment, Setting
@@ -42,8 +43,11 @@ def _compared(name: str, title: str, paper: str, row: str) -> Callable[[Setting]
             said, doubt = _conclusion(_steps_of(result, steps), _steps_of(plain, steps))
             found += f", by rising weight of Table 1's mask in at most {other:.0%}{said}"
             sure += doubt
+        shown = (table,)
+        if name == NEGATIVE:
+            shown = (table, text_table(result, "What is written for the first prompt"))
         return Told(
-            (table,),
+            shown,
             (rank_lines(result, title),),
             f"{found}.",
             f"{sure}; no random orders beside, and the paper shows one prompt.",

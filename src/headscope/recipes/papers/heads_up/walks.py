@@ -28,6 +28,7 @@ __all__ = [
     "beside_walk",
     "rank_lines",
     "target_first",
+    "text_table",
     "walk_step",
     "walk_steps",
 ]
@@ -179,7 +180,7 @@ def rank_lines(result: Mapping[str, Any], title: str) -> Lines:
     )
 
 
-def _text_table(result: Mapping[str, Any], title: str) -> Table:
+def text_table(result: Mapping[str, Any], title: str) -> Table:
     """What is written for the first prompt: the texts that stay longest, in order."""
     example = result["example"]
     texts = example["texts"]
@@ -261,7 +262,7 @@ def _walk_tell(setting: Setting) -> Told:
     if never:
         sure += f"; in {never} prompts the target never comes first"
     return Told(
-        (table, _text_table(result, "What is written for the first prompt")),
+        (table, text_table(result, "What is written for the first prompt")),
         (rank_lines(result, "Rank of the target as heads go by rising weight"),),
         found,
         f"{sure}. The paper shows one prompt.",
