@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting
+from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting, table_of
 from headscope.recipes.papers.heads_up import PAPER, families, scaling, walks
 from headscope.recipes.papers.heads_up.asked import (
     EN_ZH,
@@ -17,7 +17,7 @@ from headscope.recipes.papers.heads_up.asked import (
 )
 from headscope.recipes.papers.paper import Missing, Setting, Steering, Step
 from headscope.recipes.papers.plan import Coverage, make_plan
-from headscope.recipes.papers.published import published
+from headscope.recipes.papers.published import paper_tasks, published
 from headscope.recipes.tasks import prompts, read_tasks
 
 
@@ -153,4 +153,21 @@ def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(
     other = with_pairs(llama, "en-de=a")
     assert configs_of(other, monkeypatch, walks, "verify_one_by_one")["walk"].tasks.data == (
         "en-de=a",
+    )
+
+
+def test_whose_instructions_are_told_and_how_many_tasks_are_mixed(
+    llama: Setting, tmp_path: Path
+) -> None:
+    pocket = pocket_setting(tmp_path / "pocket")
+    places = (("table-2", "Masks of word tasks"), ("table-9", "The data"))
+    for setting, own in ((pocket, False), (llama, True)):
+        for name, title in places:
+            note = table_of(EXPERIMENTS[name].tell(setting), title).note
+            assert ("paper are its own" in note) == own and "are the paper's" not in note
+    (folder,) = llama.data.tasks
+    for name in paper_tasks():
+        (Path(folder) / f"{name}.json").write_text("[]", "utf-8")
+    assert (
+        "mixes 34 tasks, that of the paper 32" in EXPERIMENTS["table-3"].tell(llama).tables[0].note
     )

@@ -8,7 +8,7 @@ from headscope.find.mask import preset
 from headscope.recipes.papers.heads_up.asked import Asked, chosen, directions, word_tasks
 from headscope.recipes.papers.heads_up.beside import MAIN, NAME
 from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, slug, training_changes
-from headscope.recipes.papers.heads_up.words import same_task
+from headscope.recipes.papers.heads_up.words import instructions, same_task
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import ANY, paper_model, source, value
 from headscope.recipes.papers.told import Cell, Reference, Row, Table, Told
@@ -122,9 +122,8 @@ def _data(setting: Setting) -> Table:
         ("examples trained on", "held out", "bare prompt", "instructed prompt"),
         tuple(Row(task.name, _data_cells(setting, task)) for task in tasks),
         _settings_reference("Table 10", ANY, "of word tasks all examples, not those trained on"),
-        "Instructions of word tasks that the paper has are the paper's (Table 10), others ours. It "
-        "holds out 100 examples of each "
-        "task, of which the bundled model's word tasks have fewer.",
+        f"{instructions(setting)} The paper holds out 100 examples of each task, of which the "
+        "bundled model's word tasks have fewer.",
     )
 
 

@@ -39,7 +39,7 @@ from headscope.recipes.papers.heads_up.verdict import (
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
-__all__ = ["TABLE_2", "same_task"]
+__all__ = ["TABLE_2", "instructions", "same_task"]
 
 _MODELS = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
 ACCURACY = {model: f"Table {32 + at}" for at, model in enumerate(_MODELS)}
@@ -75,6 +75,15 @@ def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
 def same_task(setting: Setting, task: Asked) -> str:
     """What the paper calls a task; other names are the bundled model's own tasks alone."""
     return task.name if setting.data.tasks else SAME.get(task.name, task.name)
+
+
+def instructions(setting: Setting) -> str:
+    """Whose words the instructions of word tasks are."""
+    if setting.pocket and not setting.data.tasks:
+        return "The instructions of word tasks are the bundled model's."
+    return (
+        "The instructions of word tasks of the paper are its own (Table 10), those of others ours."
+    )
 
 
 def _others(setting: Setting) -> tuple[str, ...]:
@@ -142,7 +151,7 @@ def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> 
         place.reference,
         "An answer counts as right where it stands among ten tokens that are written, as in the "
         "paper (of some tasks only at the start); without echoes, where it is a word of its own. "
-        "Instructions of the paper's tasks are the paper's, others ours."
+        + instructions(setting)
         + (f" The other model is {slug(other)}." if other else f" {GIVE_OTHER}"),
     )
 
