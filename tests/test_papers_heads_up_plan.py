@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting, table_of
-from headscope.recipes.papers.heads_up import PAPER, families, scaling, walks
+from headscope.recipes.papers.heads_up import PAPER, attention, families, scaling, states, walks
 from headscope.recipes.papers.heads_up.asked import (
     EN_ZH,
     TABLE_1,
@@ -171,3 +171,22 @@ def test_whose_instructions_are_told_and_how_many_tasks_are_mixed(
     assert (
         "mixes 34 tasks, that of the paper 32" in EXPERIMENTS["table-3"].tell(llama).tables[0].note
     )
+
+
+def test_draws_reach_every_control(llama: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    steered = replace(llama, steering=Steering(draws=7))
+    for module, recipe in (
+        (families, "verify_families"),
+        (attention, "verify_attention"),
+        (scaling, "verify_scaling"),
+        (states, "compare_states"),
+    ):
+        found = configs_of(steered, monkeypatch, module, recipe)
+        assert found and {one.draws for one in found.values()} == {7}, recipe
+    for name in ("table-6", "table-7", "figure-6", "figure-4"):
+        work = {one.name: one.work for one in steps(llama, name)}
+        changed = [
+            one.name for one in steps(steered, name) if one.work.tokens > work[one.name].tokens
+        ]
+        assert any(not one.startswith("mask-") for one in changed), name
+    assert "mean of 7 draws" in EXPERIMENTS["table-6"].tell(steered).tables[0].note

@@ -11,7 +11,7 @@ from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, too_few, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, listed, not_run
-from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
+from headscope.recipes.papers.heads_up.steps import draws_of, mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 from headscope.recipes.verify.attention import VerifyAttention, verify_attention
@@ -41,7 +41,7 @@ class _Attend:
             (str(setting.at(mask_name(self.task))),),
             setting.model,
             self.task.choice,
-            DRAWS,
+            draws_of(setting, DRAWS),
             setting.seed,
             setting.batch_tokens,
         )
@@ -68,14 +68,14 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
             + (" and another --model that can do them" if setting.pocket else ""),
             "needs MODEL" if setting.pocket else "needs DATA",
         )
-    found = []
+    found, draws = [], draws_of(setting, DRAWS)
     for task in tasks:
-        tokens = task.size.tested * ((2 + DRAWS) * task.size.bare + 2 * task.size.told)
+        tokens = task.size.tested * ((2 + draws) * task.size.bare + 2 * task.size.told)
         work = Work(
             forward=tokens,
             length=task.size.told,
             rows=min(float(task.size.tested), max(1.0, setting.batch_tokens // task.size.told)),
-            calls=4.0 + DRAWS,
+            calls=4.0 + draws,
         )
         title = f"attention on the right word, {task.name}"
         found += [

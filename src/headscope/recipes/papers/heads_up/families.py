@@ -29,7 +29,13 @@ from headscope.recipes.papers.heads_up.beside import (
     not_run,
     surely,
 )
-from headscope.recipes.papers.heads_up.steps import Kind, asking_work, mask_name, mask_step
+from headscope.recipes.papers.heads_up.steps import (
+    Kind,
+    asking_work,
+    draws_of,
+    mask_name,
+    mask_step,
+)
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 from headscope.recipes.tasks import TaskChoice
@@ -60,7 +66,7 @@ class _Families:
             (),
             _together(self.tasks),
             setting.model,
-            DRAWS,
+            draws_of(setting, DRAWS),
             seed=setting.seed,
             asking=Asking(batch_tokens=setting.batch_tokens),
             # Directions of one parallel corpus say the same things: what one holds out is among
@@ -100,7 +106,7 @@ def _family_steps(setting: Setting) -> tuple[Step, ...] | Missing:
         found += [mask_step(setting, task, run.kind) for task in run.masks]
         names = tuple(mask_name(task, run.kind) for task in run.masks)
         # Of each direction the whole model, and each family's heads with two kinds of draws.
-        measured = len(tasks) * (1 + _family_count(run.masks) * (1 + 2 * DRAWS))
+        measured = len(tasks) * (1 + _family_count(run.masks) * (1 + 2 * draws_of(setting, DRAWS)))
         work = asking_work(setting, tasks[0], measured, measured, write=False)
         title = f"heads shared by {len(run.masks)} masks, by those of a language, and by none"
         if run.kind:
@@ -192,7 +198,8 @@ def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> T
         tuple(rows),
         place.reference,
         "All: heads that every mask keeps; a language: those that every mask of its directions "
-        f"keeps; unused: those that none keeps. Random: as many others, mean of {DRAWS} draws.",
+        f"keeps; unused: those that none keeps. Random: as many others, mean of "
+        f"{draws_of(setting, DRAWS)} draws.",
     )
 
 

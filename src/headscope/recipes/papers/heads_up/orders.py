@@ -43,7 +43,7 @@ def _compared(name: str, title: str, paper: str, row: str) -> Callable[[Setting]
             said, doubt = _conclusion(_steps_of(result, steps), _steps_of(plain, steps))
             found += f", by rising weight of Table 1's mask in at most {other:.0%}{said}"
             sure += doubt
-        shown = (table,)
+        shown: tuple[Table, ...] = (table,)
         if name == NEGATIVE:
             shown = (table, text_table(result, "What is written for the first prompt"))
         return Told(

@@ -30,7 +30,7 @@ from headscope.recipes.papers.heads_up.beside import (
     task_of,
 )
 from headscope.recipes.papers.heads_up.samples import outputs
-from headscope.recipes.papers.heads_up.steps import asking_work, mask_name, mask_step
+from headscope.recipes.papers.heads_up.steps import asking_work, draws_of, mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
@@ -69,7 +69,7 @@ class _Scale:
             self.task.choice,
             setting.model,
             check_file(setting, self.task.name),
-            draws=DRAWS,
+            draws=draws_of(setting, DRAWS),
             seed=setting.seed,
             asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
         )
@@ -93,11 +93,12 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
             f"{NO_PAIRS[1]}; {CHECK.give}",
         )
     found: list[Step] = []
+    draws = draws_of(setting, DRAWS)
     for task in tasks:
-        grid = 11 + 10 * DRAWS + 2
+        grid = 11 + 10 * draws + 2
         # Half of the examples each; all are instructed but the last two of the grid.
         work = asking_work(setting, task, grid / 2, grid / 2 - 1, write=False)
-        work += asking_work(setting, task, (3 + DRAWS) / 2, (3 + DRAWS) / 2)
+        work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
         found += [
             mask_step(setting, task),
             Step(
@@ -190,7 +191,7 @@ def _bleu(setting: Setting, tasks: Sequence[Asked], place: Beside) -> Table:
         "BLEU over characters as the published code has it, a mean over outputs. α was chosen by "
         "the loss on other sentences than these. Random masks, which the paper does not have, keep "
         "as many heads and "
-        f"have the same α: mean of {DRAWS} draws.",
+        f"have the same α: mean of {draws_of(setting, DRAWS)} draws.",
     )
 
 

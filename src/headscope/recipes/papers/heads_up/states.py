@@ -12,7 +12,7 @@ from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
-from headscope.recipes.papers.heads_up.steps import DRAWS, mask_name, mask_step
+from headscope.recipes.papers.heads_up.steps import draws_of, mask_name, mask_step
 from headscope.recipes.papers.heads_up.walks import WALK, beside_walk, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
@@ -41,7 +41,7 @@ class _States:
             str(setting.at(mask_name(self.task))),
             setting.model,
             self.task.choice,
-            draws=DRAWS,
+            draws=draws_of(setting),
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
         )
@@ -55,10 +55,11 @@ def states_steps(setting: Setting) -> tuple[Step, ...]:
         return ()
     size = task.size
     # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
-    tokens = size.tested * ((2 + 2 * DRAWS) * size.bare + 2 * size.told)
+    draws = draws_of(setting)
+    tokens = size.tested * ((2 + 2 * draws) * size.bare + 2 * size.told)
     rows = min(float(size.tested), 16.0)
     work = Work(
-        forward=tokens, length=size.told, rows=rows, calls=(4 + 2 * DRAWS) * size.tested / rows
+        forward=tokens, length=size.told, rows=rows, calls=(4 + 2 * draws) * size.tested / rows
     )
     mask = mask_name(task)
     return (

@@ -23,9 +23,9 @@ from headscope.recipes.verify.mask import VerifyMask, verify_mask
 from headscope.verify.masks.asking import Asking
 
 __all__ = [
-    "DRAWS",
     "PAPER_STEPS",
     "Kind",
+    "draws_of",
     "mask_name",
     "mask_step",
     "model_of",
@@ -109,6 +109,11 @@ def training_changes(
     return {**steps, **_CHANGES[kind]}
 
 
+def draws_of(setting: Setting, usual: int = DRAWS) -> int:
+    """Random masks or sets of heads of each kind, as the user decided or as usual here."""
+    return setting.steering.draws or usual
+
+
 @dataclass(frozen=True)
 class _Train:
     task: Asked
@@ -147,7 +152,7 @@ class _Prove:
             model_of(setting, self.other),
             tuple(str(setting.at(one)) for one in self.foreign),
             None if self.hybrid is None else str(setting.at(self.hybrid)),
-            self.draws and (setting.steering.draws or self.draws),
+            self.draws and draws_of(setting, self.draws),
             setting.seed,
             # The paper's ROUGE-L sees what follows a translation, too.
             Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
@@ -168,7 +173,7 @@ def mask_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None 
 
 def proof_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None = None) -> Step:
     """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
-    mask, draws = mask_name(task, kind, other), setting.steering.draws or DRAWS
+    mask, draws = mask_name(task, kind, other), draws_of(setting)
     return Step(
         proof_name(task, kind, other),
         f"{mask} on held-out examples",
