@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting, table_of
+from headscope.errors import InputError
 from headscope.recipes.papers.heads_up import PAPER, attention, families, scaling, states, walks
 from headscope.recipes.papers.heads_up.asked import (
     EN_ZH,
@@ -190,3 +191,11 @@ def test_draws_reach_every_control(llama: Setting, monkeypatch: pytest.MonkeyPat
         ]
         assert any(not one.startswith("mask-") for one in changed), name
     assert "mean of 7 draws" in EXPERIMENTS["table-6"].tell(steered).tables[0].note
+
+
+def test_too_few_steps_are_told_before_anything_is_run(llama: Setting, tmp_path: Path) -> None:
+    for setting in (llama, pocket_setting(tmp_path), with_pairs(llama)):
+        few = replace(setting, steering=Steering(steps=50))
+        with pytest.raises(InputError, match="50 steps"):
+            make_plan(PAPER.experiments, few)  # as `reproduce` does before it opens a folder
+        make_plan(PAPER.experiments, replace(setting, steering=Steering(steps=6000)))
