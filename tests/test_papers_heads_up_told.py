@@ -320,6 +320,7 @@ def test_figure_3_draws_what_came_and_went(pocket: Setting) -> None:
     assert up.name.startswith("0.1") and down.name.startswith("1.2")
     assert up.points == ((0.0, 0.5), (10.0, pytest.approx(1 / (1 + np.exp(-2)))))
     assert down.points[1][1] == pytest.approx(1 / (1 + np.exp(2)))
+    assert "shorter than a hundredth of the training" in told.tables[0].note
     assert "Of 3 heads 1 are dropped and taken back" in told.found
     file.write_bytes(b"damaged")
     with pytest.raises(InputError, match="is damaged"):
@@ -555,7 +556,9 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     alphas = table_of(told, "The best α")
     assert [cell.value for cell in cells(alphas, "en-de")] == [0.3, 0.5, 0.3, 0.6]
     assert "lowers the loss in 1 of 2 directions" in told.found
-    assert "best in 1 (en-de 0.3)" in told.found
+    # By its interval on other sentences, not by the sentences that it was chosen on alone.
+    assert "best in 1; on other" in told.found
+    assert "en-de, α 0.3: -0.300 (-0.310 to -0.290)" in told.found
     assert "0.500 instructed and 0.550 with the scaled mask" in told.found
     assert "surely rises with the scaled mask in 1 of 2 directions and surely falls in 0" in (
         told.sure
@@ -661,6 +664,13 @@ def test_tables_39_and_40_beside_masks_of_heads(pocket: Setting) -> None:
     assert (line[7].value, line[8].value) == (70, 5)
     assert "0 of 1 masks keep every feed-forward layer" in told.found
     assert "(the intervals meet)" in told.found
+
+
+def test_layers_of_a_mask_that_was_not_run_are_not_told(pocket: Setting) -> None:
+    (line, *_) = EXPERIMENTS["table-39"].tell(pocket).tables[0].rows
+    assert {(cell.value, cell.why) for cell in line.cells} == {(None, "not run")}
+    put(pocket, "mask-en-de-query", {"selected": 70})
+    assert cells(EXPERIMENTS["table-39"].tell(pocket).tables[0], "en-de")[8].value == 6
 
 
 def attention(inside: float, p_value: float) -> dict[str, Any]:

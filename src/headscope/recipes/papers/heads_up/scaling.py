@@ -296,12 +296,13 @@ def _found(ran: Mapping[str, Mapping[str, Any]]) -> str:
         if loss[0.0] < loss[1.0]:
             lower.append(name)
         if 0 < one["best"] < 1:
-            between.append(f"{name} {one['best']:g}")
+            between.append(f"{name}, α {one['best']:g}{_less(name, one)}")
     told = (
         f"Under the instruction the mask lowers the loss in {len(lower)} of {len(ran)} directions. "
     )
     told += (
-        f"An α between 0 and 1 is best in {len(between)} ({', '.join(between)})."
+        f"An α between 0 and 1 is best in {len(between)}; on other sentences its loss less that at "
+        f"α = 1 is {listed(between)}."
         if between
         else "No α between 0 and 1 is better than both ends."
     )
@@ -321,6 +322,14 @@ def _found(ran: Mapping[str, Mapping[str, Any]]) -> str:
             f"{fmean(scaled) / 100:.3f} with the scaled mask."
         )
     return told
+
+
+def _less(name: str, one: Mapping[str, Any]) -> str:
+    """The loss at the best α less that without a mask, on sentences that it was not chosen on."""
+    less = changed(condition({"tasks": {name: one}}, name, "scaled and instructed"), "nll")
+    if less is None:
+        return " (not known)"
+    return f": {less['value']:+.3f} ({less['low']:+.3f} to {less['high']:+.3f})"
 
 
 def _sure(ran: Mapping[str, Mapping[str, Any]]) -> str:

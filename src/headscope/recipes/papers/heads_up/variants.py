@@ -112,11 +112,11 @@ def _kinds_table(
 
 
 def _layers(setting: Setting, task: Asked, kind: Kind) -> Cell:
+    result = setting.result(mask_name(task, kind))
+    if result is None or (kind == "feed-forward" and result["feed_forward"] is None):
+        return not_run(digits=0)
     if kind != "feed-forward":
         return Cell(setting.geometry.layers, digits=0)
-    result = setting.result(mask_name(task, kind))
-    if result is None or result["feed_forward"] is None:
-        return not_run(digits=0)
     return Cell(sum(one["selected"] for one in result["feed_forward"]), digits=0)
 
 
