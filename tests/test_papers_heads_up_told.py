@@ -455,7 +455,24 @@ def test_figure_5_is_told_from_the_same_walk(pocket: Setting) -> None:
     late = cells(table, "second half of the layers")
     assert [cell.value for cell in late] == pytest.approx([0.5, 0.6])
     assert cells(table, "heads removed")[1].published == 192
-    assert "by +0.100 in the later layers and by +0.000 in the earlier ones" in told.found
+    # Without the prompts' own values nothing is said of a change.
+    assert "changes by" not in told.found
+    seen = {"a": ([0.9, 0.5], [0.8, 0.6]), "b": ([0.9, 0.5], [0.9, 0.8])}
+    rows = (
+        {"id": name, "step": step, "similarity": both[step]}
+        for name, both in seen.items()
+        for step in (0, 1)
+    )
+    text = "".join(json.dumps(one) + "\n" for one in rows)
+    file = pocket.at("walk") / "steps.jsonl"
+    file.write_text(text, encoding="utf-8")
+    # 0.1 and 0.3: 0.2 on the mean, 12.706 times 0.1 either way.
+    assert "by +0.200 (-1.071 to +1.471) in the later layers and -0.050" in (
+        EXPERIMENTS["figure-4"].tell(pocket).found
+    )
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match="is damaged"):
+        EXPERIMENTS["figure-4"].tell(pocket)
 
 
 def test_figure_8_is_judged_prompt_by_prompt(pocket: Setting) -> None:

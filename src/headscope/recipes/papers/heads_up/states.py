@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from headscope.errors import InputError
+from headscope.measure.intervals import t_interval
 from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
@@ -87,7 +90,7 @@ def _tell(setting: Setting) -> Told:
     if walk is not None:
         figures.append(_along(walk))
         tables.append(_along_table(setting, walk))
-        found.append(_along_words(walk))
+        found += [one for one in [_along_words(setting, walk)] if one]
         sure.append(f"Along the removal: {walk['sentences']} prompts.")
     answer = "" if result is None else found[0]
     return Told(tuple(tables), tuple(figures), " ".join(found), " ".join(sure), {"answer": answer})
@@ -224,15 +227,37 @@ def _along_table(setting: Setting, walk: Mapping[str, Any]) -> Table:
     )
 
 
-def _along_words(walk: Mapping[str, Any]) -> str:
-    rows = (walk["baseline"], *walk["steps"])
-    first, cut = rows[0]["similarity"], rows[_at(walk)]["similarity"]
-    half = len(first) // 2
-    late = fmean(cut[half:]) - fmean(first[half:])
-    early = fmean(cut[:half]) - fmean(first[:half]) if half else 0.0
+def _shifts(setting: Setting, walk: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """By how much each prompt's cosine changes, in the later and the earlier half of the layers."""
+    file, cut = setting.at(WALK) / "steps.jsonl", _at(walk)
+    if not file.is_file():
+        return []
+    by: dict[str, dict[int, list[float]]] = {}
+    try:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            if row["step"] in (0, cut):
+                by.setdefault(row["id"], {})[row["step"]] = row["similarity"]
+        moved = [[b - a for a, b in zip(one[0], one[cut], strict=True)] for one in by.values()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{file}: is damaged; delete {file.parent} and run the same command again"
+        ) from error
+    return [(fmean(one[len(one) // 2 :]), fmean(one[: max(1, len(one) // 2)])) for one in moved]
+
+
+def _along_words(setting: Setting, walk: Mapping[str, Any]) -> str:
+    """How the cosine changes by its interval over prompts; nothing of a single prompt."""
+    shifts = _shifts(setting, walk)
+    if len(shifts) < 2:
+        return ""
+    told = []
+    for values, where in zip(zip(*shifts, strict=True), ("later", "earlier"), strict=True):
+        low, high = (float(one) for one in t_interval(values))
+        told.append(f"{fmean(values):+.3f} ({low:+.3f} to {high:+.3f}) in the {where} layers")
     return (
-        f"As heads go by rising weight until the mask's are left, the cosine with the instructed "
-        f"model changes by {late:+.3f} in the later layers and by {early:+.3f} in the earlier ones."
+        "As heads go by rising weight until the mask's are left, the cosine with the instructed "
+        f"model changes by {told[0]} and {told[1]}, 95 % intervals over prompts."
     )
 
 
