@@ -10,6 +10,7 @@ import pytest
 from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting, table_of
 from headscope.errors import InputError
 from headscope.recipes.papers.heads_up import PAPER, attention, families, scaling, states, walks
+from headscope.recipes.papers.heads_up import steps as steps_module
 from headscope.recipes.papers.heads_up.asked import (
     EN_ZH,
     TABLE_1,
@@ -199,3 +200,24 @@ def test_too_few_steps_are_told_before_anything_is_run(llama: Setting, tmp_path:
         with pytest.raises(InputError, match="50 steps"):
             make_plan(PAPER.experiments, few)  # as `reproduce` does before it opens a folder
         make_plan(PAPER.experiments, replace(setting, steering=Steering(steps=6000)))
+
+
+def test_sizes_are_compared_on_the_paper_s_sentence_and_into_english(
+    llama: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = with_pairs(llama, "xnli")
+    asked = configs_of(folder, monkeypatch, steps_module, "verify_mask")
+    for name, model in (("", LLAMA), ("-of-Llama-3.1-8B", llama.data.others[0])):
+        own = asked[f"printed-en-fr{name}"]
+        assert own.model.model == model and own.masks == (str(folder.at(f"mask-en-fr{name}")),)
+        (read,) = read_tasks(own.tasks, LLAMA).values()
+        assert read.test.examples[1].input == "I have never seen such a beautiful sunset."
+        assert f"proof-zh-en{name}" in asked  # Table 36
+    # The first tokens are those of English to German, whatever direction comes first.
+    probed = configs_of(folder, monkeypatch, states, "compare_states")
+    assert probed["states-en-de"].heads == str(folder.at("mask-en-de"))
+    assert probed["states"].heads == str(folder.at("mask-en-zh"))
+    found = words(folder)
+    assert found["Table 4"][0] == "measured" and found["Table 36"][0] == "--full"
+    few = words(with_pairs(llama, "en-zh=a", "en-de=a"))
+    assert few["Table 4"][0] == few["Table 36"][0] == "needs DATA"

@@ -215,6 +215,7 @@ def of_printed(task: Asked) -> Asked:
         target_column=target,
         limit=usual.limit,
         held_out=usual.held_out,
+        shots=usual.shots,  # there is nothing to draw them from
     )
     return replace(task, choice=choice)
 

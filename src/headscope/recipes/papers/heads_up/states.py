@@ -20,7 +20,7 @@ from headscope.recipes.papers.heads_up.walks import WALK, beside_walk, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
 
-__all__ = ["FIGURE_4", "STATES", "states_steps"]
+__all__ = ["FIGURE_4", "states_name", "states_steps"]
 
 STATES = "states"
 #: The paper's lines of Figure 4.
@@ -51,9 +51,15 @@ class _States:
         return compare_states(config, place, progress)
 
 
-def states_steps(setting: Setting) -> tuple[Step, ...]:
-    """The mask of the first task, and the states under it; nothing without a task."""
-    task = first_task(setting)
+def states_name(setting: Setting, task: Asked) -> str:
+    """The step of a task's states; the first task's are those of Figure 4."""
+    first = first_task(setting)
+    return STATES if first is None or first.name == task.name else f"{STATES}-{task.name}"
+
+
+def states_steps(setting: Setting, task: Asked | None = None) -> tuple[Step, ...]:
+    """The mask of a task (by default the first), and the states under it; nothing without one."""
+    task = task or first_task(setting)
     if task is None:
         return ()
     size = task.size
@@ -67,7 +73,13 @@ def states_steps(setting: Setting) -> tuple[Step, ...]:
     mask = mask_name(task)
     return (
         mask_step(setting, task),
-        Step(STATES, "hidden states beside the instructed model's", _States(task), work, (mask,)),
+        Step(
+            states_name(setting, task),
+            "hidden states beside the instructed model's",
+            _States(task),
+            work,
+            (mask,),
+        ),
     )
 
 

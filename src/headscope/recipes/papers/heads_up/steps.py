@@ -206,14 +206,15 @@ def prove(
     hybrid: str | None = None,
     draws: int = 0,
     extended: bool = False,
+    other: str | None = None,
 ) -> Step:
-    """Test a mask on a task that it was not made for, or beside one of several tasks."""
+    """Test a mask on other examples than its own, or beside one of several tasks."""
     after = (mask,) if hybrid is None else (mask, hybrid)
     conditions = 3 + (hybrid is not None) + 2 * draws
     return Step(
         name,
         title,
-        _Prove(task, mask, hybrid=hybrid, draws=draws),
+        _Prove(task, mask, other, hybrid=hybrid, draws=draws),
         asking_work(setting, task, conditions),
         after,
         extended,
