@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headscope.heads import Geometry
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers.claims import claims_of, judged
 from headscope.recipes.papers.heads_up import PAPER
 from headscope.recipes.papers.paper import PaperData, Setting
+from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.told import Cell, Table, Told
 
 POCKET_HEADS = Geometry.uniform(6, 16)
@@ -126,3 +129,22 @@ def cells(table: Table, name: str) -> tuple[Cell, ...]:
 def table_of(told: Told, title: str) -> Table:
     (found,) = [one for one in told.tables if one.title.startswith(title)]
     return found
+
+
+def configs_of(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, module: Any, recipe: str
+) -> dict[str, Any]:
+    """What every step gives a recipe, by the name of the step."""
+    seen: dict[str, Any] = {}
+
+    def keep(config: Any, place: Path, progress: object = None) -> dict[str, Any]:
+        seen[place.name] = config
+        return {}
+
+    monkeypatch.setattr(module, recipe, keep)
+    for one in make_plan(PAPER.experiments, setting).steps:
+        trains = one.step.name.startswith("mask-")
+        made_in = getattr(one.step.run, "func", one.step.run).__module__
+        if made_in == module.__name__ and not trains:
+            one.step.run(setting, setting.at(one.step.name), None)
+    return seen

@@ -16,6 +16,7 @@ from heads_up_helpers import (
     LLAMA_HEADS,
     WORDS,
     cells,
+    configs_of,
     llama_setting,
     pocket_setting,
     proof,
@@ -358,25 +359,6 @@ def test_the_tests_told_are_those_of_the_weakest_task() -> None:
         alone = [judged_of({name: own})["out"] for name, own in rows.items()]
         worst = False if False in alone else None if None in alone else True
         assert judged_of(rows)["out"] is worst
-
-
-def configs_of(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, module: Any, recipe: str
-) -> dict[str, Any]:
-    """What every step gives a recipe, by the name of the step."""
-    seen: dict[str, Any] = {}
-
-    def keep(config: Any, place: Path, progress: object = None) -> dict[str, Any]:
-        seen[place.name] = config
-        return {}
-
-    monkeypatch.setattr(module, recipe, keep)
-    for one in make_plan(PAPER.experiments, setting).steps:
-        trains = one.step.name.startswith("mask-")
-        made_in = getattr(one.step.run, "func", one.step.run).__module__
-        if made_in == module.__name__ and not trains:
-            one.step.run(setting, setting.at(one.step.name), None)
-    return seen
 
 
 def test_proofs_ask_under_the_own_mask_and_others_beside(

@@ -20,6 +20,7 @@ from headscope.data.tasks import (
     Task,
     few_shot,
     hybrid,
+    in_language,
     prompt,
     read_task,
     split_task,
@@ -57,7 +58,8 @@ class TaskChoice:
         task: files, names of files in the folder `data`, or the pocket model's word tasks.
         pair: translation directions, whose sentences `data` names (pocket's own without).
         data: a folder of task files, or sentence pairs as in `PairsChoice`.
-        instruction: template of the instructed prompt, instead of the task's own.
+        instruction: template of the instructed prompt, instead of the task's own; of directions
+            `{target}` stands for the target language.
         bare: template of the prompt without instruction, instead of the default.
         chat: whether prompts go through the chat template; None: where the tokenizer has one
             (the pocket model's prompts are complete as they are).
@@ -259,7 +261,11 @@ def _asked(choice: TaskChoice, task: Task) -> Task:
     """A task with the prompts of the choice in place of its own."""
     changes: dict[str, Any] = {}
     if choice.instruction is not None:
-        changes["instruction"] = choice.instruction
+        changes["instruction"] = (
+            in_language(choice.instruction, task.language)
+            if task.is_translation and task.language
+            else choice.instruction
+        )
     if choice.bare is not None:
         changes["bare"] = choice.bare
     if choice.chat is not None:

@@ -13,7 +13,15 @@ from headscope.data.split import sentence_digest
 from headscope.data.tasks.task import DEFAULT_BARE, Example, Task, filled
 from headscope.errors import InputError
 
-__all__ = ["few_shot", "hybrid", "joined", "prompt", "split_task", "translation_task"]
+__all__ = [
+    "few_shot",
+    "hybrid",
+    "in_language",
+    "joined",
+    "prompt",
+    "split_task",
+    "translation_task",
+]
 
 #: What stands between the examples of a few-shot prompt.
 SHOT_BREAK = "\n\n"
@@ -170,6 +178,11 @@ def hybrid(tasks: Sequence[Task], shots: int = 5, seed: int = 0, name: str = "hy
     )
 
 
+def in_language(template: str, code: str) -> str:
+    """An instruction with the English name of the language of this code for `{target}`."""
+    return template.replace("{target}", language_name(code))
+
+
 def translation_task(
     pairs: PairFile,
     instruction: str | None = None,
@@ -179,7 +192,8 @@ def translation_task(
 ) -> Task:
     """Sentence pairs as a task: the source is the input, the target the output.
 
-    The instruction is by default the prompt of `headscope find translation-score`.
+    The instruction is by default the prompt of `headscope find translation-score`; `{target}` in
+    one stands for the target language's English name.
     """
     direction = pairs.direction
     if instruction is None:
@@ -187,6 +201,7 @@ def translation_task(
         instruction = (
             f"Translate this sentence from {source} to {target}\nSentence: {{input}}\nAnswer:"
         )
+    instruction = in_language(instruction, direction.target)
     examples = tuple(
         Example(pair.id, pair.source, pair.target.strip(), pair.line or number)
         for number, pair in enumerate(pairs.pairs, 1)

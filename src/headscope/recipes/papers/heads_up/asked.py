@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ from headscope.recipes.tasks import TaskChoice
 
 __all__ = [
     "CHOICES",
+    "EN_ZH",
     "NO_MASKS",
     "NO_PAIRS",
     "NO_TASKS",
     "PAPER_DIRECTIONS",
+    "TABLE_1",
+    "TABLE_2",
     "Asked",
     "Size",
     "as_hybrid",
@@ -26,6 +30,7 @@ __all__ = [
     "chosen",
     "directions",
     "first_task",
+    "of_printed",
     "too_few",
     "with_shots",
     "word_tasks",
@@ -34,6 +39,8 @@ __all__ = [
 #: The languages of the paper's translations, and the directions of its Table 1.
 LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
 TABLE_1 = tuple(f"en-{code}" for code in LANGUAGES[1:])
+#: Those from English and from Chinese, of which its ROUGE-L is (Tables 22 to 31, and 44).
+EN_ZH = (*TABLE_1, *(f"zh-{code}" for code in LANGUAGES if code != "zh"))
 #: The tasks of its Table 2.
 TABLE_2 = (
     "sentiment",
@@ -47,6 +54,8 @@ TABLE_2 = (
 PAPER_DIRECTIONS = 42
 #: The tasks of its Table 7, each of which chooses one of several words.
 CHOICES = ("adjective_v_verb_3", "object_v_concept_3", "verb_v_adjective_3", "fruit_v_animal_3")
+#: Its instruction of a direction (section 3.4); how it is set before the sentence is not printed.
+INSTRUCTION = "Translate into {target}:\n\n{input}\n\n"
 
 #: The bundled model's directions whose masks are trained by default. Two have the source and two
 #: the target in common with another one, one is another's reverse, and one is without English, so
@@ -121,8 +130,9 @@ class Asked:
 def directions(setting: Setting) -> tuple[Asked, ...]:
     """The directions that there are sentences for, those of the defaults first.
 
-    Of files those that are named, all by default; of a folder of many languages the paper's 42,
-    those of its Table 1 by default; of the bundled model its 20.
+    Of a folder of many languages the paper's 42, those of its Table 1 by default; of files those
+    that are named, all by default, but a direction of a folder is the folder's, and its file is to
+    measure on (`check_file`); of the bundled model its 20.
     """
     places = setting.data.pairs
     if not places:
@@ -130,13 +140,14 @@ def directions(setting: Setting) -> tuple[Asked, ...]:
     files = [one for one in places if _direction(one) is not None]
     folders = [one for one in places if _direction(one) is None]
     found: dict[str, Asked] = {}
-    for one in files:
-        name = str(_direction(one))
-        found.setdefault(name, _pair(name, (one,), True, _SENTENCES))
+    told = None if setting.pocket else INSTRUCTION
     for folder in folders:
         every = [f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)]
         for name in [*TABLE_1, *(one for one in every if one not in TABLE_1)]:
-            found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES))
+            found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES, told))
+    for one in files:
+        name = str(_direction(one))
+        found.setdefault(name, _pair(name, (one,), True, _SENTENCES, told))
     return _steered(setting, found.values())
 
 
@@ -184,29 +195,61 @@ def chosen(tasks: Sequence[Asked]) -> tuple[Asked, ...]:
 
 
 def first_task(setting: Setting) -> Asked | None:
-    """The task whose single mask is looked at closely: the first direction, else word task."""
-    return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
+    """The task whose single mask is looked at closely: the paper's, or the first one."""
+    every = (*chosen(directions(setting)), *chosen(word_tasks(setting)))
+    return next((one for one in every if one.name == "en-zh"), next(iter(every), None))
 
 
-def too_few(setting: Setting, words: bool = False) -> Missing | None:
-    """What tables of all the paper's directions, or word tasks, need where some are not given."""
+def of_printed(task: Asked) -> Asked:
+    """A direction from English on the two sentences that the paper prints for its single prompts.
+
+    The first is of Figures 2, 4, 5, 8 and 9, the second of Table 4. The translations are ours.
+    """
+    file = resources.files("headscope.recipes.papers") / "data" / "heads-up-prompts.tsv"
+    source, _, target = task.name.partition("-")
+    usual = TaskChoice()
+    choice = replace(
+        task.choice,
+        data=(f"{task.name}={file}",),
+        source_column=source,
+        target_column=target,
+        limit=usual.limit,
+        held_out=usual.held_out,
+        shots=usual.shots,  # there is nothing to draw them from
+    )
+    return replace(task, choice=choice)
+
+
+def too_few(setting: Setting, wanted: Iterable[str] = (), *, words: bool = False) -> Missing | None:
+    """What a table of these directions or word tasks needs where some of them are not given.
+
+    By default it is of all the paper's. The bundled model's own stand for any.
+    """
     own, given = (
         (word_tasks(setting), setting.data.tasks)
         if words
         else (directions(setting), setting.data.pairs)
     )
-    wanted = set(paper_tasks()) if words else {f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)}
-    number = len(wanted & {one.name for one in own})
-    if number == len(wanted) or (setting.pocket and not given):
+    every = paper_tasks() if words else (f"{a}-{b}" for a, b in permutations(LANGUAGES, 2))
+    names = set(wanted or every)
+    absent = sorted(names - {one.name for one in own})
+    if not absent or (setting.pocket and not given):
         return None
-    why = f"the paper has {len(wanted)} of them, of which {number} are given"
+    why = (
+        f"it is of {len(names)} {'word tasks' if words else 'directions'}, of which "
+        f"{len(names) - len(absent)} are given"
+    )
+    if len(absent) <= len(TABLE_1):
+        why += f" (not {', '.join(absent)})"
     return Missing(why, NO_TASKS[1] if words else NO_PAIRS[1])
 
 
 def check_file(setting: Setting, direction: str) -> str | None:
-    """The second file named for a direction: other sentences (IWSLT2017) to measure scaling on."""
+    """The first file named for a direction beside what it is trained on: IWSLT2017's sentences."""
     files = [one for one in setting.data.pairs if _direction(one) == direction]
-    return files[1].partition("=")[2] if len(files) > 1 else None
+    trained = {place for one in directions(setting) for place in one.choice.data}
+    beside = files[1:] if trained & set(files) else files
+    return beside[0].partition("=")[2] if beside else None
 
 
 def with_shots(task: Asked, shots: int = 5) -> Asked:
@@ -240,8 +283,11 @@ def _direction(place: str) -> str | None:
     return name if equals and "/" not in name and not Path(place).exists() else None
 
 
-def _pair(name: str, data: tuple[str, ...], default: bool, size: Size) -> Asked:
-    return Asked(name, TaskChoice(pair=(name,), data=data), True, default, size)
+def _pair(
+    name: str, data: tuple[str, ...], default: bool, size: Size, told: str | None = None
+) -> Asked:
+    choice = TaskChoice(pair=(name,), data=data, instruction=told)
+    return Asked(name, choice, True, default, size)
 
 
 def _pocket_directions() -> tuple[Asked, ...]:

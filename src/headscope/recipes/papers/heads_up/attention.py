@@ -10,7 +10,7 @@ from typing import Any
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, with_claims
-from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, word_tasks
+from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, too_few, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, listed, not_run
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
@@ -31,12 +31,17 @@ ROWS = {
 }
 
 
+def _draws(setting: Setting) -> int:
+    """Shuffled masks: few, because the p-values are of random sets of heads."""
+    return setting.steering.draws or DRAWS
+
+
 def _attend(
     task: Asked, setting: Setting, place: Path, progress: Progress | None
 ) -> Mapping[str, Any]:
-    masks = (str(setting.at(mask_name(task))),)
+    masks, draws = (str(setting.at(mask_name(task))),), _draws(setting)
     config = VerifyAttention(
-        masks, setting.model, task.choice, DRAWS, setting.seed, setting.batch_tokens
+        masks, setting.model, task.choice, draws, setting.seed, setting.batch_tokens
     )
     return verify_attention(config, place, progress)
 
@@ -61,15 +66,11 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
             + (" and another --model that can do them" if setting.pocket else ""),
             "needs MODEL" if setting.pocket else "needs DATA",
         )
-    found = []
+    found, draws = [], _draws(setting)
     for task in tasks:
-        tokens = task.size.tested * ((2 + DRAWS) * task.size.bare + 2 * task.size.told)
-        work = Work(
-            forward=tokens,
-            length=task.size.told,
-            rows=min(float(task.size.tested), max(1.0, setting.batch_tokens // task.size.told)),
-            calls=4.0 + DRAWS,
-        )
+        tokens = task.size.tested * ((2 + draws) * task.size.bare + 2 * task.size.told)
+        rows = min(float(task.size.tested), max(1.0, setting.batch_tokens // task.size.told))
+        work = Work(forward=tokens, length=task.size.told, rows=rows, calls=4.0 + draws)
         title = f"attention on the right word, {task.name}"
         found += [
             mask_step(setting, task),
@@ -153,4 +154,5 @@ TABLE_7 = Experiment(
     "Whether heads of the mask look at the right word more than others",
     _steps,
     _tell,
+    needs=lambda setting, element, steps: too_few(setting, CHOICES, words=True),
 )

@@ -111,7 +111,8 @@ def beside(
     table = tables if isinstance(tables, str) else tables.get(own or MAIN, tables[MAIN])
     differs = [other] if other else []
     if data is not None:
-        differs += [f"sentences not known by content to be {data}'s", "our instructions"]
+        differs.append(f"sentences not known by content to be {data}'s")
+        differs += ["our instructions"] if setting.pocket else []
     elif not other:
         strange = [task.name for task in word_tasks(setting) if not _of_paper(task)]
         differs += [f"other examples of {listed(strange)}"] if strange else []

@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headscope.recipes.papers.heads_up.asked import NO_MASKS, NO_PAIRS, Asked, chosen, directions
+from headscope.recipes.papers.heads_up.asked import (
+    NO_MASKS,
+    NO_PAIRS,
+    Asked,
+    chosen,
+    directions,
+    of_printed,
+    too_few,
+)
 from headscope.recipes.papers.heads_up.samples import outputs
 from headscope.recipes.papers.heads_up.similarity import default_masks
-from headscope.recipes.papers.heads_up.states import STATES, states_steps
-from headscope.recipes.papers.heads_up.steps import proof_name, slug, trained
+from headscope.recipes.papers.heads_up.states import states_name, states_steps
+from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, prove, slug, trained
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told
 
 __all__ = ["FIGURE_1", "TABLE_4"]
 
 CONDITIONS = ("as is", "instructed", "masked")
+#: The directions of Table 4, and that of Table 36.
+TABLE_4_DIRECTIONS, TABLE_36 = ("en-zh", "en-fr", "en-es", "en-de"), "zh-en"
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -76,16 +86,43 @@ FIGURE_1 = Experiment(
 )
 
 
+def _size_tasks(setting: Setting) -> tuple[Asked, ...]:
+    """The default directions, and Table 36's, which a folder has besides."""
+    return tuple(one for one in directions(setting) if one.default or one.name == TABLE_36)
+
+
+def _printed(setting: Setting, task: Asked) -> bool:
+    """Whether the paper's sentence is asked about: of the directions that Table 4 has."""
+    return bool(setting.data.pairs) and task.name in TABLE_4_DIRECTIONS
+
+
+def _size_step(task: Asked, other: str | None) -> str:
+    return proof_name(task, other=other).replace("proof-", "printed-", 1)
+
+
+def _probed(setting: Setting) -> Asked | None:
+    """Whose first tokens Table 4 shows: English to German, else the first direction."""
+    every = chosen(directions(setting))
+    return next((one for one in every if one.name == "en-de"), next(iter(every), None))
+
+
 def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    tasks = chosen(directions(setting))
+    tasks = _size_tasks(setting)
     if not tasks:
         return Missing(
             f"{NO_PAIRS[0]}, and other sizes of the model's family",
             f"{NO_PAIRS[1]}; --others MODEL for each size",
         )
-    models = (None, *_sizes(setting))
-    found = [step for other in models for step in trained(setting, tasks, other=other)]
-    return tuple({step.name: step for step in (*found, *states_steps(setting))}.values())
+    found: list[Step] = []
+    for other in (None, *_sizes(setting)):
+        found += trained(setting, tasks, other=other)
+        for task in tasks:
+            if _printed(setting, task):
+                title, mask = f"{task.name} on the paper's sentences", mask_name(task, other=other)
+                name, asked = _size_step(task, other), of_printed(task)
+                found.append(prove(setting, name, title, asked, mask, other=other))
+    states = states_steps(setting, _probed(setting))
+    return tuple({step.name: step for step in (*found, *states)}.values())
 
 
 def _sizes(setting: Setting) -> tuple[str, ...]:
@@ -95,39 +132,43 @@ def _sizes(setting: Setting) -> tuple[str, ...]:
 
 def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """Both tables compare models of several sizes."""
-    if setting.data.pairs and setting.data.others:
-        return None
-    give = "--others MODEL for each size, with --pairs"
-    return Missing("the table compares sizes of one family", give, "needs MODEL")
+    if not (setting.data.pairs and setting.data.others):
+        give = "--others MODEL for each size, with --pairs"
+        return Missing("the table compares sizes of one family", give, "needs MODEL")
+    own = (TABLE_36,) if element == "Table 36" else TABLE_4_DIRECTIONS
+    return too_few(setting, own) or [
+        step for step in steps if any(f"-{name}" in step.name for name in own)
+    ]
 
 
 def _size_tell(setting: Setting) -> Told:
-    tasks = chosen(directions(setting))
-    rows = []
+    rows, inputs = [], {}
     for other in (None, *_sizes(setting)):
         model = slug(other or setting.model.model)
-        for task in tasks:
-            own = _shown(setting, task, proof_name(task, other=other))
-            cells = (*(_text(own, name) for name in CONDITIONS), _right(own))
-            rows.append(Row(f"{model}, {task.name}", cells))
-    inputs = {
-        task.name: own["as is"]["input"]
-        for task in tasks
-        if (own := _shown(setting, task, proof_name(task)))
-    }
+        for task in _size_tasks(setting):
+            printed = _printed(setting, task)
+            step = _size_step(task, other) if printed else proof_name(task, other=other)
+            # The second of the printed sentences is Table 4's.
+            own = _shown(setting, task, step, at=int(printed))
+            texts = (*(_text(own, name) for name in CONDITIONS), _right(own))
+            rows.append(Row(f"{model}, {task.name}", texts))
+            if "as is" in own:
+                inputs[task.name] = own["as is"]["input"]
     tables = [
         Table(
-            "Outputs for the first held-out sentence of each direction",
+            "Outputs for one sentence of each direction",
             (*CONDITIONS, "right"),
             tuple(rows),
-            note="Inputs: " + "; ".join(f"{name}: {text}" for name, text in inputs.items())
+            note="Inputs, the paper's where it prints one, else the first held-out ones: "
+            + "; ".join(f"{name}: {text}" for name, text in inputs.items())
             if inputs
             else "",
         )
     ]
-    states = setting.result(STATES)
+    probed = _probed(setting)
+    states = None if probed is None else setting.result(states_name(setting, probed))
     if states is not None:
-        tables.append(_top_tokens(states))
+        tables.append(_top_tokens(setting, states))
     return Told(tuple(tables), (), *_size_words(setting))
 
 
@@ -136,7 +177,7 @@ def _right(rows: Mapping[str, Mapping[str, Any]]) -> Cell:
     return Cell(why="not run") if first is None else Cell(first["reference"])
 
 
-def _top_tokens(states: Mapping[str, Any]) -> Table:
+def _top_tokens(setting: Setting, states: Mapping[str, Any]) -> Table:
     """The right-hand half of Table 4: the likeliest first tokens, masked and instructed."""
     lens = states["lens"]["conditions"]
     masked, told = (lens[name][-1] for name in ("masked", "instructed"))
@@ -146,10 +187,12 @@ def _top_tokens(states: Mapping[str, Any]) -> Table:
         cells = [(Cell(token), Cell(logit, digits=2)) for token, logit in pairs]
         rows.append(Row(str(place + 1), (*cells[0], *cells[1])))
     return Table(
-        f"The likeliest first tokens and their logits ({states['task']})",
+        f"The likeliest first tokens and their logits ({slug(setting.model.model)}, "
+        f"{states['task']})",
         ("masked", "logit", "instructed", "logit, instructed"),
         tuple(rows),
-        note=f"Input {states['lens']['input']!r}; the right token has rank "
+        note="The paper has its smallest model here, so give that as --model. "
+        f"Input {states['lens']['input']!r}; the right token has rank "
         f"{masked['target_rank']} masked and {told['target_rank']} instructed.",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,10 @@ class _Families:
 
 
 def _together(tasks: Sequence[Asked]) -> TaskChoice:
-    """All these directions in one choice."""
+    """All these directions in one choice, held out and asked for as their masks were."""
     data = tuple(dict.fromkeys(place for task in tasks for place in task.choice.data))
     pairs = tuple(task.choice.pair[0] for task in tasks)
-    return TaskChoice(pair=pairs, data=data)
+    return replace(tasks[0].choice, pair=pairs, data=data)
 
 
 def _runs(setting: Setting) -> tuple[_Families, ...]:

@@ -43,7 +43,8 @@ def _history_tell(setting: Setting) -> Told:
             Row(fate, (Cell(count, digits=0), Cell(count / len(heads))))
             for fate, count in sorted(result["fates"].items(), key=lambda one: -one[1])
         ),
-        note="A head is selected while its weight is zero or more.",
+        note="A head is selected while its weight is zero or more; a stretch between two changes "
+        "that is shorter than a hundredth of the training does not count.",
     )
     found = (
         f"Of {len(heads)} heads {len(back)} are dropped and taken back before the end, and "

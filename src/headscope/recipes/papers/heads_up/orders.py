@@ -7,15 +7,16 @@ from math import comb
 from typing import Any
 
 from headscope.recipes.papers.claims import LEVEL, Claim, with_claims
-from headscope.recipes.papers.heads_up.beside import Beside, beside, not_run
+from headscope.recipes.papers.heads_up.beside import Beside, not_run
 from headscope.recipes.papers.heads_up.walks import (
     INFLUENTIAL,
     NEGATIVE,
-    ONE_PROMPT,
     SWITCH,
     WALK,
+    beside_walk,
     rank_lines,
     target_first,
+    text_table,
     walk_steps,
 )
 from headscope.recipes.papers.paper import Experiment, Setting
@@ -27,7 +28,7 @@ __all__ = ["FIGURE_8", "FIGURE_9", "sign_test"]
 def _compared(name: str, title: str, paper: str, row: str, claim: str) -> Callable[[Setting], Told]:
     def tell(setting: Setting) -> Told:
         result, plain = setting.result(name), setting.result(WALK)
-        table = _table(setting, result, plain, beside(setting, paper, other=ONE_PROMPT), title, row)
+        table = _table(setting, result, plain, beside_walk(setting, paper), title, row)
         if result is None:
             return Told((table,))
         prompts = target_first(result)[1]
@@ -42,8 +43,11 @@ def _compared(name: str, title: str, paper: str, row: str, claim: str) -> Callab
             other = max(plain["target_first"]["share"][: steps + 1])
             claims = [_later(claim, _steps_of(result, steps), _steps_of(plain, steps))]
             found += f", by rising weight of Table 1's mask in at most {other:.0%}; {claims[0].by}"
+        shown: tuple[Table, ...] = (table,)
+        if name == NEGATIVE:
+            shown = (table, text_table(result, "What is written for the first prompt"))
         return Told(
-            (table,),
+            shown,
             (rank_lines(result, title),),
             f"{found}.",
             "There are no random orders beside, and the paper shows one prompt.",

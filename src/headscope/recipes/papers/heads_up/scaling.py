@@ -14,14 +14,16 @@ from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     Asked,
     check_file,
-    chosen,
     directions,
+    too_few,
 )
 from headscope.recipes.papers.heads_up.beside import (
     Beside,
     beside,
     cell,
+    changed,
     condition,
+    listed,
     mean_cell,
     not_run,
     task_of,
@@ -33,6 +35,7 @@ from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting,
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told, grid
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
 from headscope.verify.masks.asking import Asking
+from headscope.verify.masks.published import paragraph_bleu
 
 __all__ = ["FIGURE_6"]
 
@@ -41,9 +44,12 @@ DRAWN = 2
 FLAT = "Where the loss is flat in α, the best one depends on the sentences it was chosen on."
 #: Examples that Table 42 shows.
 EXAMPLES = 3
+#: The directions of Table 8.
+TABLE_8 = ("en-zh", "en-fr", "en-de", "zh-en", "fr-en", "de-en")
 CHECK = Missing(
     "IWSLT2017's sentences to measure BLEU on",
-    "a second --pairs en-zh=FILE of the same direction to measure on",
+    "a second --pairs en-zh=FILE of the same direction to measure on, or one beside a --pairs "
+    f"FOLDER, of {listed(TABLE_8)}",
 )
 SCALED = "scaled and instructed"
 CONDITIONS = {
@@ -56,13 +62,14 @@ CONDITIONS = {
 def _scale(
     task: Asked, setting: Setting, place: Path, progress: Progress | None
 ) -> Mapping[str, Any]:
+    draws = draws_of(setting)
     config = VerifyScaling(
         (str(setting.at(mask_name(task))),),
         task.choice,
         setting.model,
         check_file(setting, task.name),
-        draws=draws_of(setting),
-        grid_draws=DRAWN,
+        draws=draws,
+        grid_draws=min(DRAWN, draws),
         seed=setting.seed,
         asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
     )
@@ -73,30 +80,45 @@ def _name(task: Asked) -> str:
     return f"scaling-{task.name}"
 
 
+def _tasks(setting: Setting) -> tuple[Asked, ...]:
+    """The default directions, and those of Table 8 that a folder has besides."""
+    return tuple(one for one in directions(setting) if one.default or one.name in TABLE_8)
+
+
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
-    tasks = chosen(directions(setting))
+    tasks = _tasks(setting)
     if not tasks:
         return Missing(f"{NO_PAIRS[0]}; {CHECK.why}", f"{NO_PAIRS[1]}; {CHECK.give}")
     found: list[Step] = []
+    draws = draws_of(setting)
     for task in tasks:
-        grid, draws = 11 + 10 * DRAWN + 2, draws_of(setting)
+        grid = 11 + 10 * min(DRAWN, draws) + 2
         # Half of the examples each; all are instructed but the last two of the grid.
         work = asking_work(setting, task, grid / 2, grid / 2 - 1, write=False)
         work += asking_work(setting, task, (3 + draws) / 2, (3 + draws) / 2)
-        title = f"heads outside the mask for {task.name} scaled"
-        scale = Step(_name(task), title, partial(_scale, task), work, (mask_name(task),))
+        title, mask = f"heads outside the mask for {task.name} scaled", mask_name(task)
+        scale = Step(_name(task), title, partial(_scale, task), work, (mask,), not task.default)
         found += [mask_step(setting, task), scale]
     return tuple(found)
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """BLEU is of other sentences than the masks; the bundled model's halves are such."""
-    checks = [check_file(setting, task.name) for task in chosen(directions(setting))]
-    return None if element == "Figure 6" or setting.pocket or all(checks) else CHECK
+    if setting.pocket and not setting.data.pairs:
+        return None
+    wanted = {f"scaling-{name}" for name in TABLE_8}
+    if element == "Figure 6":  # the α of Table 8's directions are its
+        few = too_few(setting, TABLE_8)
+        return few or [step for step in steps if step.name in wanted]
+    checked = {_name(task) for task in _tasks(setting) if check_file(setting, task.name)}
+    own = [step for step in steps if step.name in checked]
+    if element == "Table 42":  # outputs of one direction
+        return own[:1] or CHECK
+    return CHECK if wanted - checked else [step for step in own if step.name in wanted]
 
 
 def _tell(setting: Setting) -> Told:
-    tasks = chosen(directions(setting))
+    tasks = _tasks(setting)
     results = {task.name: task_of(setting.result(_name(task)), task.name) for task in tasks}
     ran = {name: one for name, one in results.items() if one}
     # Masks and α come from XNLI in the paper, BLEU from the second files.
@@ -104,12 +126,11 @@ def _tell(setting: Setting) -> Told:
         setting,
         "Table 8",
         "XNLI and IWSLT2017",
-        other="characters and spaces of the text, where the paper cuts Chinese into words",
+        other="words of Chinese not set apart, as the published code sets them",
     )
     tables = [_bleu(setting, tasks, bleu), _alphas(setting, tasks, results)]
-    shown = next((task for task in tasks if results[task.name]), None)
-    if shown is not None:
-        tables.append(_examples(setting, shown))
+    if ran:
+        tables.append(_examples(setting, [task for task in tasks if results[task.name]]))
     claims = _claims(ran) if ran else []
     return Told(
         tuple(tables),
@@ -141,9 +162,9 @@ def _bleu(setting: Setting, tasks: Sequence[Asked], place: Beside) -> Table:
         results,
         shown,
         place.reference,
-        "BLEU as the paper computes it, a mean over outputs. α was chosen by the loss on other "
-        "sentences than these. Random masks, which the paper does not have, keep as many heads and "
-        f"have the same α: mean of {draws} draws.",
+        "BLEU over characters as the published code has it, a mean over outputs. α was chosen by "
+        "the loss on other sentences than these. Random masks, which the paper does not have, keep "
+        f"as many heads and have the same α: mean of {draws} draws.",
     )
 
 
@@ -171,7 +192,7 @@ def _alphas(
 
 
 def _lines(ran: Mapping[str, Mapping[str, Any]]) -> Lines:
-    series = []
+    series, ends = [], {"masked": 0.0, "as is": 1.0}
     for name, one in ran.items():
         rows = one["alphas"]
         series.append(
@@ -185,30 +206,45 @@ def _lines(ran: Mapping[str, Mapping[str, Any]]) -> Lines:
         drawn = [(row["alpha"], fmean(row["shuffled"])) for row in rows if row["shuffled"]]
         if drawn:
             series.append(Series(f"{name}, random masks", tuple(drawn)))
-    return Lines("Loss of instructed directions by α", tuple(series), "α", "NLL")
+        # The paper's "x": one point at the end that is no mask, one where the mask is whole.
+        series += [
+            Series(f"{name}, no instruction, {row['name']}", ((ends[row["name"]], row["nll"]),))
+            for row in one.get("uninstructed", ())
+        ]
+    note = "Points without a line are the same sentences without an instruction."
+    return Lines("Loss of instructed directions by α", tuple(series), "α", "NLL", note=note)
 
 
-def _examples(setting: Setting, task: Asked) -> Table:
-    """Table 42: some outputs, instructed and under the scaled mask."""
-    place = beside(setting, "Table 42", "IWSLT2017")
+def _differ(setting: Setting, task: Asked) -> tuple[list[tuple[Mapping[str, Any], ...]], int]:
+    """The outputs that the scaled mask changes, instructed and under it, and how many there are."""
     made = outputs(setting, _name(task), task.name)
     plain, scaled = made.get("instructed", []), made.get(SCALED, [])
-    differ = [
-        (one, other)
-        for one, other in zip(plain, scaled, strict=False)
-        if one["output"] != other["output"]
-    ]
-    rows = [
-        Row(one["input"], tuple(map(Cell, (one["reference"], one["output"], other["output"]))))
-        for one, other in differ[:EXAMPLES]
-    ]
-    note = f"The first of {len(differ)} among {len(plain)} outputs of {task.name} that differ."
+    both = zip(plain, scaled, strict=False)
+    return [pair for pair in both if pair[0]["output"] != pair[1]["output"]], len(plain)
+
+
+def _examples(setting: Setting, tasks: Sequence[Asked]) -> Table:
+    """Table 42: some outputs, instructed and under the scaled mask, each with its BLEU."""
+    place = beside(setting, "Table 42", "IWSLT2017", other="other sentences than the paper's three")
+    found = {task.name: _differ(setting, task) for task in tasks}
+    shown = next((name for name, (differ, _) in found.items() if differ), "")
+    rows = []
+    for at, pair in enumerate(found[shown][0][:EXAMPLES] if shown else (), 1):
+        cells = [Cell(pair[0]["reference"])]
+        for name, one in zip(("instructed", "scaled mask"), pair, strict=True):
+            (bleu,) = paragraph_bleu([one["output"]], [one["reference"]])
+            theirs = place.value(name, f"example {at}", "bleu")
+            cells += [Cell(one["output"]), Cell(float(bleu), published=theirs)]
+        rows.append(Row(pair[0]["input"], tuple(cells)))
+    told = ", ".join(f"{name} {len(own)} of {all_}" for name, (own, all_) in found.items() if all_)
     return Table(
-        "Outputs that the scaled mask changes",
-        ("right", "instructed", "with the scaled mask"),
+        "Outputs that the scaled mask changes" + (f" ({shown})" if shown else ""),
+        ("right", "instructed", "its BLEU", "with the scaled mask", "its BLEU, scaled"),
         tuple(rows),
         place.reference,
-        note if plain else "The outputs are not at hand.",
+        f"The first of those that differ; by direction: {told}."
+        if told
+        else "The outputs are not at hand.",
     )
 
 
@@ -217,13 +253,24 @@ def _found(ran: Mapping[str, Mapping[str, Any]]) -> str:
         return ""
     losses = [{row["alpha"]: row["nll"] for row in one["alphas"]} for one in ran.values()]
     lower = sum(loss[0.0] < loss[1.0] for loss in losses)
-    between = [f"{name} {one['best']:g}" for name, one in ran.items() if 0 < one["best"] < 1]
-    best = f"An α between 0 and 1 is best in {len(between)} ({', '.join(between)})."
+    between = [f"{name}, {_less(name, one)}" for name, one in ran.items() if 0 < one["best"] < 1]
+    best = (
+        f"An α between 0 and 1 is best in {len(between)}; on other sentences its loss less that at "
+        f"α = 1 is {listed(between)}."
+    )
     none = "No α between 0 and 1 is better than both ends."
     return (
         f"Under the instruction the mask lowers the loss in {lower} of {len(ran)} directions. "
         f"{best if between else none}"
     )
+
+
+def _less(name: str, one: Mapping[str, Any]) -> str:
+    """The loss at the best α less that without a mask, on sentences that it was not chosen on."""
+    less = changed(condition({"tasks": {name: one}}, name, SCALED), "nll")
+    if less is None:
+        return f"α {one['best']:g} (not known)"
+    return f"α {one['best']:g}: {less['value']:+.3f} ({less['low']:+.3f} to {less['high']:+.3f})"
 
 
 def _claims(ran: Mapping[str, Mapping[str, Any]]) -> list[Claim]:

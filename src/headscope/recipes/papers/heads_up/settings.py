@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headscope.find.mask import preset
+from headscope.find.mask import MaskTraining, preset
 from headscope.recipes.papers.heads_up.asked import Asked, chosen, directions, word_tasks
 from headscope.recipes.papers.heads_up.beside import MAIN, NAME, task_of
 from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, slug, training_changes
-from headscope.recipes.papers.heads_up.words import same_task
-from headscope.recipes.papers.paper import Experiment, Setting
+from headscope.recipes.papers.heads_up.words import instructions, same_task
+from headscope.recipes.papers.paper import Experiment, Setting, Step
 from headscope.recipes.papers.published import ANY, paper_model, source, value
 from headscope.recipes.papers.told import NOT_RUN, Cell, Reference, Row, Table, Told, grid
 
@@ -31,6 +31,13 @@ HYPER = {
 }
 #: What a mask of a direction is trained on; of word tasks the paper tells all examples together.
 SAMPLES = "training samples"
+
+
+def _steps(setting: Setting) -> tuple[Step, ...]:
+    """None: all is known before anything is run, and so is whether masks can be trained so."""
+    for translation in (True, False):
+        _training(setting, translation)
+    return ()
 
 
 def _reference(table: str, model: str, why: str) -> Reference:
@@ -97,8 +104,8 @@ def _data(setting: Setting) -> Table:
         ("examples trained on", "held out", "bare prompt", "instructed prompt"),
         tuple(Row(task.name, _data_cells(setting, task)) for task in tasks),
         _reference("Table 10", ANY, "of word tasks all examples, not those trained on"),
-        "Instructions of word tasks that the paper has are the paper's (Table 10), others ours. It "
-        "holds out 100 examples of each task, of which the bundled model's word tasks have fewer.",
+        f"{instructions(setting)} The paper holds out 100 examples of each task, of which the "
+        "bundled model's word tasks have fewer.",
     )
 
 
@@ -134,10 +141,14 @@ def _hyper(setting: Setting) -> Table:
     )
 
 
+def _training(setting: Setting, translation: bool) -> MaskTraining:
+    """How masks are trained; InputError for so few steps that no weight can change its side."""
+    changes = training_changes(setting, translation)
+    return preset(None, setting.geometry.total, seed=setting.seed, **changes)
+
+
 def _hyper_cell(setting: Setting, name: str, translation: bool) -> Cell:
-    one = preset(
-        None, setting.geometry.total, seed=setting.seed, **training_changes(setting, translation)
-    )
+    one = _training(setting, translation)
     row = "translation" if translation else "word task"
     theirs = value(NAME, "Table 11", model=ANY, row=row, column=name, measure="setting")
     ours: float = getattr(one, HYPER[name])
@@ -150,6 +161,6 @@ TABLE_9 = Experiment(
     "table-9",
     ("Table 9", "Table 10", "Table 11"),
     "Models, data and settings, ours beside the paper's",
-    lambda setting: (),  # everything here is known before anything is run
+    _steps,
     _tell,
 )

@@ -14,6 +14,10 @@ from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import LEVEL, Claim, of_interval, said, with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_MASKS,
+    NO_PAIRS,
+    NO_TASKS,
+    TABLE_1,
+    TABLE_2,
     Asked,
     chosen,
     directions,
@@ -31,6 +35,7 @@ __all__ = ["FIGURE_7", "TABLE_5", "default_masks"]
 #: Of which base model the paper compares the masks of an instructed one.
 SIMILARITY = {MAIN: "Table 37", "Qwen2.5-7B-Instruct": "Table 38"}
 COMPARED = "masks-compared"
+BOTH = Missing("it is of directions and of word tasks", f"{NO_PAIRS[1]}; and {NO_TASKS[1]}")
 #: Columns beside another model's masks: our key, the paper's measure, decimals.
 PAIR = {
     "heads": ("size_a", "heads", 0),
@@ -99,7 +104,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     if not tasks or not others_of(setting):
         return Missing(
             "the paper compares the masks of an instructed model with those of its base model",
-            "--others MODEL with --pairs or --tasks",
+            "--others MODEL with --pairs and --tasks",
             "needs MODEL",
         )
     own = [mask_step(setting, task) for task in tasks]
@@ -109,8 +114,11 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """Table 5 the default masks of both models; of Tables 37 and 38 this model's all masks."""
-    few = too_few(setting) or too_few(setting, words=True)
-    return of_tasks(setting, element, steps, (SIMILARITY,), few)
+    every = too_few(setting) or too_few(setting, words=True)
+    first = too_few(setting, TABLE_1) or too_few(setting, TABLE_2, words=True)
+    if not (setting.data.pairs and setting.data.tasks):  # other models know no bundled data
+        every = first = BOTH
+    return of_tasks(setting, element, steps, (SIMILARITY,), every, first)
 
 
 def _tell(setting: Setting) -> Told:
@@ -121,14 +129,11 @@ def _tell(setting: Setting) -> Told:
         result = _widest(setting, _base_name(other))
         pairs = [] if result is None else result["base"]["pairs"]
         by_task = {pair["task"]: pair for pair in pairs}
+        every = _asked_of_others(setting)
         tables.append(
             grid(
                 f"Masks beside those of {slug(other)}",
-                [
-                    task.name
-                    for task in _asked_of_others(setting)
-                    if task.default or task.name in by_task
-                ],
+                [task.name for task in every if task.default or task.name in by_task],
                 PAIR,
                 partial(_pair_cell, place, other, by_task),
                 place.reference,

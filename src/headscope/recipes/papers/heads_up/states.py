@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from headscope.errors import InputError
+from headscope.measure.intervals import t_interval
 from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import Claim, of_removal, with_claims
 from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
-from headscope.recipes.papers.heads_up.beside import beside
 from headscope.recipes.papers.heads_up.steps import draws_of, mask_name, mask_step
-from headscope.recipes.papers.heads_up.walks import ONE_PROMPT, WALK, walk_step
+from headscope.recipes.papers.heads_up.walks import WALK, beside_walk, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
 
-__all__ = ["FIGURE_4", "STATES", "states_steps"]
+__all__ = ["FIGURE_4", "states_name", "states_steps"]
 
 STATES = "states"
 #: The paper's lines of Figure 4.
@@ -46,9 +48,15 @@ def _states(
     return compare_states(config, place, progress)
 
 
-def states_steps(setting: Setting) -> tuple[Step, ...]:
-    """The mask of the first task, and the states under it; nothing without a task."""
-    task = first_task(setting)
+def states_name(setting: Setting, task: Asked) -> str:
+    """The step of a task's states; the first task's are those of Figure 4."""
+    first = first_task(setting)
+    return STATES if first is None or first.name == task.name else f"{STATES}-{task.name}"
+
+
+def states_steps(setting: Setting, task: Asked | None = None) -> tuple[Step, ...]:
+    """The mask of a task (by default the first), and the states under it; nothing without one."""
+    task = task or first_task(setting)
     if task is None:
         return ()
     size, draws = task.size, draws_of(setting)
@@ -59,7 +67,8 @@ def states_steps(setting: Setting) -> tuple[Step, ...]:
         forward=tokens, length=size.told, rows=rows, calls=(4 + 2 * draws) * size.tested / rows
     )
     title, run = "hidden states beside the instructed model's", partial(_states, task)
-    return mask_step(setting, task), Step(STATES, title, run, work, (mask_name(task),))
+    name, mask = states_name(setting, task), mask_name(task)
+    return mask_step(setting, task), Step(name, title, run, work, (mask,))
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
@@ -82,7 +91,7 @@ def _tell(setting: Setting) -> Told:
     if walk is not None:
         figures.append(_along(walk))
         tables.append(_along_table(setting, walk))
-        found.append(_along_words(walk))
+        found += [one for one in [_along_words(setting, walk)] if one]
         sure.append(f"Along the removal: {walk['sentences']} prompts.")
     more = with_claims(*claims)
     return Told(tuple(tables), tuple(figures), " ".join(found), " ".join(sure), more)
@@ -197,7 +206,7 @@ def _at(walk: Mapping[str, Any]) -> int:
 
 
 def _along_table(setting: Setting, walk: Mapping[str, Any]) -> Table:
-    place = beside(setting, "Figure 5", other=ONE_PROMPT)
+    place = beside_walk(setting, "Figure 5")
     rows = (walk["baseline"], *walk["steps"])
     ends = rows[0]["similarity"], rows[_at(walk)]["similarity"]
     stable = place.value("removal in order of weight", "similarity is stable", "heads")
@@ -216,15 +225,37 @@ def _along_table(setting: Setting, walk: Mapping[str, Any]) -> Table:
     )
 
 
-def _along_words(walk: Mapping[str, Any]) -> str:
-    rows = (walk["baseline"], *walk["steps"])
-    first, cut = rows[0]["similarity"], rows[_at(walk)]["similarity"]
-    half = len(first) // 2
-    late = fmean(cut[half:]) - fmean(first[half:])
-    early = fmean(cut[:half]) - fmean(first[:half]) if half else 0.0
+def _shifts(setting: Setting, walk: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """By how much each prompt's cosine changes, in the later and the earlier half of the layers."""
+    file, cut = setting.at(WALK) / "steps.jsonl", _at(walk)
+    if not file.is_file():
+        return []
+    by: dict[str, dict[int, list[float]]] = {}
+    try:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            if row["step"] in (0, cut):
+                by.setdefault(row["id"], {})[row["step"]] = row["similarity"]
+        moved = [[b - a for a, b in zip(one[0], one[cut], strict=True)] for one in by.values()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{file}: is damaged; delete {file.parent} and run the same command again"
+        ) from error
+    return [(fmean(one[len(one) // 2 :]), fmean(one[: max(1, len(one) // 2)])) for one in moved]
+
+
+def _along_words(setting: Setting, walk: Mapping[str, Any]) -> str:
+    """How the cosine changes by its interval over prompts; nothing of a single prompt."""
+    shifts = _shifts(setting, walk)
+    if len(shifts) < 2:
+        return ""
+    told = []
+    for values, where in zip(zip(*shifts, strict=True), ("later", "earlier"), strict=True):
+        low, high = (float(one) for one in t_interval(values))
+        told.append(f"{fmean(values):+.3f} ({low:+.3f} to {high:+.3f}) in the {where} layers")
     return (
-        f"As heads go by rising weight until the mask's are left, the cosine with the instructed "
-        f"model changes by {late:+.3f} in the later layers and by {early:+.3f} in the earlier ones."
+        "As heads go by rising weight until the mask's are left, the cosine with the instructed "
+        f"model changes by {told[0]} and {told[1]}, 95 % intervals over prompts."
     )
 
 

@@ -200,13 +200,14 @@ def prove(
     mask: str,
     hybrid: str | None = None,
     extended: bool = False,
+    other: str | None = None,
 ) -> Step:
-    """Test a mask on a task that it was not made for, or beside one of several tasks."""
+    """Test a mask on other examples than its own, or beside one of several tasks."""
     after = (mask,) if hybrid is None else (mask, hybrid)
     return Step(
         name,
         title,
-        partial(_prove, task, mask, hybrid=hybrid),
+        partial(_prove, task, mask, other=other, hybrid=hybrid),
         asking_work(setting, task, 3 + (hybrid is not None)),
         after,
         extended,

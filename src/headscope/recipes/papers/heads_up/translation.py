@@ -7,12 +7,14 @@ from typing import Any
 
 from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.heads_up.asked import (
+    EN_ZH,
     NO_PAIRS,
     Asked,
     chosen,
     directions,
     too_few,
 )
+from headscope.recipes.papers.heads_up.asked import TABLE_1 as DEFAULT
 from headscope.recipes.papers.heads_up.beside import (
     ANOTHER,
     MAIN,
@@ -102,7 +104,7 @@ def beside_others(setting: Setting, every: Sequence[Asked]) -> tuple[Step, ...]:
     """The masks of tasks with their tests, and other models' masks tested on this one."""
     found = list(trained(setting, every))
     for other in others_asked(setting, every[0]):
-        for task in chosen(every):
+        for task in every:
             found += [mask_step(setting, task, other=other), swap_step(setting, task, other)]
     return tuple(found)
 
@@ -118,20 +120,23 @@ def of_tasks(
     steps: Sequence[Step],
     tables: Sequence[Mapping[str, str]],
     few: Missing | None,
+    few_default: Missing | None,
 ) -> Needed:
     """What a table needs: of those that each model has one of, its own all tasks.
 
-    Every other table needs the default tasks alone.
+    Every other table needs the default tasks alone. `few` and `few_default` say what is missing
+    where all the paper's tasks, or those of that table, are not given.
     """
     for by_model in tables:
         if element in by_model.values():
             own = by_model.get(paper_model(NAME, setting.model.model) or MAIN, by_model[MAIN])
             return few if element == own else ANOTHER_MODEL
-    return [step for step in steps if not step.extended]
+    return few_default or [step for step in steps if not step.extended]
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    return of_tasks(setting, element, steps, (LOSSES, ROUGE), too_few(setting))
+    few = too_few(setting, EN_ZH if element in ROUGE.values() else ())
+    return of_tasks(setting, element, steps, (LOSSES, ROUGE), few, too_few(setting, DEFAULT))
 
 
 def proof_rows(
@@ -232,6 +237,15 @@ def other_note(setting: Setting, task: Asked) -> str:
     return f"The other model is {slug(other)}." if other else GIVE_OTHER
 
 
+def _instruction(setting: Setting) -> str:
+    """Whose words the instructions of directions are."""
+    if setting.pocket:
+        return "Instructions are worded by us."
+    return (
+        "The instruction is the paper's; what it puts between that and the sentence is not printed."
+    )
+
+
 def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> Table:
     """Table 1: heads, losses and ROUGE-L of the chosen directions."""
     place = beside(setting, "Table 1", "XNLI")
@@ -242,7 +256,7 @@ def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> 
         place.reference,
         "NLL is the mean over sentences of the mean over the output's tokens, in nats, which the "
         "paper calls PPL; lower is better. Random masks keep as many heads, mean of the draws. "
-        f"Instructions are worded by us. {other_note(setting, shown[0])}",
+        f"{_instruction(setting)} {other_note(setting, shown[0])}",
     )
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, chosen, directions, too_few
+from headscope.recipes.papers.heads_up.asked import (
+    EN_ZH,
+    NO_PAIRS,
+    Asked,
+    chosen,
+    directions,
+    too_few,
+)
 from headscope.recipes.papers.heads_up.beside import (
     Beside,
     beside,
@@ -87,11 +94,11 @@ def _kinds_table(
 
 
 def _layers(setting: Setting, task: Asked, kind: Kind) -> Cell:
+    result = setting.result(mask_name(task, kind))
+    if result is None or (kind == "feed-forward" and result["feed_forward"] is None):
+        return not_run(digits=0)
     if kind != "feed-forward":
         return Cell(setting.geometry.layers, digits=0)
-    result = setting.result(mask_name(task, kind))
-    if result is None or result["feed_forward"] is None:
-        return not_run(digits=0)
     return Cell(sum(one["selected"] for one in result["feed_forward"]), digits=0)
 
 
@@ -142,13 +149,8 @@ TABLE_39 = Experiment(
 
 def _layers_tell(setting: Setting) -> Told:
     tasks = directions(setting)
-    table = _kinds_table(
-        setting,
-        tasks,
-        "feed-forward",
-        "mask of heads and feed-forward layers",
-        beside(setting, "Table 40", "XNLI"),
-    )
+    name, place = "mask of heads and feed-forward layers", beside(setting, "Table 40", "XNLI")
+    table = _kinds_table(setting, tasks, "feed-forward", name, place)
     found = _kind_found(setting, tasks, "feed-forward", "of heads and layers")
     kept = [
         result["feed_forward"]
@@ -158,8 +160,7 @@ def _layers_tell(setting: Setting) -> Told:
     if kept:
         whole = sum(all(one["selected"] for one in layers) for layers in kept)
         found = f"{whole} of {len(kept)} masks keep every feed-forward layer. {found}".strip()
-    sure = "One training of each mask, with one seed." if kept else ""
-    return Told((table,), found=found, sure=sure)
+    return Told((table,), found=found, sure=ONCE if kept else "")
 
 
 TABLE_40 = Experiment(
@@ -176,19 +177,25 @@ def _experts(setting: Setting) -> bool:
     return _EXPERTS.search(setting.model.model) is not None
 
 
+def _expert_tasks(setting: Setting) -> tuple[Asked, ...]:
+    """The paper's rows: directions from English and from Chinese."""
+    return tuple(one for one in directions(setting) if one.name.startswith(("en-", "zh-")))
+
+
 def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     if not _experts(setting):
         return Missing(
             "a model with a mixture of experts, told by its name, and sentence pairs",
-            "--model microsoft/Phi-3.5-MoE-instruct (or another one) with --pairs en-zh=FILE",
+            "--model microsoft/Phi-3.5-MoE-instruct (or another one) with --pairs en-zh=FILE for "
+            f"of {', '.join(EN_ZH)}, or --pairs FOLDER",
             "needs MODEL",
         )
-    tasks = chosen(directions(setting))
+    tasks = _expert_tasks(setting)
     return trained(setting, tasks) if tasks else Missing(*NO_PAIRS)
 
 
 def _expert_tell(setting: Setting) -> Told:
-    tasks = chosen(directions(setting))
+    tasks = _expert_tasks(setting)
     rows = {task.name: proof_rows(setting, task, proof_name(task)) for task in tasks}
     tables = []
     for measure, title, number in (("nll", "NLL", 43), ("rouge_l", "ROUGE-L", 44)):
@@ -217,4 +224,5 @@ TABLE_43 = Experiment(
     "Masks of a model with a mixture of experts",
     _expert_steps,
     _expert_tell,
+    needs=lambda setting, element, steps: too_few(setting, EN_ZH),
 )

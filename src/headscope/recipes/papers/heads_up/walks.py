@@ -11,8 +11,8 @@ from typing import Any
 
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
-from headscope.recipes.papers.heads_up.beside import beside
+from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task, of_printed
+from headscope.recipes.papers.heads_up.beside import Beside, beside
 from headscope.recipes.papers.heads_up.steps import Kind, mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
@@ -23,11 +23,12 @@ __all__ = [
     "FIGURE_2",
     "INFLUENTIAL",
     "NEGATIVE",
-    "ONE_PROMPT",
     "SWITCH",
     "WALK",
+    "beside_walk",
     "rank_lines",
     "target_first",
+    "text_table",
     "walk_step",
     "walk_steps",
 ]
@@ -79,12 +80,25 @@ def looked_at(setting: Setting) -> int:
     return min(total, LOOKED_AT) if not setting.small else max(1, round(total * LOOKED_AT / OF))
 
 
+def _printed(setting: Setting, task: Asked | None) -> bool:
+    """Whether the one prompt that is walked over is the paper's."""
+    return task is not None and task.name == "en-zh" and PROMPTS[setting.small] == 1
+
+
+def beside_walk(setting: Setting, figure: str) -> Beside:
+    """What the paper has of its prompt, which is ours where the direction is its own."""
+    if _printed(setting, first_task(setting)):
+        return beside(setting, figure, "XNLI")
+    return beside(setting, figure, other=ONE_PROMPT)
+
+
 def walk_step(setting: Setting, task: Asked, name: str) -> Step:
     """Remove the heads one by one under a task's mask."""
     kind: Kind = "negative" if name == NEGATIVE else ""
     order: Order = "pass" if name == INFLUENTIAL else "ascending"
     random = RANDOM_ORDERS if name == WALK else 0
     mask = mask_name(task, kind)
+    task = of_printed(task) if _printed(setting, task) else task
     steps = setting.geometry.total if order != "pass" else 2 * looked_at(setting)
     return Step(
         name,
@@ -154,7 +168,7 @@ def rank_lines(result: Mapping[str, Any], title: str) -> Lines:
     )
 
 
-def _text_table(result: Mapping[str, Any], title: str) -> Table:
+def text_table(result: Mapping[str, Any], title: str) -> Table:
     """What is written for the first prompt: the texts that stay longest, in order."""
     example = result["example"]
     texts = example["texts"]
@@ -190,7 +204,7 @@ def _walk_tell(setting: Setting) -> Told:
     result = setting.result(WALK)
     if result is None:
         return Told()
-    place = beside(setting, "Figure 2", other=ONE_PROMPT)
+    place = beside_walk(setting, "Figure 2")
     cut = (result["mask"] or {}).get("cut_step")
     never, prompts, middle = target_first(result)
     total = len(result["heads"])
@@ -228,7 +242,7 @@ def _walk_tell(setting: Setting) -> Told:
     if never:
         sure += f"; in {never} prompts the target never comes first"
     return Told(
-        (table, _text_table(result, "What is written for the first prompt")),
+        (table, text_table(result, "What is written for the first prompt")),
         (rank_lines(result, "Rank of the target as heads go by rising weight"),),
         found,
         f"{sure}. The paper shows one prompt.",

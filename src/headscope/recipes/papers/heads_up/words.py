@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headscope.recipes.papers.claims import with_claims
-from headscope.recipes.papers.heads_up.asked import (
-    NO_TASKS,
-    Asked,
-    chosen,
-    too_few,
-    word_tasks,
-)
+from headscope.recipes.papers.heads_up.asked import NO_TASKS, Asked, chosen, too_few, word_tasks
+from headscope.recipes.papers.heads_up.asked import TABLE_2 as DEFAULT
 from headscope.recipes.papers.heads_up.beside import ANOTHER, beside, cell
 from headscope.recipes.papers.heads_up.translation import (
     CONDITIONS,
@@ -34,7 +29,7 @@ from headscope.recipes.papers.heads_up.verdict import (
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.told import Cell, Row, Table, Told, grid
 
-__all__ = ["TABLE_2", "same_task"]
+__all__ = ["TABLE_2", "instructions", "same_task"]
 
 _MODELS = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
 ACCURACY = {model: f"Table {32 + at}" for at, model in enumerate(_MODELS)}
@@ -53,12 +48,22 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    return of_tasks(setting, element, steps, (ACCURACY,), too_few(setting, words=True))
+    few, first = (too_few(setting, names, words=True) for names in ((), DEFAULT))
+    return of_tasks(setting, element, steps, (ACCURACY,), few, first)
 
 
 def same_task(setting: Setting, task: Asked) -> str:
     """What the paper calls a task; other names are the bundled model's own tasks alone."""
     return task.name if setting.data.tasks else SAME.get(task.name, task.name)
+
+
+def instructions(setting: Setting) -> str:
+    """Whose words the instructions of word tasks are."""
+    if setting.pocket and not setting.data.tasks:
+        return "The instructions of word tasks are the bundled model's."
+    return (
+        "The instructions of word tasks of the paper are its own (Table 10), those of others ours."
+    )
 
 
 def _tell(setting: Setting) -> Told:
@@ -97,8 +102,7 @@ def _main(setting: Setting, shown: Sequence[Asked], rows: Mapping[str, Any]) -> 
         place.reference,
         "An answer counts as right where it stands among ten tokens that are written, as in the "
         "paper (of some tasks only at the start); without echoes, where it is a word of its own. "
-        "Instructions of the paper's tasks are the paper's, others ours. "
-        f"{other_note(setting, shown[0])}",
+        f"{instructions(setting)} {other_note(setting, shown[0])}",
     )
 
 

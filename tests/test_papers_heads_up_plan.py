@@ -1,0 +1,223 @@
+"""What of Heads Up!'s tables is planned, of which data, and by which of the paper's settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting, table_of
+from headscope.errors import InputError
+from headscope.recipes.papers.heads_up import PAPER, attention, families, scaling, states, walks
+from headscope.recipes.papers.heads_up import steps as steps_module
+from headscope.recipes.papers.heads_up.asked import (
+    EN_ZH,
+    TABLE_1,
+    check_file,
+    directions,
+)
+from headscope.recipes.papers.paper import Missing, Setting, Steering, Step
+from headscope.recipes.papers.plan import Coverage, make_plan
+from headscope.recipes.papers.published import paper_tasks, published
+from headscope.recipes.tasks import prompts, read_tasks
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Setting:
+    return llama_setting(tmp_path)
+
+
+def with_pairs(setting: Setting, *places: str) -> Setting:
+    return replace(setting, data=replace(setting.data, pairs=places))
+
+
+def words(setting: Setting, full: bool = False) -> dict[str, tuple[Coverage, Missing | None]]:
+    """What becomes of each table and figure."""
+    plan = make_plan(PAPER.experiments, replace(setting, full=full))
+    return {name: word for one in plan.experiments for name, word in one.coverage.items()}
+
+
+def steps(setting: Setting, experiment: str) -> tuple[Step, ...]:
+    found = EXPERIMENTS[experiment].steps(setting)
+    assert isinstance(found, tuple)
+    return found
+
+
+def test_families_are_tested_on_what_their_masks_hold_out(
+    llama: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steered = replace(
+        llama, steering=Steering(limit=40, shots=2, chat=False, instruction="{input}!")
+    )
+    tested = configs_of(steered, monkeypatch, families, "verify_families")["families"].tasks
+    (trained, *_) = (one.choice for one in directions(steered))
+    # All but the directions and their files is what the masks were trained by.
+    assert replace(tested, pair=trained.pair, data=trained.data) == trained
+    assert (tested.limit, tested.held_out, tested.shots) == (40, 20, 2)
+
+
+def test_beside_a_folder_the_first_file_is_measured_on(llama: Setting) -> None:
+    places = tuple(f"{name}=iwslt/{name}.tsv" for name in scaling.TABLE_8)
+    folder = with_pairs(llama, "xnli", *places)
+    assert {one.choice.data for one in directions(folder)} == {("xnli",)}
+    assert check_file(folder, "zh-en") == "iwslt/zh-en.tsv" and check_file(folder, "en-es") is None
+    assert check_file(with_pairs(llama, *places), "zh-en") is None
+    word, missing = words(folder, full=True)["Table 8"]
+    assert word == "measured", missing
+    scaled = {one.name for one in steps(folder, "figure-6") if one.name.startswith("scaling-")}
+    # Those of Figure 6, from English, and the three into it that Table 8 has besides.
+    assert {f"scaling-{name}" for name in (*TABLE_1, *scaling.TABLE_8)} == scaled
+    # A direction without sentences to measure on is no part of the table.
+    assert words(with_pairs(llama, "xnli", *places[1:]), full=True)["Table 8"][0] == "needs DATA"
+    assert words(folder)["Figure 6"][0] == words(folder)["Table 8"][0] == "--full"
+
+
+def test_the_other_model_has_masks_of_all_directions_and_tasks(llama: Setting) -> None:
+    folder = with_pairs(llama, "xnli")
+    for experiment, all_, default in (("table-1", 42, 6), ("table-2", 8, 6)):
+        swaps = [one for one in steps(folder, experiment) if one.name.startswith("swap-")]
+        assert (len(swaps), sum(not one.extended for one in swaps)) == (all_, default)
+
+
+def test_a_part_of_a_table_is_not_called_the_table(llama: Setting, tmp_path: Path) -> None:
+    (folder,) = llama.data.tasks
+    one = replace(llama.data, pairs=("en-zh=a",), tasks=(f"{folder}/sentiment.json",))
+    few = words(replace(llama, data=one))
+    for name in (*(f"Table {number}" for number in (1, 2, 3, 5)), "Figure 6"):
+        word, missing = few[name]
+        assert word == "needs DATA" and missing is not None, name
+    _, missing = few["Table 2"]
+    assert missing is not None and "6 word tasks, of which 1 are given" in missing.why
+    _, missing = words(replace(llama, data=replace(one, others=())))["Table 5"]
+    assert missing is not None and "--pairs and --tasks" in missing.give
+    # Of the four that choose one of several words two are given.
+    assert words(llama, full=True)["Table 7"][0] == "needs DATA"
+    six = replace(one, pairs=tuple(f"{name}=a" for name in TABLE_1), tasks=llama.data.tasks)
+    enough = words(replace(llama, data=six))
+    assert {enough[f"Table {number}"][0] for number in (1, 2, 5)} == {"measured"}
+    assert words(replace(llama, data=replace(six, tasks=())))["Table 5"][0] == "needs DATA"
+
+
+def test_rouge_is_of_the_directions_from_english_and_chinese(llama: Setting) -> None:
+    twelve = {one.column for one in published("heads-up") if one.table == "Table 22"}
+    assert len(twelve) == 12
+    found = words(with_pairs(llama, *(f"{name}=a" for name in twelve)))
+    assert found["Table 22"][0] == "measured" and found["Table 12"][0] == "needs DATA"
+    found = words(with_pairs(llama, *(f"{name}=a" for name in twelve - {"zh-ru"})))
+    word, missing = found["Table 22"]
+    assert word == "needs DATA" and missing is not None and "(not zh-ru)" in missing.why
+
+
+def test_models_with_experts_have_the_twelve_directions_from_english_and_chinese(
+    llama: Setting,
+) -> None:
+    experts = replace(llama, model=replace(llama.model, model="microsoft/Phi-3.5-MoE-instruct"))
+    folder = with_pairs(experts, "xnli")
+    masks = {one.name for one in steps(folder, "table-43") if one.name.startswith("mask-")}
+    assert masks == {f"mask-{name}" for name in EN_ZH} and len(masks) == 12
+    assert "mask-zh-en" in masks
+    for name in ("Table 43", "Table 44"):
+        assert words(folder)[name][0] == "--full"
+        assert words(folder, full=True)[name][0] == "measured"
+        word, missing = words(with_pairs(experts, "en-zh=a"))[name]
+        assert word == "needs DATA" and missing is not None and "of 12 directions" in missing.why
+
+
+def test_directions_are_asked_for_in_the_paper_s_words(llama: Setting, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.tsv"
+    file.write_text("source\ttarget\nHello.\t\u4f60\u597d\u3002\n", "utf-8")
+    (way, *_) = directions(with_pairs(llama, f"en-zh={file}"))
+    (read,) = read_tasks(way.choice, LLAMA).values()
+    (asked,) = prompts(read.test, instructed=True)
+    assert asked.startswith("Translate into Chinese:") and "Hello." in asked
+    steered = replace(llama, steering=Steering(instruction="Say in {target}: {input}"))
+    (way, *_) = directions(with_pairs(steered, f"en-zh={file}"))
+    (read,) = read_tasks(way.choice, LLAMA).values()
+    assert prompts(read.test, instructed=True) == ["Say in Chinese: Hello."]
+    # The bundled model keeps the prompt that it was trained on.
+    assert {one.choice.instruction for one in directions(pocket_setting(tmp_path))} == {None}
+
+
+def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(
+    llama: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = with_pairs(llama, "en-de=a", "en-zh=b")
+    steered = replace(own, steering=Steering(limit=2))
+    for setting in (own, steered):
+        walk = configs_of(setting, monkeypatch, walks, "verify_one_by_one")["walk"]
+        assert walk.heads == str(setting.at("mask-en-zh")) and walk.examples == 1
+        (read,) = read_tasks(walk.tasks, LLAMA).values()
+        first = read.test.examples[0]
+        assert first.input == "I see a llama sleeping in my backyard."
+        assert first.output.startswith("\u6211") and read.train is None
+    assert "one prompt of its own" not in walks.beside_walk(own, "Figure 2").reference.why
+    other = with_pairs(llama, "en-de=a")
+    assert configs_of(other, monkeypatch, walks, "verify_one_by_one")["walk"].tasks.data == (
+        "en-de=a",
+    )
+
+
+def test_whose_instructions_are_told_and_how_many_tasks_are_mixed(
+    llama: Setting, tmp_path: Path
+) -> None:
+    pocket = pocket_setting(tmp_path / "pocket")
+    places = (("table-2", "Masks of word tasks"), ("table-9", "The data"))
+    for setting, own in ((pocket, False), (llama, True)):
+        for name, title in places:
+            note = table_of(EXPERIMENTS[name].tell(setting), title).note
+            assert ("paper are its own" in note) == own and "are the paper's" not in note
+    (folder,) = llama.data.tasks
+    for name in paper_tasks():
+        (Path(folder) / f"{name}.json").write_text("[]", "utf-8")
+    assert (
+        "mixes 34 tasks, that of the paper 32" in EXPERIMENTS["table-3"].tell(llama).tables[0].note
+    )
+
+
+def test_draws_reach_every_control(llama: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    steered = replace(llama, steering=Steering(draws=107))
+    for module, recipe in (
+        (families, "verify_families"),
+        (attention, "verify_attention"),
+        (scaling, "verify_scaling"),
+        (states, "compare_states"),
+    ):
+        found = configs_of(steered, monkeypatch, module, recipe)
+        assert found and {one.draws for one in found.values()} == {107}, recipe
+    for name in ("table-6", "table-7", "figure-6", "figure-4"):
+        work = {one.name: one.work for one in steps(llama, name)}
+        changed = [
+            one.name for one in steps(steered, name) if one.work.tokens > work[one.name].tokens
+        ]
+        assert any(not one.startswith("mask-") for one in changed), name
+    assert "mean of 107 draws" in EXPERIMENTS["table-6"].tell(steered).tables[0].note
+
+
+def test_too_few_steps_are_told_before_anything_is_run(llama: Setting, tmp_path: Path) -> None:
+    for setting in (llama, pocket_setting(tmp_path), with_pairs(llama)):
+        few = replace(setting, steering=Steering(steps=50))
+        with pytest.raises(InputError, match="50 steps"):
+            make_plan(PAPER.experiments, few)  # as `reproduce` does before it opens a folder
+        make_plan(PAPER.experiments, replace(setting, steering=Steering(steps=6000)))
+
+
+def test_sizes_are_compared_on_the_paper_s_sentence_and_into_english(
+    llama: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = with_pairs(llama, "xnli")
+    asked = configs_of(folder, monkeypatch, steps_module, "verify_mask")
+    for name, model in (("", LLAMA), ("-of-Llama-3.1-8B", llama.data.others[0])):
+        own = asked[f"printed-en-fr{name}"]
+        assert own.model.model == model and own.masks == (str(folder.at(f"mask-en-fr{name}")),)
+        (read,) = read_tasks(own.tasks, LLAMA).values()
+        assert read.test.examples[1].input == "I have never seen such a beautiful sunset."
+        assert f"proof-zh-en{name}" in asked  # Table 36
+    # The first tokens are those of English to German, whatever direction comes first.
+    probed = configs_of(folder, monkeypatch, states, "compare_states")
+    assert probed["states-en-de"].heads == str(folder.at("mask-en-de"))
+    assert probed["states"].heads == str(folder.at("mask-en-zh"))
+    found = words(folder)
+    assert found["Table 4"][0] == "measured" and found["Table 36"][0] == "--full"
+    few = words(with_pairs(llama, "en-zh=a", "en-de=a"))
+    assert few["Table 4"][0] == few["Table 36"][0] == "needs DATA"
