@@ -17,7 +17,7 @@ from headscope.recipes.papers.heads_up.beside import (
     not_run,
 )
 from headscope.recipes.papers.published import published
-from headscope.recipes.papers.told import Bars, Cell, Row, Table, p_cell
+from headscope.recipes.papers.told import Bars, Cell, Table, grid, p_cell
 
 __all__ = [
     "MEASURES",
@@ -47,6 +47,15 @@ MEASURES = {
     "rouge_l": ("ROUGE-L", 1),
     "accuracy": ("accuracy", 1),
     "bleu_published": ("BLEU", 1),
+}
+#: The columns of a table of tests, and where a mask has them.
+TESTS = {
+    "as is": "change",
+    "random masks": "against_shuffled",
+    "instructed": "against_instructed",
+    "p over examples": "p_examples_shuffled",
+    "p over draws": "p_draws_shuffled",
+    "of the same layers": "p_draws_shuffled_layer_matched",
 }
 #: Of the tests of several tasks the figure that shows least.
 WEAKEST = {"p_draws": max, "p_examples": max, "least_p": max, "distinct_draws": min}
@@ -163,28 +172,24 @@ def _all_of(rows: Tasks, task: str) -> str:
 
 def tests(rows: Tasks, measures: Sequence[str]) -> list[Table]:
     """What the claims rest on, task by task; none where no mask was tested."""
-    lines = []
-    for measure in measures:
-        for name, own in _ran(rows, measure).items():
-            mask = own["mask"]
-            found = [
-                _difference(changed(mask, measure, to), measure)
-                for to in ("change", "against_shuffled", "against_instructed")
-            ]
-            found += [
-                _p(mask.get(f"p_{key}"), measure)
-                for key in ("examples_shuffled", "draws_shuffled", "draws_shuffled_layer_matched")
-            ]
-            lines.append(Row(f"{name}, {MEASURES[measure][0]}", tuple(found)))
-    columns = ("as is", "random masks", "instructed", "p over examples", "p over draws")
+    masks = {
+        f"{name}, {MEASURES[measure][0]}": (own["mask"], measure)
+        for measure in measures
+        for name, own in _ran(rows, measure).items()
+    }
+
+    def shown(row: str, column: str) -> Cell:
+        mask, measure = masks[row]
+        found = (mask.get(TESTS[column]) or {}).get(measure)
+        if not isinstance(found, Mapping):
+            return not_run() if found is None else p_cell(found)
+        return Cell(*(SCALE.get(measure, 1.0) * found[end] for end in ("value", "low", "high")))
+
     note = (
         "Paired differences with 95 % intervals over examples; p that the mask is better than "
         "random masks, uncorrected."
     )
-    title = "The mask less other conditions"
-    return (
-        [Table(title, (*columns, "of the same layers"), tuple(lines), note=note)] if lines else []
-    )
+    return [grid("The mask less other conditions", masks, TESTS, shown, note=note)] if masks else []
 
 
 def bars(title: str, rows: Tasks, measure: str, y: str) -> tuple[Bars, ...]:
@@ -246,18 +251,6 @@ def _least(differences: Sequence[Mapping[str, float] | None], sign: int) -> dict
         return {"low": None, "high": None}
     pick = min if sign > 0 else max
     return {end: pick(one[end] for one in known) for end in ("low", "high")}
-
-
-def _difference(one: Mapping[str, float] | None, measure: str) -> Cell:
-    scale = SCALE.get(measure, 1.0)
-    if one is None:
-        return not_run()
-    return Cell(scale * one["value"], scale * one["low"], scale * one["high"])
-
-
-def _p(by_measure: Mapping[str, float] | None, measure: str) -> Cell:
-    known = (by_measure or {}).get(measure)
-    return not_run() if known is None else p_cell(known)
 
 
 def _values(rows: Tasks, measure: str, words: Mapping[str, str] = SERIES) -> str:
