@@ -78,7 +78,6 @@ def _tell(setting: Setting) -> Told:
         said, claim = _nearer(result)
         found.append(said)
         claims.append(claim)
-        sure.append(f"The difference: {claim.by}.")
     if walk is not None:
         figures.append(_along(walk))
         tables.append(_along_table(setting, walk))

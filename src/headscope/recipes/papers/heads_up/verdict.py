@@ -17,7 +17,7 @@ from headscope.recipes.papers.heads_up.beside import (
     not_run,
 )
 from headscope.recipes.papers.published import published
-from headscope.recipes.papers.told import Bars, Cell, Table, grid, p_cell
+from headscope.recipes.papers.told import NOT_RUN, Bars, Cell, p_cell
 
 __all__ = [
     "MEASURES",
@@ -48,15 +48,6 @@ MEASURES = {
     "accuracy": ("accuracy", 1),
     "bleu_published": ("BLEU", 1),
 }
-#: The columns of a table of tests, and where a mask has them.
-TESTS = {
-    "as is": "change",
-    "random masks": "against_shuffled",
-    "instructed": "against_instructed",
-    "p over examples": "p_examples_shuffled",
-    "p over draws": "p_draws_shuffled",
-    "of the same layers": "p_draws_shuffled_layer_matched",
-}
 #: Of the tests of several tasks the figure that shows least.
 WEAKEST = {"p_draws": max, "p_examples": max, "least_p": max, "distinct_draws": min}
 
@@ -64,8 +55,8 @@ WEAKEST = {"p_draws": max, "p_examples": max, "least_p": max, "distinct_draws": 
 def words_of(rows: Tasks, measure: str, what: str, theirs: str = "") -> str:
     """What masks did to a measure, in figures; empty where none was tested.
 
-    How often it is better than as it is, the means, and, where an instruction helps, how much of
-    the difference that this makes the masks make together, and how often they reach it.
+    How often it is better than as it is, and, where an instruction helps, how much of the
+    difference that this makes the masks make together, and how often they reach it.
     """
     ran = _ran(rows, measure)
     if not ran:
@@ -75,7 +66,7 @@ def words_of(rows: Tasks, measure: str, what: str, theirs: str = "") -> str:
     better = sum(one is not None and sign * one["value"] > 0 for one in changes)
     told = (
         f"Without an instruction the {word} is better under the mask than as it is in {better} of "
-        f"{len(ran)} {what}s (mean {_values(ran, measure)})."
+        f"{len(ran)} {what}s."
     )
     # Turned so that more is better.
     known = [
@@ -107,10 +98,10 @@ def without_instruction(rows: Tasks, measures: Sequence[str], what: str, task: s
         ran = _ran(rows, measure)
         if not ran:
             continue
-        end = f"in every {task}{', by loss' if measure == 'nll' else ''}"
-        named = f"masks bring {what} out without an instruction {end}"
+        end = ", by loss" if measure == "nll" else ""
+        named = f"masks bring {what} out without an instruction{end}"
         claims.append(of_masks(named, ran, measure, task, MEASURES[measure][1]))
-        named = f"masks do at least as well as an instruction {end}"
+        named = f"masks do at least as well as an instruction in every {task}{end}"
         claims += as_instructed(named, ran, measure, task)
     return claims
 
@@ -158,8 +149,7 @@ def of_masks(
             if len(known) == len(masks):
                 row[f"{key}{ending}"] = pick(known)
     change = _least([changed(one, measure) for one in masks], sign)
-    by = f"mean {MEASURES[measure][0]} {_values(rows, measure, words)}; {_all_of(rows, task)}"
-    by += ", tests of the weakest" if len(rows) > 1 else ""
+    by = f"{MEASURES[measure][0]} {_values(rows, measure, words)}; {_all_of(rows, task)}"
     return of_removal(name, row, by, change=change, sign=sign)
 
 
@@ -170,26 +160,24 @@ def _all_of(rows: Tasks, task: str) -> str:
     return f"{len(rows)} {task}{'' if len(rows) == 1 else 's'} of {size} examples"
 
 
-def tests(rows: Tasks, measures: Sequence[str]) -> list[Table]:
-    """What the claims rest on, task by task; none where no mask was tested."""
-    masks = {
-        f"{name}, {MEASURES[measure][0]}": (own["mask"], measure)
-        for measure in measures
-        for name, own in _ran(rows, measure).items()
-    }
-
-    def shown(row: str, column: str) -> Cell:
-        mask, measure = masks[row]
-        found = (mask.get(TESTS[column]) or {}).get(measure)
-        if not isinstance(found, Mapping):
-            return not_run() if found is None else p_cell(found)
-        return Cell(*(SCALE.get(measure, 1.0) * found[end] for end in ("value", "low", "high")))
-
-    note = (
-        "Paired differences with 95 % intervals over examples; p that the mask is better than "
-        "random masks, uncorrected."
+def tests(mask: Mapping[str, Any] | None, measure: str) -> dict[str, Cell]:
+    """What a claim about this mask rests on: its difference to random masks, and the p-values."""
+    beside = changed(mask, measure, "against_shuffled")
+    examples, free, matched = (
+        ((mask or {}).get(f"p_{key}") or {}).get(measure)
+        for key in ("examples_shuffled", "draws_shuffled", "draws_shuffled_layer_matched")
     )
-    return [grid("The mask less other conditions", masks, TESTS, shown, note=note)] if masks else []
+    less, scale = not_run(), SCALE.get(measure, 1.0)
+    if beside is not None:
+        less = Cell(scale * beside["value"], scale * beside["low"], scale * beside["high"])
+    layers = "" if matched is None else f" ({matched:.2g})"
+    return {
+        "mask less random masks": less,
+        "p over examples": not_run() if examples is None else p_cell(examples),
+        "p over draws (of the same layers)": Cell(
+            None if free is None else f"{free:.2g}{layers}", why=NOT_RUN
+        ),
+    }
 
 
 def bars(title: str, rows: Tasks, measure: str, y: str) -> tuple[Bars, ...]:
