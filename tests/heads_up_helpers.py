@@ -120,6 +120,11 @@ def verdicts(told: Told) -> dict[str, bool | None]:
     return {one.name: one.holds for one in judged(claims_of({"told": told}))}
 
 
+def figures(told: Told) -> str:
+    """What its claims rest on."""
+    return "; ".join(one.by for one in claims_of({"told": told}))
+
+
 def cells(table: Table, name: str) -> tuple[Cell, ...]:
     """The cells of the row of this name, which there is once."""
     (found,) = [one.cells for one in table.rows if one.name == name]

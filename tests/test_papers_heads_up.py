@@ -296,7 +296,9 @@ def test_what_masks_did_by_hand() -> None:
     told = words_of(rows, "nll", "task")
     assert "in 3 of 4 tasks" in told and "helps (4 of 4)" in told and "as well in 1." in told
     masked, random = (1.5 + 0.9 + 2.5 + 1.9) / 4, (3 + 3 + 2 + 1.95) / 4
-    assert f"2.000 as is, {random:.3f} under" in told and f"{masked:.3f} masked" in told
+    claim = without_instruction(rows, ("nll",), "it", "task")[0]
+    assert f"2.000 as is, {random:.3f} under" in claim.by and f"{masked:.3f} masked" in claim.by
+    assert claim.by.startswith("loss ") and "; 4 tasks of 100 examples; " in claim.by
     assert f"{(0.5 + 1.1 - 0.5 + 0.1) / 4:.0%} of its way" in told
     assert words_of({"e": rows["e"]}, "nll", "task") == ""
 

@@ -15,6 +15,7 @@ from heads_up_helpers import (
     beside_random,
     cells,
     difference,
+    figures,
     llama_setting,
     pocket_setting,
     proof,
@@ -78,13 +79,17 @@ def test_table_1_by_hand(pocket: Setting) -> None:
     random = cells(main, "NLL, random mask")
     assert random[0].value == pytest.approx(3.0) and random[0].low is None
     assert cells(main, "NLL, mask of another model")[0].why == "no other model"
-    assert "in 2 of 2 directions (mean 2.000 as is, 3.000 under random masks, 1.200" in told.found
+    assert "in 2 of 2 directions" in told.found
     assert "80% of its way" in told.found  # (0.5 + 1.1) / 2
     assert "at least as well in 1 (in the paper" in told.found
     assert "24 of 42" in told.found  # Table 12, counted here below
-    tests = cells(table_of(told, "The mask less"), "en-de, loss")
-    assert [cell.value for cell in tests] == pytest.approx([-0.5, -1.5, 0.5, "< 0.001", 0.05, None])
-    assert tests[1].low == pytest.approx(-1.6) and tests[-1].why == "not run"
+    # The mask less random masks, and its tests, in every direction.
+    beside = cells(main, "NLL, mask less random masks")
+    assert (beside[1].value, beside[1].low) == (pytest.approx(-2.1), pytest.approx(-2.2))
+    assert [cell.value for cell in cells(main, "NLL, p over examples")[:3]] == ["< 0.001"] * 2 + [
+        None
+    ]
+    assert cells(main, "NLL, p over draws (of the same layers)")[0].value == "0.05"
     out, reached = verdicts(told).values()
     # All the way in one direction of two is not reached in every one.
     assert (out, reached) == (True, False)
@@ -401,7 +406,7 @@ def test_figure_4_without_random_masks_is_open(pocket: Setting) -> None:
     told = EXPERIMENTS["figure-4"].tell(pocket)
     assert list(verdicts(told).values()) == [None]
     assert "0.700 under the mask and 0.500 as it is" in told.found
-    assert f"{later:+.3f} ({later - half:+.3f} to {later + half:+.3f})" in told.sure
+    assert f"{later:+.3f} ({later - half:+.3f} to {later + half:+.3f})" in figures(told)
     (table,) = told.tables
     assert [line.name for line in table.rows] == ["embedding", "layer 0"]
     assert cells(table, "layer 0")[0].value == "'y'"
@@ -431,8 +436,8 @@ def test_figure_4_is_judged_by_all_tests(
     put(pocket, "states", made)
     told = EXPERIMENTS["figure-4"].tell(pocket)
     assert list(verdicts(told).values()) == [holds]
-    assert "+0.300 (+0.200 to +0.400) beside random masks" in told.sure
-    assert f"over {draws} draws {p_draws:.2g}" in told.sure
+    assert "+0.300 (+0.200 to +0.400) beside random masks" in figures(told)
+    assert f"over {draws} draws {p_draws:.2g}" in figures(told)
 
 
 def walk(firsts: list[int | None], share: list[float], text: bool = True) -> dict[str, Any]:
@@ -625,7 +630,7 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     # By its interval on other sentences, not by the sentences that it was chosen on alone.
     assert "best in 1; on other" in told.found
     assert "en-de, α 0.3: -0.300 (-0.310 to -0.290)" in told.found
-    assert "BLEU 0.500 instructed, 0.600 scaled, 0.650 with random" in told.sure
+    assert "BLEU 0.500 instructed, 0.600 scaled, 0.650 with random" in figures(told)
     # Random masks scaled likewise cost 0.35: more than 0.30.
     assert list(verdicts(told).values()) == [True, True]
     examples = table_of(told, "Outputs that the scaled mask changes")

@@ -18,7 +18,6 @@ __all__ = [
     "judged",
     "of_interval",
     "of_removal",
-    "said",
     "with_claims",
 ]
 
@@ -184,11 +183,6 @@ def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, s
     sure = f"Tested by {'; by '.join(ways)}." if ways else "Nothing was tested."
     missing = f" Not answered here: {', '.join(left)}." if left else ""
     return "\n".join(said), f"{sure} All of it is one model.{missing}"
-
-
-def said(one: Claim) -> str:
-    """The figures of a claim as a sentence."""
-    return f"{one.by[:1].upper()}{one.by[1:]}."
 
 
 def _told(one: Claim) -> str:

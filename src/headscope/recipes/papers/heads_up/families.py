@@ -204,7 +204,7 @@ def _family_claims(result: Mapping[str, Any], tasks: Sequence[Asked]) -> dict[st
     claims = {}
     for names, heads, does, sign in (
         (["all"], "the heads that every mask keeps", "needs", 1),
-        (languages, "the heads that every mask of a language keeps, in its directions", "needs", 1),
+        (languages, "the heads that every mask of a language keeps", "needs", 1),
         (["unused"], "the heads that no mask keeps", "gains without", -1),
     ):
         own = [one for one in tested if one["name"] in names]

@@ -73,4 +73,8 @@ PAPER = Paper(
     ),
     answer=_answer,
     steered=frozenset(("limit", "draws", "shots", "chat", "instruction", "steps")),
+    notes=lambda setting: (
+        "Figures of several directions or tasks are means; claims are tested in each of them, by "
+        "the tests of the weakest.",
+    ),
 )

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, said, with_claims
+from headscope.recipes.papers.claims import Claim, with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     Asked,
@@ -136,7 +136,7 @@ def _tell(setting: Setting) -> Told:
         tuple(tables),
         (_lines(ran),) if ran else (),
         _found(ran),
-        f"{' '.join(said(one) for one in claims)} {FLAT}" if ran else "",
+        FLAT if ran else "",
         with_claims(*claims),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 from headscope.recipes.compare.masks import CompareMasks, compare_masks
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import LEVEL, Claim, of_interval, said, with_claims
+from headscope.recipes.papers.claims import LEVEL, Claim, of_interval, with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_MASKS,
     NO_PAIRS,
@@ -154,7 +154,7 @@ def _tell(setting: Setting) -> Told:
             f"{len(pairs)} tasks"
         )
         claims.append(of_interval(named, above, by, "an interval over tasks", sign=1))
-    told = " ".join(map(said, claims))
+    told = " ".join(f"{one.by}." for one in claims)
     return Told(tuple(tables), (), told, more=with_claims(*claims))
 
 

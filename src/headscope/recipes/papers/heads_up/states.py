@@ -87,7 +87,6 @@ def _tell(setting: Setting) -> Told:
         said, claim = _nearer(result)
         found.append(said)
         claims.append(claim)
-        sure.append(f"The difference: {claim.by}.")
     if walk is not None:
         figures.append(_along(walk))
         tables.append(_along_table(setting, walk))
@@ -155,29 +154,23 @@ def _nearer(result: Mapping[str, Any]) -> tuple[str, Claim]:
         fmean(row["mean"] for row in rows[pair][half:])
         for pair in (("instructed", "masked"), ("as is", "instructed"))
     )
-    change = nearer["as is"]["later_half"]
-    row: dict[str, Any] = {"against_random": {}}
+    controls = {one["kind"]: one for one in result["controls"]}
+    row = {
+        f"{key}{ending}": value
+        for kind, ending in (("shuffled", ""), ("shuffled_by_layer", "_layer_matched"))
+        if kind in nearer
+        for key, value in (nearer[kind] | controls[kind]).items()
+    }
+    change, random = nearer["as is"]["later_half"], row.get("later_half", {})
     by = f"mean cosine {_interval(change)} beside that as it is"
-    for kind, ending in (("shuffled", ""), ("shuffled_by_layer", "_layer_matched")):
-        if kind not in nearer:
-            continue
-        control = next(one for one in result["controls"] if one["kind"] == kind)
-        tested = {**nearer[kind], **control}
-        row |= {
-            f"{name}{ending}": tested[name]
-            for name in ("p_draws", "p_examples", "least_p", "distinct_draws")
-            if name in tested
-        }
-        if not ending:
-            row["against_random"] = nearer[kind]["later_half"]
-            by += f", {_interval(nearer[kind]['later_half'])} beside random masks"
+    by += f", {_interval(random)} beside random masks" if random else ""
     found = (
         f"In the later half of the layers the mean cosine with the instructed model is "
         f"{masked:.3f} under the mask and {plain:.3f} as it is"
     )
     claim = of_removal(
         "in later layers the masked model is nearer to the instructed one than the model as it is",
-        row,
+        row | {"against_random": random},
         f"{by}; {result['samples']} prompts of {result['task']}",
         change=change,
         sign=1,

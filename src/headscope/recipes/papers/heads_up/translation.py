@@ -195,7 +195,6 @@ def _tell(setting: Setting) -> Told:
     return Told(
         (
             _main(setting, shown, rows),
-            *tests(own, measures),
             _full(setting, every, rows, "nll", "NLL", LOSSES),
             _full(setting, every, rows, "rouge_l", "ROUGE-L", ROUGE),
         ),
@@ -221,14 +220,18 @@ def task_lines(
         heads_cell(setting, mask_name(task), place.value("mask", task.name, "heads"))
         for task in shown
     ]
-    return [Row("heads in the mask", tuple(kept))] + [
-        Row(
-            f"{title}, {name}",
-            tuple(told(setting, place, rows, measure, task, name) for task in shown),
-        )
-        for measure, title in measures.items()
-        for name in (*CONDITIONS, ANOTHER)
-    ]
+    lines = [Row("heads in the mask", tuple(kept))]
+    for measure, title in measures.items():
+        lines += [
+            Row(
+                f"{title}, {name}",
+                tuple(told(setting, place, rows, measure, task, name) for task in shown),
+            )
+            for name in (*CONDITIONS, ANOTHER)
+        ]
+        found = [tests(rows[task.name]["mask"], measure) for task in shown]
+        lines += [Row(f"{title}, {name}", tuple(one[name] for one in found)) for name in found[0]]
+    return lines
 
 
 def other_note(setting: Setting, task: Asked) -> str:

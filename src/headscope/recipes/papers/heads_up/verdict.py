@@ -17,7 +17,7 @@ from headscope.recipes.papers.heads_up.beside import (
     not_run,
 )
 from headscope.recipes.papers.published import published
-from headscope.recipes.papers.told import Bars, Cell, Row, Table, p_cell
+from headscope.recipes.papers.told import NOT_RUN, Bars, Cell, p_cell
 
 __all__ = [
     "MEASURES",
@@ -55,8 +55,8 @@ WEAKEST = {"p_draws": max, "p_examples": max, "least_p": max, "distinct_draws": 
 def words_of(rows: Tasks, measure: str, what: str, theirs: str = "") -> str:
     """What masks did to a measure, in figures; empty where none was tested.
 
-    How often it is better than as it is, the means, and, where an instruction helps, how much of
-    the difference that this makes the masks make together, and how often they reach it.
+    How often it is better than as it is, and, where an instruction helps, how much of the
+    difference that this makes the masks make together, and how often they reach it.
     """
     ran = _ran(rows, measure)
     if not ran:
@@ -66,7 +66,7 @@ def words_of(rows: Tasks, measure: str, what: str, theirs: str = "") -> str:
     better = sum(one is not None and sign * one["value"] > 0 for one in changes)
     told = (
         f"Without an instruction the {word} is better under the mask than as it is in {better} of "
-        f"{len(ran)} {what}s (mean {_values(ran, measure)})."
+        f"{len(ran)} {what}s."
     )
     # Turned so that more is better.
     known = [
@@ -98,10 +98,10 @@ def without_instruction(rows: Tasks, measures: Sequence[str], what: str, task: s
         ran = _ran(rows, measure)
         if not ran:
             continue
-        end = f"in every {task}{', by loss' if measure == 'nll' else ''}"
-        named = f"masks bring {what} out without an instruction {end}"
+        end = ", by loss" if measure == "nll" else ""
+        named = f"masks bring {what} out without an instruction{end}"
         claims.append(of_masks(named, ran, measure, task, MEASURES[measure][1]))
-        named = f"masks do at least as well as an instruction {end}"
+        named = f"masks do at least as well as an instruction in every {task}{end}"
         claims += as_instructed(named, ran, measure, task)
     return claims
 
@@ -149,8 +149,7 @@ def of_masks(
             if len(known) == len(masks):
                 row[f"{key}{ending}"] = pick(known)
     change = _least([changed(one, measure) for one in masks], sign)
-    by = f"mean {MEASURES[measure][0]} {_values(rows, measure, words)}; {_all_of(rows, task)}"
-    by += ", tests of the weakest" if len(rows) > 1 else ""
+    by = f"{MEASURES[measure][0]} {_values(rows, measure, words)}; {_all_of(rows, task)}"
     return of_removal(name, row, by, change=change, sign=sign)
 
 
@@ -161,30 +160,24 @@ def _all_of(rows: Tasks, task: str) -> str:
     return f"{len(rows)} {task}{'' if len(rows) == 1 else 's'} of {size} examples"
 
 
-def tests(rows: Tasks, measures: Sequence[str]) -> list[Table]:
-    """What the claims rest on, task by task; none where no mask was tested."""
-    lines = []
-    for measure in measures:
-        for name, own in _ran(rows, measure).items():
-            mask = own["mask"]
-            found = [
-                _difference(changed(mask, measure, to), measure)
-                for to in ("change", "against_shuffled", "against_instructed")
-            ]
-            found += [
-                _p(mask.get(f"p_{key}"), measure)
-                for key in ("examples_shuffled", "draws_shuffled", "draws_shuffled_layer_matched")
-            ]
-            lines.append(Row(f"{name}, {MEASURES[measure][0]}", tuple(found)))
-    columns = ("as is", "random masks", "instructed", "p over examples", "p over draws")
-    note = (
-        "Paired differences with 95 % intervals over examples; p that the mask is better than "
-        "random masks, uncorrected."
+def tests(mask: Mapping[str, Any] | None, measure: str) -> dict[str, Cell]:
+    """What a claim about this mask rests on: its difference to random masks, and the p-values."""
+    beside = changed(mask, measure, "against_shuffled")
+    examples, free, matched = (
+        ((mask or {}).get(f"p_{key}") or {}).get(measure)
+        for key in ("examples_shuffled", "draws_shuffled", "draws_shuffled_layer_matched")
     )
-    title = "The mask less other conditions"
-    return (
-        [Table(title, (*columns, "of the same layers"), tuple(lines), note=note)] if lines else []
-    )
+    less, scale = not_run(), SCALE.get(measure, 1.0)
+    if beside is not None:
+        less = Cell(scale * beside["value"], scale * beside["low"], scale * beside["high"])
+    layers = "" if matched is None else f" ({matched:.2g})"
+    return {
+        "mask less random masks": less,
+        "p over examples": not_run() if examples is None else p_cell(examples),
+        "p over draws (of the same layers)": Cell(
+            None if free is None else f"{free:.2g}{layers}", why=NOT_RUN
+        ),
+    }
 
 
 def bars(title: str, rows: Tasks, measure: str, y: str) -> tuple[Bars, ...]:
@@ -246,18 +239,6 @@ def _least(differences: Sequence[Mapping[str, float] | None], sign: int) -> dict
         return {"low": None, "high": None}
     pick = min if sign > 0 else max
     return {end: pick(one[end] for one in known) for end in ("low", "high")}
-
-
-def _difference(one: Mapping[str, float] | None, measure: str) -> Cell:
-    scale = SCALE.get(measure, 1.0)
-    if one is None:
-        return not_run()
-    return Cell(scale * one["value"], scale * one["low"], scale * one["high"])
-
-
-def _p(by_measure: Mapping[str, float] | None, measure: str) -> Cell:
-    known = (by_measure or {}).get(measure)
-    return not_run() if known is None else p_cell(known)
 
 
 def _values(rows: Tasks, measure: str, words: Mapping[str, str] = SERIES) -> str:

@@ -22,7 +22,6 @@ from headscope.recipes.papers.heads_up.translation import (
 from headscope.recipes.papers.heads_up.verdict import (
     bars,
     published_reached,
-    tests,
     without_instruction,
     words_of,
 )
@@ -73,11 +72,7 @@ def _tell(setting: Setting) -> Told:
     theirs = published_reached(beside(setting, ACCURACY), "accuracy", True)
     found = words_of(own, "accuracy", "task", theirs)
     return Told(
-        (
-            _main(setting, chosen(every), rows),
-            *tests(own, ("accuracy",)),
-            _full(setting, every, rows),
-        ),
+        (_main(setting, chosen(every), rows), _full(setting, every, rows)),
         bars("Accuracy in each word task", own, "accuracy", "share of right answers"),
         found,
         ONCE if found else "",
