@@ -234,13 +234,7 @@ def class_words(
         if count
         else f"No head of {first['total']} scores above {THRESHOLD}."
     )
-    compared = ""
-    if count and most is not None:
-        compared = (
-            f"That is sparse in the paper's sense (below {most:.0%} in all its models)."
-            if share < most
-            else f"That is more than in any model of the paper, all of which are below {most:.0%}."
-        )
+    compared = "" if most is None else f"All models of the paper are below {most:.0%}."
     above = first["counts_above_chance"]
     chance = (
         f"Above chance by as much are {count_words(above['token_alignment'])} ("

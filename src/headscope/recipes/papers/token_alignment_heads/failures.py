@@ -118,22 +118,12 @@ def _cases(setting: Setting) -> Table | None:
 
 
 def failure_words(found: Mapping[str, Any]) -> tuple[str, str]:
-    """Which kind of failure is the most frequent, beside the paper's."""
+    """How many failures are of each kind."""
     total, counts = found["selected"], found["counts"]
     if not total:
         return "No good translation fails without the heads, so there is nothing to sort.", ""
     order: Sequence[str] = sorted(KINDS, key=lambda kind: -counts[kind])
     listed = ", ".join(f"{kind} {counts[kind] / total:.0%}" for kind in order)
-    theirs = {kind: share for kind in KINDS if (share := _published(kind)) is not None}
-    same = ""
-    if theirs:
-        first = max(theirs, key=lambda kind: theirs[kind])
-        same = (
-            "The paper's most frequent kind is the same."
-            if order[0] == first
-            else f"The paper's most frequent kind is {first} ({theirs[first]:.0%}), which is "
-            f"{counts[first] / total:.0%} here."
-        )
     low, high = wilson_interval(counts[order[0]], total)
     judged = found.get("judge")
     beside = (
@@ -142,7 +132,7 @@ def failure_words(found: Mapping[str, Any]) -> tuple[str, str]:
         else "Nobody read the outputs beside the rules."
     )
     return (
-        sentence(f"Of {total} failing translations: {listed}.", same),
+        f"Of {total} failing translations: {listed}.",
         f"{order[0].capitalize()} lies between {low:.0%} and {high:.0%}. {beside}",
     )
 

@@ -258,21 +258,14 @@ def _quality(rows: Sequence[Mapping[str, Any]], note: str) -> Lines:
 
 
 def formation_words(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """The three phases of the paper, held against the checkpoints; and how sure that is."""
+    """Shares of heads and translations over the checkpoints, and how sure they are."""
     key = "token_alignment"
     first, last = rows[0], rows[-1]
     peak = max(rows, key=lambda one: float(one[key]))
     shares = (
         f"The share of token alignment heads is {first[key]:.1%} at {first['name']}, "
-        f"{peak[key]:.1%} at its highest ({peak['name']}) and {last[key]:.1%} at the end:"
+        f"{peak[key]:.1%} at its highest ({peak['name']}) and {last[key]:.1%} at the end."
     )
-    grows, falls = peak[key] > first[key], peak[key] > last[key]
-    phases = {
-        (True, True): "it rises and falls again, as in the paper.",
-        (True, False): "it rises, and no decline follows as it does in the paper.",
-        (False, True): "it only falls, and the paper's rise is not there.",
-        (False, False): "it stays the same, and the paper's phases are not there.",
-    }[grows, falls]
     chance = ""
     over = _above(rows)
     if over is not None:
@@ -310,7 +303,7 @@ def formation_words(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         f"{'lie apart' if apart else 'overlap'}. It is one training; shares of heads have no "
         "interval here."
     )
-    return sentence(shares, phases, chance, quality, settled), sure
+    return sentence(shares, chance, quality, settled), sure
 
 
 FORMATION = Experiment(

@@ -194,48 +194,22 @@ def change_bars(found: Mapping[str, Any], removal: Mapping[str, Any] | None) -> 
 def task_words(
     found: Mapping[str, Any], removal: Mapping[str, Any] | None = None
 ) -> tuple[str, str]:
-    """How many tasks need the heads more than random ones, and whether those are translations."""
-    verdicts = {name: _verdict(_top(one)) for name, one in found["tasks"].items()}
-    more = [name for name, one in verdicts.items() if one == "more"]
-    fewer = [name for name, one in verdicts.items() if one == "less"]
-    total = len(verdicts)
-    said = (
-        f"Of {total} tasks {len(more)} surely lose more without these heads than without random "
-        f"ones ({', '.join(more) or 'none'}) and {len(fewer)} surely less; of the other "
-        f"{total - len(more) - len(fewer)} neither is certain."
-    )
+    """What tasks lose on average, beside what translations do."""
     changes = {name: 100 * _top(one)["change"]["value"] for name, one in found["tasks"].items()}
     families = _families(found)
-    compared = ""
     if families is not None:
-        across, within, holds = families
-        verdict = {
-            True: "as the paper has it",
-            False: "the other way round than in the paper",
-            None: "which is no certain difference",
-        }[holds]
+        across, within, _ = families
         compared = (
             f"Tasks that need a mapping between languages change by {across:+.1f} points on "
-            f"average, tasks within one language by {within:+.1f}, {verdict}."
+            f"average, tasks within one language by {within:+.1f}."
         )
-    elif removal is not None and tops(removal):
-        change = tops(removal)[-1]["change"]["chrf"]["value"]
-        if change is not None:
-            compared = (
-                f"The tasks change by {fmean(changes.values()):+.1f} points on average, the "
-                f"translations by {change:+.1f} points of chrF++."
-            )
+    else:
+        removed = [] if removal is None else tops(removal)
+        change = removed[-1]["change"]["chrf"]["value"] if removed else None
+        beside = "" if change is None else f", the translations by {change:+.1f} points of chrF++"
+        compared = f"The tasks change by {fmean(changes.values()):+.1f} points on average{beside}."
     sure = (
         f"Intervals are over examples, beside {sets_of(next(iter(found['tasks'].values())))}; "
         "nothing is corrected for the number of tasks."
     )
-    return sentence(said, compared), sure
-
-
-def _verdict(top: Mapping[str, Any]) -> str:
-    """Whether the chosen heads are missed surely `more` or `less` than random ones, or neither."""
-    against = top.get("against_random") or {}
-    low, high = against.get("low"), against.get("high")
-    if low is None or high is None:
-        return "unknown"
-    return "more" if high < 0 else "less" if low > 0 else "neither"
+    return compared, sure
