@@ -321,3 +321,12 @@ def test_the_page_of_every_command_fits_a_phone(
                 wrong.append((name, wide, captions, tuple(seen)))
             seen.clear()
         assert wrong == []
+
+
+REPORTS = sorted((Path(__file__).parents[1] / "docs" / "papers").glob("*.html"))
+
+
+@pytest.mark.parametrize("paper", REPORTS, ids=lambda file: file.stem)
+def test_a_paper_s_report_prints_on_eight_pages(browser: Any, paper: Path) -> None:
+    with visit(browser, paper) as page:
+        assert page.page.pdf(format="A4").count(b"/Type /Page\n") <= 8
