@@ -39,5 +39,8 @@ class WriteNumbers(PipelineStep):
                 (self.out / "died").write_text(str(os.getpid()))
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(0.01)
-            file.write_text(str(number))
+            # A worker that is ended half-way leaves no empty file that looks done.
+            partial = file.with_suffix(".partial")
+            partial.write_text(str(number))
+            os.replace(partial, file)
         yield from data or ()
