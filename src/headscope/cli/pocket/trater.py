@@ -46,12 +46,13 @@ def trater(
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Train the bundled model from nothing on three mixtures of a corpus that it rated.
+    """Train the bundled model from nothing on mixtures of a corpus that it rated.
 
     Token Alignment Heads, Table 1, at the size of a pocket: the corpus as it is, without the
-    documents that need the token alignment heads most, and with those three times. Without
-    --language the corpus is in English and German. Nine models take well over an hour on two
-    cores; a run that was stopped goes on with the same command.
+    documents that need the token alignment heads most, with those three times, and the same with
+    as many random documents. Without --language the corpus is in English and German. Fifteen
+    models take one to two hours on two cores; a run that was stopped goes on with the same
+    command.
     """
     from headscope.cli.models import hide_loading_bars
     from headscope.recipes.trater import TraterExperiment, trater_experiment

@@ -1,4 +1,4 @@
-"""From nine or more measured models to a table: means over seeds, and differences to the baseline.
+"""From measured models to a table: means over seeds, and differences to the baseline.
 
 Differences are paired twice: models of one seed have the same prompts and the same weights to
 begin with, and they are measured on the same sentences.

@@ -44,9 +44,9 @@ def page(path: Path) -> Page:
         corpus = result["corpus"]
         lead = (
             "A corpus was rated by how much its documents need the token alignment heads. Small "
-            "models were then trained from nothing on three mixtures of it: as it is, without the "
-            "documents with the highest scores, and with those three times; and without, and with "
-            "three times, as many random documents. Which can translate?"
+            "models were then trained from nothing on mixtures of it: as it is, without the "
+            "documents with the highest scores, with those three times, and the same with as many "
+            "random documents. Which can translate?"
         )
         facts = [
             ("models trained", str(len(result["models"]))),

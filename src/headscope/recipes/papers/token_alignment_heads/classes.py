@@ -151,8 +151,8 @@ def _tell_classes(setting: Setting) -> Told:
             "those in each.",
             published,
             _rest(),
-            "The interval runs from heads whose score is surely above the threshold to those whose "
-            "score may be.",
+            "The interval runs from heads whose whole interval lies above the threshold to those "
+            "whose interval reaches it.",
         ),
     )
     figure = Bars(
@@ -245,8 +245,7 @@ def class_words(
     with_heads = sum(one["counts"]["token_alignment"] > 0 for one in models)
     others = f"{with_heads} of {len(models)} models have such heads." if len(models) > 1 else ""
     sure = (
-        f"By the intervals of single heads {own[0]:.1%} are surely and {own[1]:.1%} may be above "
-        f"the threshold."
+        f"Of {own[0]:.1%} the whole interval lies above the threshold, of {own[1]:.1%} part of it."
         if own is not None
         else "Single heads have no intervals here."
     )

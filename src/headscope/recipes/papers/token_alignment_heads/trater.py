@@ -96,7 +96,7 @@ def _tell_trainings(setting: Setting) -> Told:
     kinds = (*KINDS, *(kind for kind in RANDOM if kind in conditions))
     rows = tuple(Row(_named(kind), (_trained(conditions.get(kind), kind),)) for kind in kinds)
     table = Table(
-        "Models trained on three mixtures",
+        "Models trained on mixtures",
         ("chrF++",),
         rows,
         reference(
