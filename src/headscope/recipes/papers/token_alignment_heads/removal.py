@@ -278,7 +278,7 @@ def removal_words(found: Mapping[str, Any]) -> tuple[str, str]:
     verdict = "Nothing random was removed, so the loss may be that of any heads."
     if against["value"] is not None:
         high = one["change"]["chrf"]["high"]
-        lost = "" if high is not None and high < 0 else ", and the change to the model as it is includes zero"
+        lost = "" if high is not None and high < 0 else ", where the change as such includes zero"
         verdict = f"Beside random ones that is {range_of(against)} points{lost}."
     copied = one["source_copy"]
     copies = (
