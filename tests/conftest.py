@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import sys
@@ -11,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from command_runs import CommandRun
     from headscope.lm import LanguageModel
 
 # Set before any test imports a library that reads them.
@@ -44,6 +48,34 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
         return Said(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def command_runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> list[CommandRun]:
+    """A small run of every command that has a result, made once for all workers of a session."""
+    from command_runs import CommandRun, pocket_runs, tiny_runs
+    from headscope.cli import main
+
+    def run(*arguments: object) -> Said:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([str(one) for one in arguments])
+        return Said(code, out.getvalue(), err.getvalue())
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    index = shared / "command-runs.json"
+    with FileLock(shared / "command-runs.lock"):
+        if not index.exists():
+            made = []
+            # Signatures hold the paths of data as they were given, so these are relative ones.
+            with contextlib.chdir(shared):
+                for name, runs in (("tiny", tiny_runs), ("pocket", pocket_runs)):
+                    Path(name).mkdir()
+                    made += [(a, str(shared / b), c) for a, b, c in runs(Path(name), run)]
+            index.write_text(json.dumps(made), "utf-8")
+    found = json.loads(index.read_text("utf-8"))
+    return [CommandRun(name, Path(path), said) for name, path, said in found]
 
 
 @pytest.fixture(scope="session")

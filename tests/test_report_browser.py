@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import page_runs
 import paper_run_helpers
 from browser_helpers import Visit, chromium, visit
+from command_runs import CommandRun
 from headscope.heads import HeadScores, read_scores
 from headscope.report import write_report
 from report_helpers import write_atlas
@@ -300,7 +300,7 @@ def test_figures_have_words_for_those_who_do_not_see_them(browser: Any, report: 
 
 
 def test_the_page_of_every_command_fits_a_phone(
-    browser: Any, tmp_path: Path, command: Callable[..., Any]
+    browser: Any, command_runs: list[CommandRun], tmp_path: Path
 ) -> None:
     with browser.new_context(viewport={"width": 360, "height": 800}) as context:
         page = context.new_page()
@@ -308,8 +308,8 @@ def test_the_page_of_every_command_fits_a_phone(
         page.on("console", lambda one: seen.append(one.text) if one.type == "error" else None)
         page.on("pageerror", lambda error: seen.append(str(error)))
         wrong = []
-        for name, run in page_runs.runs(tmp_path, command):
-            report = write_report(run)
+        for name, run, _ in command_runs:
+            report = write_report(run, tmp_path / "page.html")
             page.goto(report.resolve().as_uri())
             page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
             wide = page.evaluate("document.documentElement.scrollWidth")

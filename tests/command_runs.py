@@ -1,13 +1,15 @@
-"""A small run of every command that has a page, on a tiny model: what pages are looked at with."""
+"""A small run of every command that has a result: what goldens and pages are made of."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headscope.measure.metrics import chrf
+from headscope.pocket.tasks import write_tasks
 from headscope.recipes.trater import COMMAND
 from headscope.recipes.trater.evaluation import WORD_TASKS
 from headscope.recipes.trater.evidence import describe
@@ -19,13 +21,24 @@ from paper_run_helpers import write_paper, write_papers
 from verify_helpers import write_data
 
 
-def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
-    """Make the runs one after the other with `run`, a command line; names and folders."""
+class CommandRun(NamedTuple):
+    """A command, the folder of its run, and what it printed."""
+
+    command: str
+    folder: Path
+    terminal: str
+
+
+def tiny_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
+    """Runs of a tiny model, one after the other by `run`, a command line."""
     model = saved(folder / "model")
     documents = write_documents(folder)
     files = [f"{code}={path}" for code, path in documents.items()]
     texts = [word for one in files for word in ("--data", one)]
-    rows = [{"input": f"{at}, {at + 3}", "output": f"{at + 3}"} for at in range(10, 30)]
+    rows = [
+        {"input": f"{at}, {at + 3}", "output": f"{at + 3}", "candidates": [f"{at}", f"{at + 3}"]}
+        for at in range(10, 30)
+    ]
     (folder / "next.json").write_text(json.dumps(rows), "utf-8")
     told = ("--instruction", "Add three to {input}:")
     task = ("--task", folder / "next.json", "--held-out", 4, *told)
@@ -48,17 +61,11 @@ def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
         ],
     }  # fmt: skip
     for name, lines in written.items():
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / f"{name}.jsonl").write_text(text, "utf-8")
+        write_jsonl(folder / f"{name}.jsonl", lines)
 
-    def made(
-        name: str, *arguments: object, model_too: bool = True, to: str = ""
-    ) -> tuple[str, Path]:
-        out = folder / (to or name.replace(" ", "-"))
+    def made(name: str, *arguments: object, model_too: bool = True, to: str = "") -> CommandRun:
         own = ("--model", model) if model_too else ()
-        said = run(*name.split(), *own, *arguments, "--out", out)
-        assert said.code == 0, f"{name}: {said.err}"
-        return name, out
+        return _made(folder, run, name, *own, *arguments, to=to)
 
     few = ("--draws", 2)
     short = ("--max-new-tokens", 3)
@@ -76,6 +83,7 @@ def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
     yield (plain := made("find first-order", *texts))
     yield (induction := made("find induction", "--sequences", 2, "--block", 8))
     pairs = ("--data", write_data(folder / "pairs.tsv"), "--pair", "en-de")
+    yield made("find translation-score", *pairs)
     yield made("verify removal", *pairs, "--heads", "0.1", "--measure", "loss", *few)
     yield made("verify heads", *pairs, "--beside", induction[1])
     yield made("use rate", "--heads", "0.1,1.2", "--data", folder / "summaries.jsonl")
@@ -101,14 +109,69 @@ def runs(folder: Path, run: Callable[..., Any]) -> Iterator[tuple[str, Path]]:
     masks = ("--heads", f"next={mask[1]}", "--heads", f"more={other[1]}")
     yield made("verify families", *masks, *task, *few, "--allow-overlap")
     yield made("compare masks", mask[1], other[1], model_too=False)
+    yield made("verify attention", *ours)
     yield made("compare states", "--heads", mask[1], *task, *few)
     yield made("verify one-by-one", "--heads", mask[1], *task, "--examples", 2, "--steps", 4,
                "--random-orders", 1, *short)  # fmt: skip
-    yield "pocket trater", _trater(folder / "trater")
-    yield "reproduce heads-up", write_paper(folder / "paper")
-    yield "reproduce all", write_papers(folder / "papers")
+    yield CommandRun("pocket trater", _trater(folder / "trater"), "")
+    yield CommandRun("reproduce heads-up", write_paper(folder / "paper"), "")
+    yield CommandRun("reproduce all", write_papers(folder / "papers"), "")
+    for step in (1, 2):
+        saved(folder / "trained" / f"step-{step}")
+    yield made("compare formation", folder / "trained", *pairs, "--check", 2, *short,
+               model_too=False)  # fmt: skip
     found = (lahis[1], plain[1], induction[1], mask[1])
     yield made("compare methods", *found, "--k", 2, model_too=False)
+
+
+def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
+    """Runs of the bundled model, and of commands that take no model."""
+
+    made = partial(_made, folder, run)
+    few = ("--draws", 2)
+    pair = ("--pair", "en-de")
+    heads = ("--heads", "5.3,5.1,4.3,2.0")
+    yield made("find translation-score", *pair, "--pair", "de-tr", "--limit", 10)
+    scores = folder / "find-translation-score"
+    yield made("verify removal", *pair, "--pair", "de-en", "--heads", scores, "--k", 3,
+               "--measure", "text", "--measure", "loss", *few, "--limit", 4)  # fmt: skip
+    removal = folder / "verify-removal"
+    yield made("verify failures", removal)
+    write_tasks(folder / "tasks", "test", 4)
+    yield made("verify tasks", "--task", folder / "tasks" / "pocket_capitals.yaml", "--task",
+               folder / "tasks" / "pocket_repeat_generated.yaml", *heads, *few,
+               "--layer-matched")  # fmt: skip
+    yield made("find patching", "--prompts", 4)
+    yield made("find retrieval", "--limit", 3, "--length", 60)
+    yield made("find key-tokens", "--word", "house", "--prompt", "en: the house is old", *heads,
+               *few)  # fmt: skip
+    yield made("compare overlap", scores, "5.3,5.1,4.3,2.0", "--k", 4)
+    yield made("compare classes", scores)
+    yield made("find mask", "--task", "plural", "--held-out", 6, "--steps", 6, "--batch", 4,
+               "--learning-rate", 15)  # fmt: skip
+    yield made("find lahis", "--limit", 6)
+    yield made("verify perplexity", "--heads", folder / "find-lahis", "--limit", 2, *few)
+    corpus = [{"id": code, "text": text} for code, text in
+              (("en", "The house is old.\nThe dog sees a cat."),
+               ("both", "The house is old.\nDas Haus ist alt."))]  # fmt: skip
+    write_jsonl(folder / "corpus.jsonl", corpus)
+    yield made("use rate", *heads, "--data", folder / "corpus.jsonl")
+    yield made("survey", "pocket", "--quick", "--method", "induction", "--method", "lahis")
+    yield made("atlas", "pocket", *pair, "--limit", 6, "--check", 2, *few)
+
+
+def write_jsonl(file: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write a row a line."""
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+def _made(
+    folder: Path, run: Callable[..., Any], name: str, *arguments: object, to: str = ""
+) -> CommandRun:
+    out = folder / (to or name.replace(" ", "-"))
+    said = run(*name.split(), *arguments, "--out", out)
+    assert said.code == 0, f"{name}: {said.err}"
+    return CommandRun(name, out, said.out)
 
 
 def _trater(out: Path) -> Path:
