@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 POCKET = "pocket"
 #: What `--split` calls the two halves of a single file.
 HALVES = ("find", "verify")
+#: Called with a title, how much is done, and of how much; `Steps` without the title.
 Progress = Callable[[str, int, int], None]
+Steps = Callable[[int, int], None]
 #: The model that `kept_model` keeps, under its choice; None outside.
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 
@@ -599,8 +601,8 @@ def run_with_model(
     return carry_out(command, out, config, inputs, with_model, began, about)
 
 
-def steps_of(progress: Progress | None, title: str) -> Callable[[int, int], None] | None:
-    """What a method reports (done, in all) to, under the title of a line of progress."""
+def steps_of(progress: Progress | None, title: str) -> Steps | None:
+    """What a method that knows no title calls; None where nobody listens."""
     if progress is None:
         return None
     return lambda done, total: progress(title, done, total)

@@ -11,7 +11,7 @@ from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
 from headscope.recipes.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
-from headscope.recipes.inputs import ModelChoice, Progress, run_with_model, steps_of
+from headscope.recipes.inputs import ModelChoice, Progress, Steps, run_with_model, steps_of
 from headscope.recipes.leakage import FOUND_ON
 from headscope.runs import Run
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Describe", "Score", "describe_language", "score_languages"]
 
 #: Scores the heads of a model on documents of one language, keeping batches in a run.
-Score = Callable[
-    ["LanguageModel", DocumentFile, Run, Callable[[int, int], None] | None], HeadScores
-]
+Score = Callable[["LanguageModel", DocumentFile, Run, Steps | None], HeadScores]
 #: What a run says and stores beyond the scores themselves.
 Describe = Callable[[Run, Mapping[str, HeadScores]], dict[str, Any]]
 

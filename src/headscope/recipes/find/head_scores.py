@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.heads import HeadScores, save_scores
-from headscope.recipes.inputs import Progress, run_with_model, steps_of
+from headscope.recipes.inputs import Progress, Steps, run_with_model, steps_of
 from headscope.runs import Run
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["scores_run"]
 
 Scored = HeadScores | dict[str, HeadScores]
-Steps = Callable[[int, int], None]
 
 
 def scores_run(
