@@ -149,7 +149,7 @@ def _make(
         ),
         "report": str((run.path / "report.html").resolve()),
     }
-    return dict(plain(result))
+    return dict(plain(result))  # as it is read again
 
 
 def _amount(config: Atlas, lm: LanguageModel) -> Amount:

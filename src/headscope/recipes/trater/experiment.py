@@ -23,7 +23,7 @@ from headscope.recipes.trater.mixtures import (
     write_corpus,
 )
 from headscope.recipes.trater.training import Training, progress_of, train_and_measure
-from headscope.runs import Run, carry_out
+from headscope.runs import Run, carry_out, plain
 
 __all__ = ["COMMAND", "TraterExperiment", "trater_experiment"]
 
@@ -100,7 +100,8 @@ def trater_experiment(
         prepared = prepare(config, run.path, progress)
         mixtures = mixtures_of(config, prepared, run.path, progress)
         measured = _train(config, mixtures, run, workers, progress)
-        return {"model": model, "corpus": prepared.about, **describe(mixtures, measured)}
+        found = {"model": model, "corpus": prepared.about, **describe(mixtures, measured)}
+        return dict(plain(found))  # as it is read again
 
     return carry_out(COMMAND, out, {"settings": config}, inputs, compute, began, provenance)
 
