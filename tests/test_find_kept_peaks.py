@@ -95,10 +95,10 @@ def test_all_peaks_give_the_hits_again_and_few_say_that_they_cannot(
         stored_peaks(few.path, NAME)
     with pytest.raises(InputError, match="holds no peaks of fr-de"):
         stored_peaks(run.path, "fr-de")
-    capture.check_peaks(run, True)
-    capture.check_peaks(few, False)
+    capture.check_peaks(run.path, True)
+    capture.check_peaks(few.path, False)
     with pytest.raises(InputError, match="few heads alone"):
-        capture.check_peaks(few, True)
+        capture.check_peaks(few.path, True)
 
 
 def test_a_kill_at_the_end_loses_nothing(
@@ -119,7 +119,7 @@ def test_a_kill_at_the_end_loses_nothing(
         np.testing.assert_array_equal(values, again.statistics[name])
     run.finish({})
     assert batches(run) == before
-    capture.check_peaks(run, True)
+    capture.check_peaks(run.path, True)
 
 
 def test_what_was_not_kept_is_computed_again_and_said(

@@ -22,7 +22,10 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.runs import (
+    Pending,
+    Run,
     Signature,
+    carry_out,
     collect_provenance,
     configuration,
     dump_json,
@@ -500,3 +503,29 @@ def test_provenance_is_json() -> None:
     known = collect_provenance(data={"f": "00"}, seed=np.int64(7), no_such_package=None)
     assert json.loads(dump_json(known)) == known
     assert known["seed"] == 7
+
+
+def test_a_command_is_carried_out_once_and_goes_on(tmp_path: Path) -> None:
+    calls: list[list[str]] = []
+
+    def compute(run: Run) -> dict[str, Any]:
+        calls.append(list(run.read_part("sums")))
+        run.append_part("sums", f"call {len(calls)}", 1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        value = {"sum": 3}
+        return Pending(value) if len(calls) == 2 else value
+
+    def command(folder: Path) -> dict[str, Any]:
+        return carry_out("find x", folder, Config(), INPUTS, compute)
+
+    with pytest.raises(KeyboardInterrupt):
+        command(tmp_path / "run")
+    assert command(tmp_path / "run")["sum"] == 3  # pending: the run is not finished
+    first = command(tmp_path / "run")
+    assert calls == [[], ["call 1"], ["call 1", "call 2"]]
+    assert first.keys() == {"signature", "run", "seconds", "sum"}
+    assert command(tmp_path / "run") == first
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert command(tmp_path / "moved") == first | {"run": str(tmp_path / "moved")}
+    assert len(calls) == 3

@@ -187,17 +187,13 @@ def keep_peaks(part: Part, captured: Sequence[Captured], scores: HeadScores, see
         part.run.drop_when_finished(f"{part.name}/{name}")
 
 
-def check_peaks(run: Run, wanted: bool) -> None:
+def check_peaks(folder: str | Path, wanted: bool) -> None:
     """Raise `InputError` if all peaks are wanted of a finished run that kept those of few heads."""
-    few = (run.path / KEPT).glob("*.safetensors")
-    parts = [run.path / "parts" / file.stem for file in few]
-    if (
-        wanted
-        and run.finished
-        and not all(any((part / name).is_dir() for name in BATCHES) for part in parts)
-    ):
+    few = (Path(folder) / KEPT).glob("*.safetensors")
+    parts = [Path(folder) / "parts" / file.stem for file in few]
+    if wanted and not all(any((part / name).is_dir() for name in BATCHES) for part in parts):
         raise InputError(
-            f"{run.path}: is finished and kept the peaks of few heads alone; name another folder, "
+            f"{folder}: is finished and kept the peaks of few heads alone; name another folder, "
             "or delete this one, to keep all of them with --keep-peaks"
         )
 

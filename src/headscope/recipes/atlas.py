@@ -35,11 +35,10 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
-    about_model,
     find_and_check,
-    model_inputs,
-    model_provenance,
+    pair_inputs,
     resolved_chat,
+    run_with_model,
 )
 from headscope.recipes.verify.reference import (
     Reference,
@@ -49,7 +48,7 @@ from headscope.recipes.verify.reference import (
 )
 from headscope.recipes.verify.removal_run import removal_run
 from headscope.report import write_report
-from headscope.runs import Run, open_run
+from headscope.runs import Run, plain
 from headscope.verify.removal import Removal, conditions
 from headscope.verify.removal.outputs import Ablate
 
@@ -104,19 +103,15 @@ def atlas(
     settings = {
         "settings": config,
         "reference text": None if reference is None else reference.digest,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    inputs = model_inputs(lm, found_on) | {
-        f"{pair} (check)": pairs.digest for pair, pairs in checked_on.items()
-    }
-    about = {**model_provenance(lm), "seed": config.score.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
-        check_peaks(run, config.score.keep_peaks)
-        if not run.finished:
-            _make(lm, config, found_on, checked_on, reference, run, progress, began)
-        report = write_report(run.path)
-        # The folder may have been moved since.
-        return {**run.result(), "run": str(run.path), "report": str(report.resolve())}
+
+    def compute(run: Run) -> dict[str, Any]:
+        return _make(lm, config, found_on, checked_on, reference, run, progress)
+
+    data, seed = pair_inputs(found_on, checked_on), config.score.seed
+    result = run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=seed)
+    check_peaks(result["run"], config.score.keep_peaks)
+    return {**result, "report": str(write_report(result["run"]).resolve())}
 
 
 def _make(
@@ -127,8 +122,7 @@ def _make(
     reference: Reference | None,
     run: Run,
     progress: Progress | None,
-    began: float,
-) -> None:
+) -> dict[str, Any]:
     works = check_translations(lm, checked_on, config.score, run, config.baseline, progress)
     scores: dict[str, HeadScores] = {}
     for number, (pair, pairs) in enumerate(found_on.items()):
@@ -141,10 +135,9 @@ def _make(
     k = _amount(config, lm)
     rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
     how = config.threshold, config.rank, config.inactive
-    result = describe_all(scores, *how)
-    result |= {
+    result = {
+        **describe_all(scores, *how),
         **works,
-        "model": about_model(lm),
         "config": asdict(config),
         "data": {
             pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores
@@ -154,11 +147,9 @@ def _make(
         "removal": _check(
             lm, config, mean, mean.top(k, rank), checked_on, reference, run, progress
         ),
-        "run": str(run.path),
         "report": str((run.path / "report.html").resolve()),
-        "seconds": time.monotonic() - began,
     }
-    run.finish(result)
+    return dict(plain(result))  # as it is read again
 
 
 def _amount(config: Atlas, lm: LanguageModel) -> Amount:

@@ -28,11 +28,14 @@ from headscope.errors import InputError, MissingExtra, ModelError, naming
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
     from headscope.lm import LanguageModel
+    from headscope.runs import Run
 
 POCKET = "pocket"
 #: What `--split` calls the two halves of a single file.
 HALVES = ("find", "verify")
+#: Called with a title, how much is done, and of how much; `Steps` without the title.
 Progress = Callable[[str, int, int], None]
+Steps = Callable[[int, int], None]
 #: The model that `kept_model` keeps, under its choice; None outside.
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 
@@ -463,8 +466,18 @@ def model_inputs(lm: LanguageModel, directions: dict[str, PairFile]) -> dict[str
         "model configuration": _digest([_settled(lm.shell.config.to_dict()), lm.eos_token_ids]),
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
         "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
+        **pair_inputs(directions),
+    }
+
+
+def pair_inputs(
+    directions: Mapping[str, PairFile], checked_on: Mapping[str, PairFile] | None = None
+) -> dict[str, str]:
+    """Content hashes of each direction's sentences and shots, and of those heads are checked on."""
+    return {
         **{pair: pairs.digest for pair, pairs in directions.items()},
         **{f"{pair} shots": pairs.shots_digest for pair, pairs in directions.items()},
+        **{f"{pair} (check)": pairs.digest for pair, pairs in (checked_on or {}).items()},
     }
 
 
@@ -523,12 +536,17 @@ def model_provenance(lm: LanguageModel) -> dict[str, Any]:
         "model": lm.name,
         "revision": lm.revision,
         "weights": lm.digest,
-        "dtype": str(lm.dtype).removeprefix("torch."),
+        "dtype": dtype_name(lm),
         "quantised": lm.quantised,
         "dequantised": lm.dequantised,
         "device": str(lm.device),
         "noise": _noise(lm),
     }
+
+
+def dtype_name(lm: LanguageModel) -> str:
+    """What the model computes in, such as `float32`."""
+    return str(lm.dtype).removeprefix("torch.")
 
 
 def _noise(lm: LanguageModel) -> float | None:
@@ -545,7 +563,7 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
         "revision": lm.revision,
         "digest": lm.digest,
         "parameters": lm.parameters,
-        "dtype": str(lm.dtype).removeprefix("torch."),
+        "dtype": dtype_name(lm),
         "quantised": lm.quantised,
         "dequantised": lm.dequantised,
         "device": str(lm.device),
@@ -555,3 +573,36 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
         "key_value_heads": list(key_value_heads(lm)),
         "architecture": type(lm.model).__name__,
     }
+
+
+def run_with_model(
+    lm: LanguageModel,
+    command: str,
+    out: Path | None,
+    settings: Mapping[str, Any],
+    data: Mapping[str, str],
+    compute: Callable[[Run], Mapping[str, Any]],
+    began: float | None = None,
+    **known: Any,
+) -> dict[str, Any]:
+    """`carry_out` of a command with a model, which counts in its signature and is in its result.
+
+    `data` maps names to content hashes of what else is read; `known` adds to the provenance.
+    """
+    from headscope.runs import carry_out
+
+    def with_model(run: Run) -> dict[str, Any]:
+        computed = compute(run)
+        return {"model": about_model(lm), **computed}
+
+    config = {"computed_in": dtype_name(lm), **settings}
+    inputs = {**model_inputs(lm, {}), **data}
+    about = {**model_provenance(lm), **known}
+    return carry_out(command, out, config, inputs, with_model, began, about)
+
+
+def steps_of(progress: Progress | None, title: str) -> Steps | None:
+    """What a method that knows no title calls; None where nobody listens."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(title, done, total)

@@ -22,13 +22,14 @@ from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
     about_model,
+    dtype_name,
     model_inputs,
     model_provenance,
 )
 from headscope.recipes.places import place_digests
 from headscope.recipes.survey_plans import PLANS, SurveyData
 from headscope.report import write_report
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 
 __all__ = ["COMMAND", "Survey", "survey"]
 
@@ -74,40 +75,36 @@ def survey(
     settings = {
         "settings": config,
         "methods": [one.name for one in wanted],
-        "computed_in": str(lm.dtype).removeprefix("torch."),
+        "computed_in": dtype_name(lm),
     }
     inputs = model_inputs(lm, {}) | place_digests(config.data.places())
-    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
-        if not run.finished:
-            model = about_model(lm)
-            del lm  # every method loads it by itself
-            rows = [_run(one, config, run.path, progress) for one in wanted]
-            compared = [str(run.path / row["run"]) for row in rows if row["compared"]]
-            if len(compared) < 2:
-                why = "; ".join(f"{row['method']}: {row['why']}" for row in rows if row["why"])
-                raise InputError(
-                    "fewer than two methods could be run, so there is nothing to compare "
-                    f"({why or 'only one was asked for'}); name or give data for more of them"
-                )
-            found = compare_methods(
-                CompareMethods(tuple(compared), config.k, rank=config.data.rank),
-                run.path / COMPARISON,
+
+    def compute(run: Run) -> dict[str, Any]:
+        nonlocal lm
+        model = about_model(lm)
+        del lm  # every method loads it by itself
+        rows = [_run(one, config, run.path, progress) for one in wanted]
+        compared = [str(run.path / row["run"]) for row in rows if row["compared"]]
+        if len(compared) < 2:
+            why = "; ".join(f"{row['method']}: {row['why']}" for row in rows if row["why"])
+            raise InputError(
+                "fewer than two methods could be run, so there is nothing to compare "
+                f"({why or 'only one was asked for'}); name or give data for more of them"
             )
-            kept = ("k", "rank", "rank_note", "columns", "methods", "shared", "agreement", "pairs")
-            result = {
-                "signature": run.signature,
-                "model": model,
-                "quick": config.quick,
-                "runs": rows,
-                **{name: found[name] for name in kept},
-                "heads": found["heads"],
-                "run": str(run.path),
-                "seconds": time.monotonic() - began,
-            }
-            run.finish(result)
-        report = write_report(run.path)
-        # The folder may have been moved since.
-        return {**run.result(), "run": str(run.path), "report": str(report.resolve())}
+        found = compare_methods(
+            CompareMethods(tuple(compared), config.k, rank=config.data.rank),
+            run.path / COMPARISON,
+        )
+        kept = ("k", "rank", "rank_note", "columns", "methods", "shared", "agreement", "pairs")
+        return {
+            "model": model,
+            "quick": config.quick,
+            "runs": rows,
+            **{name: found[name] for name in (*kept, "heads")},
+        }
+
+    result = carry_out(COMMAND, out, settings, inputs, compute, began, model_provenance(lm))
+    return {**result, "report": str(write_report(result["run"]).resolve())}
 
 
 def _run(one: Method, config: Survey, folder: Path, progress: Progress | None) -> dict[str, Any]:

@@ -7,12 +7,15 @@ its inputs and the version of headscope. Its completion marker is written last.
 from headscope.runs.digests import file_digest, folder_digest
 from headscope.runs.folder import Run, open_run, reopen_run
 from headscope.runs.plain import dump_json, plain
+from headscope.runs.protocol import Pending, carry_out
 from headscope.runs.provenance import collect_provenance
 from headscope.runs.signature import Signature, configuration
 
 __all__ = [
+    "Pending",
     "Run",
     "Signature",
+    "carry_out",
     "collect_provenance",
     "configuration",
     "dump_json",

@@ -41,12 +41,14 @@ from headscope.recipes.inputs import (
     POCKET,
     PairsChoice,
     Progress,
+    dtype_name,
     find_and_check,
     model_inputs,
     model_provenance,
+    pair_inputs,
     resolved_chat,
 )
-from headscope.runs import Run, open_run
+from headscope.runs import Run, carry_out, open_run
 from headscope.verify.removal import translate
 
 COMMAND = "compare formation"
@@ -121,11 +123,10 @@ def formation(
         f"{one.checkpoint.name} {what}": digest
         for one in opened
         for what, digest in one.inputs.items()
-    } | _data_inputs(found_on, checked_on)
+    } | pair_inputs(found_on, checked_on)
     about = {"models": [one.checkpoint.label for one in opened], "seed": config.score.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}
+
+    def compute(run: Run) -> dict[str, Any]:
         measured: list[Measured] = []
         for number, one in enumerate(opened):
             # Early checkpoints are not expected to translate; the last one is.
@@ -136,8 +137,7 @@ def formation(
         run.write_json("found_on.json", _digests(found_on))
         run.write_jsonl("outputs.jsonl", translations(checked_on, measured))
         tokenizers = {one.inputs["tokenizer"] for one in opened}
-        result = {
-            "signature": run.signature,
+        return {
             **{key: measured[-1].result[key] for key in ("baseline_works", "baseline_check")},
             "geometry": geometry.as_dict(),
             "threshold": config.threshold,
@@ -157,19 +157,9 @@ def formation(
                 }
                 for pair, pairs in found_on.items()
             },
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
 
-
-def _data_inputs(
-    found_on: Mapping[str, PairFile], checked_on: Mapping[str, PairFile]
-) -> dict[str, str]:
-    found = {pair: pairs.digest for pair, pairs in found_on.items()}
-    found |= {f"{pair} shots": pairs.shots_digest for pair, pairs in found_on.items()}
-    return found | {f"{pair} (check)": pairs.digest for pair, pairs in checked_on.items()}
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about)
 
 
 def _open_all(
@@ -188,10 +178,9 @@ def _open_all(
         except InputError as error:
             skipped.append({"name": checkpoint.name, "reason": str(error)})
         else:
-            dtype = str(lm.dtype).removeprefix("torch.")
             chat = resolved_chat(lm, config.score).chat
             inputs = model_inputs(lm, {}) | {"chat": str(chat)}
-            opened.append(Opened(checkpoint, lm.geometry, inputs, dtype))
+            opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm)))
             del lm
             gc.collect()
         if progress:
@@ -242,7 +231,7 @@ def _measure(
         "baseline": rules,
         "computed_in": one.dtype,
     }
-    inputs = {**one.inputs, **_data_inputs(found_on, checked_on)}
+    inputs = {**one.inputs, **pair_inputs(found_on, checked_on)}
     place = run.path / "checkpoints" / quote(one.checkpoint.name, safe="@ ")
     with open_run(place, CHECKPOINT, settings, inputs) as own:
         if not own.finished:

@@ -11,7 +11,7 @@ from headscope.compare.importance import importance_agreement
 from headscope.heads import read_scores
 from headscope.recipes.verify.perplexity import paired_loss
 from headscope.report.records.reading import read_result
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 
 __all__ = ["COMMAND", "CompareImportance", "compare_importance"]
 
@@ -43,9 +43,8 @@ def compare_importance(config: CompareImportance, out: Path | None = None) -> di
     began = time.monotonic()
     results = [read_result(one) for one in (*config.scored, *config.read)]
     inputs = {f"run {at}": str(one["signature"]) for at, one in enumerate(results)}
-    with open_run(out, COMMAND, {"settings": config}, inputs) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}
+
+    def compute(run: Run) -> dict[str, Any]:
         first, second = (read_scores(one) for one in config.scored)
         quantile, (one, other) = float(results[0]["quantile"]), config.read
         languages = {
@@ -60,11 +59,6 @@ def compare_importance(config: CompareImportance, out: Path | None = None) -> di
             }
             for code in results[0]["languages"]
         }
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "languages": languages,
-            "seconds": time.monotonic() - began,
-        }
-        run.finish(result)
-        return result
+        return {"languages": languages}
+
+    return carry_out(COMMAND, out, {"settings": config}, inputs, compute, began)

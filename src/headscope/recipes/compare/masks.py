@@ -17,7 +17,7 @@ from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.measure import bootstrap_interval
 from headscope.recipes.inputs import ModelChoice
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 
 __all__ = ["COMMAND", "CompareMasks", "compare_masks"]
 
@@ -60,9 +60,8 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> dict[str, An
         "key_value_heads": key_heads,
         "pivot": config.pivot,
     }
-    with open_run(out, COMMAND, settings, inputs) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         pairs = _pairs(masks)
         ways = {mask.name: mask.task for mask in masks}
         run.write_tensors(
@@ -72,9 +71,7 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> dict[str, An
                 "selected": np.stack([mask.heads.mask() for mask in everyone]).astype(np.uint8),
             },
         )
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
+        return {
             "geometry": geometry.as_dict(),
             "key_value_heads": None if key_heads is None else list(key_heads),
             "masks": [_about(mask, False, key_heads) for mask in masks]
@@ -88,10 +85,9 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> dict[str, An
             },
             "kept_by": _kept_by(masks, geometry),
             "always_dropped_groups": _always_dropped(masks, key_heads),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return carry_out(COMMAND, out, settings, inputs, compute, began)
 
 
 def _read(config: CompareMasks) -> tuple[list[LearnedMask], list[LearnedMask]]:

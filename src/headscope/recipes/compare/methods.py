@@ -22,7 +22,7 @@ from headscope.compare.methods import (
 from headscope.compare.overlap import overlaps
 from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
 from headscope.heads.store import write_bytes
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 
 __all__ = ["COMMAND", "CompareMethods", "compare_methods"]
 
@@ -67,9 +67,8 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str
         (one.artifact.origin.provenance.get("model") for one in columns if one.weights), None
     )
     about = {"model": model, "weights": weights}
-    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         named = {column.name: one for column, one in zip(columns, sets, strict=True)}
         scores = {
             column.name: column.artifact.scores
@@ -81,8 +80,7 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str
         write_bytes(run.path / "methods.csv", _csv(rows, columns).encode())
         run.write_json("methods.json", table)
         unions = selections(columns, sets)
-        result = {
-            "signature": run.signature,
+        return {
             "model": {"name": model, "digest": weights, "geometry": geometry.as_dict()},
             "k": k,
             **about_rank(*sets),
@@ -99,11 +97,9 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str
             "agreement": [asdict(one) for one in agreement(columns, sets)],
             "pairs": [asdict(pair) for pair in overlaps(named, scores, dict.fromkeys(named))],
             "heads": table,
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about)
 
 
 def _about(column: MethodColumn, selected: HeadSet) -> dict[str, Any]:

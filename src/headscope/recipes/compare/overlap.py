@@ -12,7 +12,7 @@ from headscope.compare import Artifact, class_shares, group_overlaps, overlaps, 
 from headscope.compare.artifacts import check_one_geometry
 from headscope.errors import InputError, naming
 from headscope.heads import Amount, Geometry, Rank, about_rank, check_thresholds
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 
 OVERLAP = "compare overlap"
 CLASSES = "compare classes"
@@ -82,13 +82,11 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str
         "ranks": {name: about_rank(heads)["rank"] for name, heads in sets.items()},
         "artifacts": [one.name for one in found],
     }
-    with open_run(out, OVERLAP, settings, _inputs(found)) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}
+
+    def compute(run: Run) -> dict[str, Any]:
         scores = {one.name: one.scores for one in found if one.scores is not None}
         pairs = overlaps(sets, scores, ways)
-        result = {
-            "signature": run.signature,
+        return {
             "geometry": geometry.as_dict(),
             "k": config.k,
             "threshold": config.threshold,
@@ -106,11 +104,9 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str
             ],
             "pairs": [asdict(pair) for pair in pairs],
             "groups": group_overlaps(pairs, ways),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return carry_out(OVERLAP, out, settings, _inputs(found), compute, began)
 
 
 def compare_classes(config: CompareClasses, out: Path | None = None) -> dict[str, Any]:
@@ -125,19 +121,15 @@ def compare_classes(config: CompareClasses, out: Path | None = None) -> dict[str
         "inactive": config.inactive,
         "artifacts": [one.name for one in found],
     }
-    with open_run(out, CLASSES, settings, _inputs(found)) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}
-        result = {
-            "signature": run.signature,
+
+    def compute(run: Run) -> dict[str, Any]:
+        return {
             "threshold": config.threshold,
             "inactive": config.inactive,
             "models": [asdict(row) for row in rows],
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return carry_out(CLASSES, out, settings, _inputs(found), compute, began)
 
 
 def _about(one: Artifact) -> dict[str, Any]:

@@ -17,16 +17,10 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
-from headscope.recipes.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.masked_tasks import read_masked_task
 from headscope.recipes.tasks import TaskChoice, TaskSides, answers, resolved_tasks
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 from headscope.verify.masks.mask import Mask, shuffled
 
 if TYPE_CHECKING:
@@ -85,26 +79,20 @@ def compare_states(
     mask = chosen.mask(lm.geometry)
     samples = _samples(lm, task)
     settings = {"settings": config, **chosen.signature(mask), "computed_in": str(lm.dtype)}
-    inputs = {**model_inputs(lm, {}), **chosen.inputs}
-    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         sides = {task.name: TaskSides(None, task)}
         works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         tensors = _observed(lm, samples, mask, config, run, progress)
         run.write_tensors("states.safetensors", tensors)
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "model": about_model(lm),
+        return {
             **chosen.about(mask),
             **works,
             **describe(tensors),
             "lens": _lens(lm, task, shown, tensors),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(lm, COMMAND, out, settings, chosen.inputs, compute, began)
 
 
 def _shown(task: Task, example: str | None) -> int:

@@ -10,11 +10,12 @@ from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.attention_mass import attention_mass
 from headscope.find.translation import TranslationScore, check_aligner
-from headscope.recipes.find.head_scores import Scored, Steps, scores_run
+from headscope.recipes.find.head_scores import Scored, scores_run
 from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
+    Steps,
     read_directions,
     resolved_chat,
 )

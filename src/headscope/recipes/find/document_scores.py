@@ -11,15 +11,9 @@ from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
 from headscope.recipes.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
-from headscope.recipes.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import ModelChoice, Progress, Steps, run_with_model, steps_of
 from headscope.recipes.leakage import FOUND_ON
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -27,9 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Describe", "Score", "describe_language", "score_languages"]
 
 #: Scores the heads of a model on documents of one language, keeping batches in a run.
-Score = Callable[
-    ["LanguageModel", DocumentFile, Run, Callable[[int, int], None] | None], HeadScores
-]
+Score = Callable[["LanguageModel", DocumentFile, Run, Steps | None], HeadScores]
 #: What a run says and stores beyond the scores themselves.
 Describe = Callable[[Run, Mapping[str, HeadScores]], dict[str, Any]]
 
@@ -57,16 +49,11 @@ def score_languages(
     if check:
         check(len(languages))
     lm = model.load_for(out)
-    settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
     digests = {code: file.digest for code, file in languages.items()}
-    inputs = {**model_inputs(lm, {}), **digests}
-    provenance = {**model_provenance(lm), "seed": seed}
-    with open_run(out, command, settings, inputs, provenance=provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         scores = {
-            code: score(lm, file, run, _reporter(progress, code))
-            for code, file in languages.items()
+            code: score(lm, file, run, steps_of(progress, code)) for code, file in languages.items()
         }
         run.write_json(
             FOUND_ON,
@@ -78,18 +65,16 @@ def score_languages(
         several = len(scores) > 1
         save_scores(run.path, scores if several else next(iter(scores.values())))
         together = HeadScores.mean(scores) if several else next(iter(scores.values()))
-        result = {
-            "signature": run.signature,
+        return {
             "heads": together.records(),
             "examples": sum(one.config["examples"] for one in scores.values()),
             "tokens": sum(one.config["tokens"] for one in scores.values()),
             **describe(run, scores),
-            "model": about_model(lm),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(
+        lm, command, out, {"settings": config}, digests, compute, began, seed=seed
+    )
 
 
 def describe_language(scores: HeadScores, choice: DocumentsChoice) -> dict[str, Any]:
@@ -104,9 +89,3 @@ def describe_language(scores: HeadScores, choice: DocumentsChoice) -> dict[str, 
         "tokens": scores.config["tokens"],
         "loss": scores.config["loss"],
     }
-
-
-def _reporter(progress: Progress | None, title: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(title, done, total)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.heads import HeadScores, save_scores
-from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
-from headscope.runs import Run, open_run
+from headscope.recipes.inputs import Progress, Steps, run_with_model, steps_of
+from headscope.runs import Run
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["scores_run"]
 
 Scored = HeadScores | dict[str, HeadScores]
-Steps = Callable[[int, int], None]
 
 
 def scores_run(
@@ -44,33 +42,15 @@ def scores_run(
         more: what the result tells beside, from the scores.
         seed: noted in the provenance.
     """
-    began = time.monotonic()
-    config = {"settings": settings, "computed_in": str(lm.dtype).removeprefix("torch.")}
-    inputs = model_inputs(lm, {}) | {name: str(one["digest"]) for name, one in data.items()}
-    about = {**model_provenance(lm), "seed": seed}
-    with open_run(out, command, config, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
-        steps: Steps | None = None
-        if progress is not None:
-            report = progress
 
-            def steps(done: int, total: int) -> None:
-                report(command, done, total)
-
-        scores = score(run, steps)
+    def compute(run: Run) -> dict[str, Any]:
+        scores = score(run, steps_of(progress, command))
         save_scores(run.path, scores)
-        result = {
-            "signature": run.signature,
-            **describe(scores),
-            **more(scores),
-            "model": about_model(lm),
-            "data": {name: dict(one) for name, one in data.items()},
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
-        }
-        run.finish(result)
-        return result
+        read = {name: dict(one) for name, one in data.items()}
+        return {**describe(scores), **more(scores), "data": read}
+
+    digests = {name: str(one["digest"]) for name, one in data.items()}
+    return run_with_model(lm, command, out, {"settings": settings}, digests, compute, seed=seed)
 
 
 def describe(scores: Scored) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import numpy as np
 from headscope.find.key_tokens import Control, KeyTokenAttention, KeyTokens, key_tokens
 from headscope.find.key_words import locate_words
 from headscope.heads import HeadSet, Rank, about_rank, resolve_heads
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
-from headscope.runs import Run, open_run
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
+from headscope.runs import Run
 
 __all__ = ["COMMAND", "FindKeyTokens", "find_key_tokens"]
 
@@ -48,7 +48,6 @@ def find_key_tokens(
     from headscope.lm.prompting import uses_chat
 
     began = time.monotonic()
-    report = progress or _silent
     locate_words(config.prompt, config.measure.words)  # a slip is told before a model is loaded
     lm = config.model.load_for(out)
     chat = uses_chat(lm, config.measure.chat, config.prompt)
@@ -58,31 +57,27 @@ def find_key_tokens(
         "settings": config,
         "chosen": [str(head) for head in heads],
         "rank": about_rank(heads)["rank"],
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    provenance = {**model_provenance(lm), "seed": config.measure.seed}
-    with open_run(out, COMMAND, settings, model_inputs(lm, {}), provenance=provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
-        report("key tokens", 0, 1)
+
+    def compute(run: Run) -> dict[str, Any]:
+        if progress:
+            progress("key tokens", 0, 1)
         found = key_tokens(lm, config.prompt, heads, config.measure)
-        report("key tokens", 1, 1)
+        if progress:
+            progress("key tokens", 1, 1)
         # Best first, as every command of this kind lists heads.
         order = sorted(range(len(found.heads)), key=lambda at: (-found.scores[at], found.heads[at]))
         ranked = HeadSet(lm.geometry, tuple(found.heads[at] for at in order), heads.origin)
         ranked.save_pretrained(run.path / "heads")
         _write(run, found, order)
         model = {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total}
-        result = {
-            "signature": run.signature,
+        return {
             **_describe(found, order),
             **about_rank(heads),
             "model": model,
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(lm, COMMAND, out, settings, {}, compute, began, seed=config.measure.seed)
 
 
 def _write(run: Run, found: KeyTokenAttention, order: list[int]) -> None:
@@ -174,7 +169,3 @@ def _control(control: Control, score: float) -> dict[str, Any]:
             )
         ],
     }
-
-
-def _silent(title: str, done: int, total: int) -> None:
-    """For whoever wants no progress."""

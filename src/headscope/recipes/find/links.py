@@ -21,13 +21,12 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
+    pair_inputs,
     read_directions,
     resolved_chat,
+    run_with_model,
 )
-from headscope.runs import open_run
+from headscope.runs import Run
 
 __all__ = ["COMMAND", "FindByLinks", "find_by_links"]
 
@@ -84,12 +83,8 @@ def find_by_links(
                 check_aligner(pairs, way)
     lm = config.model.load_for(out)
     config = replace(config, score=resolved_chat(lm, config.score))
-    settings = {"settings": config, "computed_in": str(lm.dtype).removeprefix("torch.")}
-    about = {**model_provenance(lm), "seed": config.score.seed}
-    inputs = model_inputs(lm, directions)
-    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
         digests = {pair: text_digests(one.all_pairs) for pair, one in directions.items()}
         run.write_json("found_on.json", digests)
@@ -110,13 +105,7 @@ def find_by_links(
                 "examples": sum(one.config["examples"] for one in found.values()),
                 "digests": {pair: one.config["links_digest"] for pair, one in found.items()},
             }
-        result = {
-            "signature": run.signature,
-            "links": told,
-            **works,
-            "model": about_model(lm),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
-        }
-        run.finish(result)
-        return result
+        return {"links": told, **works}
+
+    data, seed = pair_inputs(directions), config.score.seed
+    return run_with_model(lm, COMMAND, out, {"settings": config}, data, compute, began, seed=seed)

@@ -28,7 +28,7 @@ from headscope.heads import Gate, HeadScores, HeadSet, Origin, save_scores
 from headscope.lm.groups import key_value_heads
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
-from headscope.recipes.inputs import ModelChoice, Progress, model_inputs, model_provenance
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.tasks import (
     TaskChoice,
     TaskSides,
@@ -39,7 +39,7 @@ from headscope.recipes.tasks import (
     task_inputs,
     training_task,
 )
-from headscope.runs import Run, configuration, open_run
+from headscope.runs import Run, configuration
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -108,23 +108,18 @@ def find_mask(
         "training": training
         if config.minutes is None
         else {**configuration(training), "steps": None},
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    inputs = model_inputs(lm, {}) | task_inputs(tasks)
-    provenance = {**model_provenance(lm), "seed": config.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         names = [f"{task.path}, example {one.id} (line {one.line})" for one in task.examples]
         shots = config.task.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        training, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)
-        trained = train_mask(lm, rows, training, run, progress, names)
+        fitting, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)
+        trained = train_mask(lm, rows, fitting, run, progress, names)
         run.write_json("found_on.json", found_on(tasks))
-        scores = _write(run, trained, training)
-        result = {
-            "signature": run.signature,
-            **_describe(scores, trained, training),
+        scores = _write(run, trained, fitting)
+        return {
+            **_describe(scores, trained, fitting),
             **works,
             "task": task.name,
             "tasks": [_about(sides) for sides in tasks.values()],
@@ -142,11 +137,10 @@ def find_mask(
                 "key_value_heads": list(key_value_heads(lm)),
             },
             "data": [_data(sides) for sides in tasks.values()],
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    data, seed = task_inputs(tasks), config.seed
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=seed)
 
 
 def _fitting(

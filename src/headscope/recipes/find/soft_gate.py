@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,17 +21,10 @@ from headscope.heads import Amount, Gate, Geometry, HeadSet, Rank, about_rank, r
 from headscope.heads.draws import Draw, draw_heads
 from headscope.pocket.questions import TEMPLATE
 from headscope.recipes.find.soft_gate_result import describe, write_gates
-from headscope.recipes.inputs import (
-    POCKET,
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import POCKET, ModelChoice, Progress, run_with_model, steps_of
 from headscope.recipes.leakage import FOUND_ON, Leakage, known_examples
 from headscope.recipes.questions import QuestionsChoice, QuestionSides, read_sides
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -83,7 +75,6 @@ def find_soft_gate(
 ) -> dict[str, Any]:
     """Train, answer, write the run and return the command's result; what is done is kept."""
     began = time.monotonic()
-    report = progress or _silent
     sides = read_sides(config.questions, config.model.model, config.seed)
     leakage = _leakage(config, sides)
     lm = config.model.load_for(out)
@@ -97,13 +88,9 @@ def find_soft_gate(
         "chosen": [str(head) for head in heads],
         "rank": about_rank(heads)["rank"],
         "leakage": leakage,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    inputs = {**model_inputs(lm, {}), **sides.digests}
-    about = {**model_provenance(lm), "seed": config.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         made: dict[str, Trained] = {}
         learned: list[tuple[Asked, ...]] = []
         stopped: list[tuple[Asked, ...]] = []
@@ -127,25 +114,23 @@ def find_soft_gate(
                     seed,
                     run,
                     name,
-                    partial(report, f"{kind}, seed {seed}"),
+                    steps_of(progress, f"{kind}, seed {seed}"),
                 )
         gates = _conditions(lm.geometry, heads, sets, made)
-        answers = _answers(lm, run, gates, tested, training, report)
+        answers = _answers(lm, run, gates, tested, training, progress)
         run.write_json(FOUND_ON, {"questions": _digests([*learned, *stopped])})
-        result = {
-            "signature": run.signature,
+        return {
             **describe(lm.geometry, heads, sets, made, answers, tested, config.seed),
             **about_rank(heads),
             **write_gates(run, heads, made, tested, answers, config),
             **_counts(sides, learned, stopped, tested),
             "template": template.text,
             "leakage": leakage,
-            "model": about_model(lm),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(
+        lm, COMMAND, out, settings, sides.digests, compute, began, seed=config.seed
+    )
 
 
 def _of_model(config: FindSoftGate) -> tuple[QuestionTemplate, SoftGate]:
@@ -190,13 +175,14 @@ def _answers(
     gates: Mapping[str, Gate],
     tested: Sequence[Asked],
     training: SoftGate,
-    report: Progress,
+    progress: Progress | None,
 ) -> dict[str, Answers]:
     """The answers under every gate; a condition that was answered before is read again."""
     kept = run.read_part(OUTPUTS)
     found: dict[str, Answers] = {}
     for done, (name, gate) in enumerate(gates.items()):
-        report("answers", done, len(gates))
+        if progress:
+            progress("answers", done, len(gates))
         if name in kept:
             losses = np.array(kept[name]["losses"], dtype=np.float64)
             found[name] = scored(kept[name]["texts"], losses, tested)
@@ -204,7 +190,8 @@ def _answers(
         found[name] = answer(lm, tested, gate, training)
         record = {"texts": found[name].texts, "losses": found[name].losses}
         run.append_part(OUTPUTS, name, record)
-    report("answers", len(gates), len(gates))
+    if progress:
+        progress("answers", len(gates), len(gates))
     return found
 
 
@@ -258,7 +245,3 @@ def _counts(
             },
         },
     }
-
-
-def _silent(title: str, done: int, total: int) -> None:
-    """For whoever wants no progress."""

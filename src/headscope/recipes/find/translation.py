@@ -19,12 +19,14 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
+    dtype_name,
     model_inputs,
     model_provenance,
     read_directions,
     resolved_chat,
+    steps_of,
 )
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 
 COMMAND = "find translation-score"
 
@@ -60,22 +62,14 @@ def find_translation(
             check_aligner(pairs, config.score)
     lm = config.model.load_for(out)
     config = replace(config, score=resolved_chat(lm, config.score))
-    dtype = {"computed_in": str(lm.dtype).removeprefix("torch.")}
-    settings = {"settings": config, **dtype}
-    with open_run(
-        out,
-        COMMAND,
-        settings,
-        model_inputs(lm, directions),
-        provenance={**model_provenance(lm), "seed": config.score.seed},
-    ) as run:
-        if run.finished:
-            check_peaks(run, config.score.keep_peaks)
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+    settings = {"settings": config, "computed_in": dtype_name(lm)}
+    about = {**model_provenance(lm), "seed": config.score.seed}
+
+    def compute(run: Run) -> dict[str, Any]:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
         scores: dict[str, HeadScores] = {}
         for pair, pairs in directions.items():
-            report = _reporter(progress, pair)
+            report = steps_of(progress, pair)
             scores[pair] = translation_score(lm, pairs, config.score, run, report)
         run.write_json(
             "found_on.json",
@@ -86,9 +80,12 @@ def find_translation(
         result = describe_all(scores, *how)
         if len(scores) > 1:
             result["directions"] = {pair: describe(one, *how) for pair, one in scores.items()}
-        result |= {**works, "run": str(run.path), "seconds": time.monotonic() - began}
-        run.finish(result)
-        return result
+        return result | works
+
+    inputs = model_inputs(lm, directions)
+    result = carry_out(COMMAND, out, settings, inputs, compute, began, about)
+    check_peaks(result["run"], config.score.keep_peaks)
+    return result
 
 
 def describe_all(
@@ -127,9 +124,3 @@ def describe(scores: HeadScores, threshold: float, rank: Rank, inactive: float) 
 def stored_scores(run: Path) -> dict[str, HeadScores]:
     """The scores of a finished run by direction and their `mean`; of one direction `mean` alone."""
     return read_scores(run)
-
-
-def _reporter(progress: Progress | None, title: str) -> Any:
-    if progress is None:
-        return None
-    return lambda done, total: progress(title, done, total)

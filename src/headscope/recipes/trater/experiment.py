@@ -23,7 +23,7 @@ from headscope.recipes.trater.mixtures import (
     write_corpus,
 )
 from headscope.recipes.trater.training import Training, progress_of, train_and_measure
-from headscope.runs import Run, open_run
+from headscope.runs import Run, carry_out, plain
 
 __all__ = ["COMMAND", "TraterExperiment", "trater_experiment"]
 
@@ -92,23 +92,18 @@ def trater_experiment(
     began = time.monotonic()
     lm = load("pocket")
     model, provenance, inputs = about_model(lm), model_provenance(lm), model_inputs(lm, {})
-    with open_run(out, COMMAND, {"settings": config}, inputs, provenance=provenance) as run:
-        if not run.finished:
-            check_size(config, write_corpus(config, run.path, progress), lm)
-            del lm  # the commands below load it by themselves
-            prepared = prepare(config, run.path, progress)
-            mixtures = mixtures_of(config, prepared, run.path, progress)
-            measured = _train(config, mixtures, run, workers, progress)
-            result = {
-                "signature": run.signature,
-                "model": model,
-                "corpus": prepared.about,
-                **describe(mixtures, measured),
-                "run": str(run.path),
-                "seconds": time.monotonic() - began,
-            }
-            run.finish(result)
-        return {**run.result(), "run": str(run.path)}
+
+    def compute(run: Run) -> dict[str, Any]:
+        nonlocal lm
+        check_size(config, write_corpus(config, run.path, progress), lm)
+        del lm  # the commands below load it by themselves
+        prepared = prepare(config, run.path, progress)
+        mixtures = mixtures_of(config, prepared, run.path, progress)
+        measured = _train(config, mixtures, run, workers, progress)
+        found = {"model": model, "corpus": prepared.about, **describe(mixtures, measured)}
+        return dict(plain(found))  # as it is read again
+
+    return carry_out(COMMAND, out, {"settings": config}, inputs, compute, began, provenance)
 
 
 def _train(

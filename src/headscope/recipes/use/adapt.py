@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
 from headscope.heads import Gate, about_rank
-from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.use.gates import GateChoice, about
-from headscope.recipes.verify.writing_run import run_of
 from headscope.use.adapting.prompts import (
     Prompt,
     Rendered,
@@ -153,7 +152,7 @@ def use_adapt(
             "outputs": found[:SHOWN],
         }
 
-    return run_of(COMMAND, lm, settings, {"prompts": digest}, 0, out, make)
+    return run_with_model(lm, COMMAND, out, settings, {"prompts": digest}, make, seed=0)
 
 
 def written(

@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
-from headscope.recipes.inputs import (
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
 from headscope.recipes.use.export_run import PLACES, Export, UseExport, same_weights
 from headscope.recipes.use.gates import GateChoice, about
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -82,20 +77,12 @@ def use_export(
         "rank": about_rank(adaptation.gate)["rank"],
     }
     known = {**model_provenance(hollow), "device": None, "seed": None}
-    with open_run(out, COMMAND, signed, model_inputs(hollow, {}), provenance=known) as run:
+
+    def compute(run: Run) -> dict[str, Any]:
         place = run.path / PLACES[config.form]
-        if run.finished:
-            if not place.is_dir():
-                raise InputError(
-                    f"{place}: is gone, though this run has ended; delete {run.path} and run the "
-                    "same command again"
-                )
-            return {**run.result(), "run": str(run.path), "path": str(place)}
         work = Export(config, hollow, adaptation, base, run, place, quantised, progress)
         found = work.make()
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
+        return {
             "path": str(place),
             "as": config.form,
             "model": told,
@@ -115,10 +102,16 @@ def use_export(
                 "license_note": base.unread,
             },
             **found,
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    result = carry_out(COMMAND, out, signed, model_inputs(hollow, {}), compute, began, known)
+    place = Path(result["run"]) / PLACES[config.form]
+    if not place.is_dir():
+        raise InputError(
+            f"{place}: is gone, though this run has ended; delete {result['run']} and run the "
+            "same command again"
+        )
+    return {**result, "path": str(place)}
 
 
 def of_gguf(config: UseExport) -> UseExport:

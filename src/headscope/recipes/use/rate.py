@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +17,13 @@ from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
     about_model,
+    dtype_name,
     model_inputs,
     model_provenance,
+    steps_of,
 )
 from headscope.recipes.verify.reference import about_reference, documents
-from headscope.runs import Run, open_run
+from headscope.runs import Pending, Run, carry_out
 from headscope.use.corpus.executors import Execution, Launched
 from headscope.use.corpus.files import CorpusFile, find_files
 from headscope.use.corpus.pipeline import Plan, add_up, rate_left
@@ -100,7 +102,7 @@ def use_rate(
         config.columns,
         config.limit,
         config.written.format == "parquet",
-        _reporter(progress, "reading the corpus once"),
+        steps_of(progress, "reading the corpus once"),
         _known(out),
     )
     lm = config.model.load_for(out)
@@ -112,14 +114,14 @@ def use_rate(
         "heads": sorted(map(str, heads)),
         "rank": about_rank(heads)["rank"],
         "languages": {file.name: file.language for file in files},
-        "computed_in": str(lm.dtype).removeprefix("torch."),
+        "computed_in": dtype_name(lm),
         **({} if reference is None else {"reference text": reference.digest}),
     }
     digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
     inputs = {**model_inputs(lm, {}), **digests}
-    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
+        nonlocal lm
         run.write_json(SURVEY, remember(files))
         about = about_model(lm)
         plan = Plan(
@@ -138,8 +140,6 @@ def use_rate(
         del lm  # other processes load it themselves; on a GPU it would lie beside theirs
         launched = _rate(config, plan, own, run, progress)
         told = {
-            "signature": run.signature,
-            "run": str(run.path),
             "heads": [str(head) for head in heads],
             **about_rank(heads),
             "ablate": config.ablate,
@@ -149,17 +149,17 @@ def use_rate(
             "executor": config.execution.executor,
         }
         if launched is not None:
-            return {
+            return Pending(
                 **told,
-                "job": launched.job,
-                "submitted": launched.new,
-                "logs": str(launched.logs),
-                "chunks": sum(1 for _ in plan.shelf),
-                "chunks_done": len(plan.shelf.done()),
-                "seconds": time.monotonic() - began,
-            }
-        tally = add_up(plan, run, _reporter(progress, "adding up"))
-        result = {
+                job=launched.job,
+                submitted=launched.new,
+                logs=str(launched.logs),
+                chunks=sum(1 for _ in plan.shelf),
+                chunks_done=len(plan.shelf.done()),
+            )
+        tally = add_up(plan, run, steps_of(progress, "adding up"))
+        run.write_json(SUMMARY, _summary(tally, heads, config))
+        return {
             **told,
             **_figures(tally),
             "languages": {
@@ -167,11 +167,9 @@ def use_rate(
                 for code, one in tally.languages().items()
             },
             "files": {file.name: _about(file) for file in files},
-            "seconds": time.monotonic() - began,
         }
-        run.write_json(SUMMARY, _summary(tally, heads, config))
-        run.finish(result)
-        return result
+
+    return carry_out(COMMAND, out, settings, inputs, compute, began, model_provenance(lm))
 
 
 def _rate(
@@ -250,9 +248,3 @@ def _summary(tally: Tally, heads: HeadSet, config: UseRate) -> dict[str, Any]:
 
 def _about(file: CorpusFile) -> Mapping[str, Any]:
     return {"path": file.path, "records": file.records, "digest": file.digest}
-
-
-def _reporter(progress: Progress | None, title: str) -> Callable[[int, int], None] | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(title, done, total)

@@ -19,7 +19,7 @@ from headscope.errors import InputError, MissingExtra
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
-from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.use.adapt import COMMAND, PromptsChoice, written
 from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.use.steering_measures import (
@@ -30,12 +30,7 @@ from headscope.recipes.use.steering_measures import (
 )
 from headscope.recipes.use.steering_prompts import asked_for, path_of
 from headscope.recipes.verify.writing_heads import SHARE, writing_heads
-from headscope.recipes.verify.writing_run import (
-    arms_settings,
-    run_of,
-    statistics,
-    write_prompts,
-)
+from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
 from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
@@ -188,7 +183,7 @@ def steer(
             **_made(lm, config, groups, rows, base, run, progress),
         }
 
-    return run_of(COMMAND, lm, settings, data, config.seed, out, make)
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed)
 
 
 def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:

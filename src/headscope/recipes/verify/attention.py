@@ -14,17 +14,11 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
-from headscope.recipes.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 from headscope.verify.attention.evidence import describe
 from headscope.verify.attention.places import Placed, place_candidates
 from headscope.verify.attention.reading import target_shares
@@ -98,12 +92,9 @@ def verify_attention(
     settings = {
         "settings": config,
         "masks": {name: digest_of(mask) for name, mask in masks.items()},
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    inputs = model_inputs(lm, {}) | task_inputs(tasks)
-    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         works = check_tasks(lm, tasks, 0, config.seed, run, config.baseline, progress)
         shown = {}
         for name, sides in tasks.items():
@@ -115,18 +106,14 @@ def verify_attention(
                 "mask": masks[name].about(),
                 **_task(lm, run, name, masks[name], prompts[name], config, progress),
             }
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "model": about_model(lm),
+        return {
             **works,
             "tasks": shown,
             "conditions": _means([one["conditions"] for one in shown.values()]),
             "draws": config.draws,
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(lm, COMMAND, out, settings, task_inputs(tasks), compute, began)
 
 
 def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:

@@ -26,16 +26,10 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted, counted_mean, least_p, mean_against_draws
-from headscope.recipes.inputs import (
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    about_model,
-    model_inputs,
-)
+from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
 from headscope.recipes.verify.removal import opened
 from headscope.recipes.verify.removal_run import STATISTICS
-from headscope.runs import open_run
+from headscope.runs import Run
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.removal.losses import reference_losses
 from headscope.verify.removal.outputs import Kind
@@ -91,10 +85,8 @@ def verify_copying(
         "sets": [[str(head) for head in heads] for heads in sets],
         **opening.signed,
     }
-    inputs = model_inputs(lm, directions)
-    with open_run(out, COMMAND, settings, inputs, provenance=opening.provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         unlinked = {name: _unlinked(pairs) for name, pairs in read.items()}
         losses = reference_losses(lm, read, unlinked, planned, removal, run, None, progress)
         nll = {name: of.sums.sum(axis=2) / of.tokens.sum(axis=1) for name, of in losses.items()}
@@ -109,8 +101,7 @@ def verify_copying(
             name: np.mean([part.mean(axis=1) for part in parts], axis=0).tolist()
             for name, parts in measures.items()
         }
-        result = {
-            "signature": run.signature,
+        return {
             **about_rank(*sets),
             "sentences": sum(part.shape[1] for part in reference),
             "baseline": {name: values[0] for name, values in means.items()},
@@ -124,12 +115,11 @@ def verify_copying(
                 if condition.label.kind == "top"
             ],
             **opening.told,
-            "model": about_model(lm),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(
+        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+    )
 
 
 def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from headscope.data.chat import ChatModel
 from headscope.errors import Caution, InputError, MissingExtra
-from headscope.recipes.inputs import Progress
+from headscope.recipes.inputs import Progress, steps_of
 from headscope.recipes.verify.failure_rows import Choice, Rows, rows_of_file, rows_of_run
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 from headscope.verify.failures.classify import GOOD, KINDS, LOSS, Case, Row, Rules, classify, shares
 from headscope.verify.failures.judge import Verdict, Verdicts, judge
 
@@ -57,9 +57,8 @@ def verify_failures(
     identifier, segmenter = _identifier(), _segmenter(read.rows)
     settings = {"settings": config, "identifier": identifier, "segmenter": segmenter}
     about = {"data": str(read.path)}
-    with open_run(out, COMMAND, settings, read.inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         languages = _identified(read.rows, identifier, progress)
         cases = classify(read.rows, languages, config.rules)
         of_run = read.label is not None
@@ -74,10 +73,7 @@ def verify_failures(
                 for row, case in zip(rows, cases, strict=True)
             ),
         )
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
+        return {
             "of": str(read.path),
             **read.about,
             "condition": None if read.label is None else asdict(read.label),
@@ -94,8 +90,8 @@ def verify_failures(
             "judge": None if verdicts is None else _about_judge(config, counted, verdicts),
             "cases": rows,
         }
-        run.finish(result)
-        return result
+
+    return carry_out(COMMAND, out, settings, read.inputs, compute, began, about)
 
 
 _SHOWN = ("source", "reference", "before", "after")
@@ -159,8 +155,7 @@ def _judged(
 ) -> Verdicts | None:
     if config.llm is None:
         return None
-    report = None if progress is None else lambda done, total: progress("judging", done, total)
-    return judge(rows, config.llm, report)
+    return judge(rows, config.llm, steps_of(progress, "judging"))
 
 
 def _plain(case: Case, verdict: Verdict | None, judged: bool) -> dict[str, Any]:

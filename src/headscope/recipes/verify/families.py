@@ -11,17 +11,11 @@ from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
-from headscope.recipes.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, sample_rows
-from headscope.runs import open_run
+from headscope.runs import Run
 from headscope.verify.masks.asking import Asking, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.families import Family, conditions, families, parse_family
@@ -84,13 +78,9 @@ def verify_families(
     settings = {
         "settings": config,
         "masks": {name: digest_of(mask) for name, mask in masks.items()},
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    inputs = model_inputs(lm, {}) | task_inputs(tasks)
-    provenance = {**model_provenance(lm), "seed": config.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         shown: dict[str, dict[str, Any]] = {}
@@ -115,8 +105,7 @@ def verify_families(
             }
         for family in found:
             family.heads.save_pretrained(run.path / "families" / family.name)
-        result = {
-            "signature": run.signature,
+        return {
             **works,
             "families": [_describe(family) for family in found],
             "masks": {name: mask.about() for name, mask in masks.items()},
@@ -128,12 +117,11 @@ def verify_families(
                 "overlap": sum(one["overlap"] or 0 for one in leaks),
                 "of": sum(len(sides.test.examples) for sides in tasks.values()),
             },
-            "model": about_model(lm),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(
+        lm, COMMAND, out, settings, task_inputs(tasks), compute, began, seed=config.seed
+    )
 
 
 def _place(text: str) -> tuple[str | None, Path]:

@@ -19,8 +19,8 @@ from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import resamples
 from headscope.recipes.baseline import check_translations
-from headscope.recipes.find.head_scores import Scored, Steps, scores_run
-from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, resolved_chat
+from headscope.recipes.find.head_scores import Scored, scores_run
+from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, Steps, resolved_chat
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal import read_test_directions
 from headscope.verify.removal import Removal

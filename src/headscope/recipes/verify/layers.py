@@ -14,17 +14,11 @@ from headscope.find.lahis import language_sets
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import check_finished, place_of
 from headscope.recipes.documents import DocumentsChoice, read_languages
-from headscope.recipes.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.verify.language_texts import about_documents, read_rows, set_apart
 from headscope.recipes.verify.perplexity import store_texts
 from headscope.recipes.verify.reference import about_reference
-from headscope.runs import open_run
+from headscope.runs import Run
 from headscope.verify.languages.conditions import LanguageRemoval, read_texts
 from headscope.verify.languages.layers import describe_layers, plan_layers, profile
 from headscope.verify.languages.resampling import resample
@@ -78,13 +72,10 @@ def verify_layers(
         "settings": config,
         "important": {name: [str(head) for head in heads] for name, heads in important.items()},
         "reference text": None if reference is None else reference.digest,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    inputs = model_inputs(lm, {}) | {name: one.digest for name, one in files.items()}
-    about = {**model_provenance(lm), "seed": removal.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+    data = {name: one.digest for name, one in files.items()}
+
+    def compute(run: Run) -> dict[str, Any]:
         texts = read_texts(
             lm,
             documents,
@@ -98,10 +89,9 @@ def verify_layers(
         if progress:
             progress("comparing", 0, 1)
         languages = describe_layers(planned, texts, resample(texts, removal.seed), removal.seed)
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "model": about_model(lm),
+        if progress:
+            progress("comparing", 1, 1)
+        return {
             "draws": removal.draws,
             "ablate": removal.ablate,
             **about_reference(reference),
@@ -109,12 +99,9 @@ def verify_layers(
             "languages": languages,
             "profile": {name: profile(heads) for name, heads in important.items()},
             "data": about_documents(files, left_out),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        if progress:
-            progress("comparing", 1, 1)
-        return result
+
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=removal.seed)
 
 
 def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) -> dict[str, HeadSet]:

@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Any
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
-from headscope.recipes.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import Leakage, check_task_leakage
 from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 from headscope.verify.masks.asking import NEW_TOKENS, Asked, Asking, Condition, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask, shuffled
@@ -85,13 +79,9 @@ def verify_mask(
         "settings": config,
         "masks": {name: digest_of(mask) for name, mask in own.items()},
         "others": [digest_of(mask) for mask in (*foreign, *([hybrid] if hybrid else []))],
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    inputs = model_inputs(lm, {}) | task_inputs(tasks)
-    provenance = {**model_provenance(lm), "seed": config.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         shown = {
@@ -102,8 +92,7 @@ def verify_mask(
             for row in shown[name]["conditions"]:
                 if row["name"] in found:
                     row["leakage"] = dict(found[row["name"]])
-        result = {
-            "signature": run.signature,
+        return {
             **works,
             "tasks": shown,
             "conditions": together([one["conditions"] for one in shown.values()]),
@@ -116,12 +105,11 @@ def verify_mask(
                 }
                 for name in planned
             },
-            "model": about_model(lm),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(
+        lm, COMMAND, out, settings, task_inputs(tasks), compute, began, seed=config.seed
+    )
 
 
 def masks_by_task(masks: Sequence[str], tasks: Mapping[str, TaskSides]) -> dict[str, Path]:

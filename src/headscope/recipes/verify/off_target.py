@@ -15,7 +15,14 @@ from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
 from headscope.recipes.documents import DocumentsChoice, read_languages
-from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress, read_directions
+from headscope.recipes.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    read_directions,
+    run_with_model,
+)
 from headscope.recipes.leakage import check_document_leakage, check_leakage
 from headscope.recipes.verify.reference import (
     about_reference,
@@ -25,7 +32,6 @@ from headscope.recipes.verify.reference import (
 from headscope.recipes.verify.writing_heads import writing_heads
 from headscope.recipes.verify.writing_run import (
     arms_settings,
-    run_of,
     statistics,
     token_count,
     write_prompts,
@@ -188,7 +194,7 @@ def verify_off_target(
 
     data = {code: one.digest for code, one in asked.items()}
     data |= {f"{name} shots": one.shots_digest for name, one in directions.items()}
-    return run_of(COMMAND, lm, settings, data, config.seed, out, make)
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed)
 
 
 def _about(heads: LanguageHeads) -> dict[str, Any]:

@@ -21,11 +21,10 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
+    pair_inputs,
     read_directions,
     resolved_chat,
+    run_with_model,
 )
 from headscope.recipes.leakage import check_leakage
 from headscope.recipes.masked_tasks import MaskedTask, mask_result
@@ -45,7 +44,7 @@ from headscope.recipes.verify.reference import (
     translations_or_documents,
 )
 from headscope.recipes.verify.walk_run import common_reference, first_example, step_rows, walk_all
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 from headscope.verify.one_by_one.orders import (
     Order,
     alone_gates,
@@ -154,18 +153,16 @@ def verify_one_by_one(
     else:
         subjects = _subjects(config, directions, lm)
     reference = translations_or_documents(lm, directions, config)
-    inputs = model_inputs(lm, directions) | {
-        "heads": hashlib.sha256(",".join(map(str, base)).encode()).hexdigest()
-    }
+    ordered = hashlib.sha256(",".join(map(str, base)).encode()).hexdigest()
+    data = {**pair_inputs(directions), "heads": ordered}
     settings: dict[str, Any] = {
         "settings": config,
         "rank": about_rank(base)["rank"],
         "leakage": leakage,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
     if chosen:
         task = chosen.task
-        inputs |= chosen.inputs
+        data |= chosen.inputs
         settings |= {
             "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
             "examples": [example.id for example in task.examples],
@@ -174,9 +171,8 @@ def verify_one_by_one(
         settings["reference text"] = reference.digest
     if config.random_orders:
         settings |= {"random_orders": config.random_orders, "seed": config.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=model_provenance(lm)) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         works = {}
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
@@ -184,12 +180,8 @@ def verify_one_by_one(
             sides = {chosen.task.name: TaskSides(None, chosen.task)}
             works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        result = _make(lm, config, base, subjects, run, means, progress)
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
-            "model": about_model(lm),
+        steps = _make(lm, config, base, subjects, run, means, progress)
+        return {
             "data": chosen.data()
             if chosen
             else {
@@ -200,10 +192,10 @@ def verify_one_by_one(
             **works,
             "ablate": config.ablate,
             **about_reference(reference),
-            **result,
+            **steps,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began)
 
 
 def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:

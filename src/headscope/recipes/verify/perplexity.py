@@ -16,13 +16,7 @@ from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.recipes.documents import DocumentsChoice, read_languages
-from headscope.recipes.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.verify.language_texts import (
     about_documents,
     documents_leakage,
@@ -32,7 +26,7 @@ from headscope.recipes.verify.language_texts import (
 )
 from headscope.recipes.verify.reference import about_reference
 from headscope.recipes.verify.removal import alignment_heads
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 from headscope.verify.languages.conditions import (
     Condition,
     Documents,
@@ -113,13 +107,10 @@ def verify_perplexity(
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "reference text": None if reference is None else reference.digest,
         "leakage": leakage,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    inputs = model_inputs(lm, {}) | {name: one.digest for name, one in files.items()}
-    about = {**model_provenance(lm), "seed": removal.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+    data = {name: one.digest for name, one in files.items()}
+
+    def compute(run: Run) -> dict[str, Any]:
         texts = read_texts(
             lm,
             documents,
@@ -130,10 +121,7 @@ def verify_perplexity(
             progress,
         )
         store_texts(run, documents, planned, texts)
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "model": about_model(lm),
+        return {
             "k": sorted({one.wanted for one in sized}),
             **ranking,
             "draws": removal.draws,
@@ -148,10 +136,9 @@ def verify_perplexity(
             "empty": sorted({one.language for one in sized if not len(one.chosen)}),
             **evidence(planned, texts, removal.seed, progress),
             "data": about_documents(files, left_out),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=removal.seed)
 
 
 def evidence(

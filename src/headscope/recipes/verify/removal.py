@@ -31,16 +31,15 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
+    pair_inputs,
     read_directions,
     resolved_chat,
+    run_with_model,
 )
 from headscope.recipes.leakage import check_leakage
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
-from headscope.runs import open_run, reopen_run
+from headscope.runs import Run, reopen_run
 from headscope.verify.removal import Removal, conditions
 from headscope.verify.removal.outputs import Label, read_outputs
 
@@ -88,7 +87,6 @@ class Opened(NamedTuple):
     avoid: HeadSet | None
     signed: dict[str, Any]
     told: dict[str, Any]
-    provenance: dict[str, Any]
 
 
 def opened(
@@ -112,12 +110,10 @@ def opened(
     signed = {
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "leakage": leakage,
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
     pool = "outside" if avoid is None else "non-alignment"
     told = {"pool": pool, "pool_note": note, "leakage": leakage}
-    about = {**model_provenance(lm), "seed": seed}
-    return Opened(directions, lm, removal, sets, avoid, signed, told, about)
+    return Opened(directions, lm, removal, sets, avoid, signed, told)
 
 
 def verify_removal(
@@ -141,25 +137,21 @@ def verify_removal(
         "reference text": None if reference is None else reference.digest,
         **one.signed,
     }
-    inputs = model_inputs(lm, directions)
-    with open_run(out, COMMAND, settings, inputs, provenance=one.provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, removal.batch_tokens)
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
-        result = {
+        return {
             "signature": "|".join([run.signature, *_links(shown)]),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
             **_about(one),
             **works,
             **about_reference(reference),
-            "model": about_model(lm),
             **shown,
         }
-        run.finish(result)
-        return result
+
+    data, seed = pair_inputs(directions), removal.seed
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=seed)
 
 
 def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any]:

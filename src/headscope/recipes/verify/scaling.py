@@ -18,15 +18,13 @@ from headscope.recipes.inputs import (
     ModelChoice,
     PairsChoice,
     Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
     read_directions,
+    run_with_model,
 )
 from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task, sample_rows
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask
@@ -100,33 +98,26 @@ def verify_scaling(
     settings = {
         "settings": config,
         "masks": {name: digest_of(mask) for name, mask in masks.items()},
-        "computed_in": str(lm.dtype).removeprefix("torch."),
     }
-    checked = {f"check {name}": check.digest for name, (_, check) in parts.items()}
-    inputs = model_inputs(lm, {}) | task_inputs(tasks) | checked
-    provenance = {**model_provenance(lm), "seed": config.seed}
-    with open_run(out, COMMAND, settings, inputs, provenance=provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+    data = task_inputs(tasks)
+    data |= {f"check {name}": check.digest for name, (_, check) in parts.items()}
+
+    def compute(run: Run) -> dict[str, Any]:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         shown: dict[str, dict[str, Any]] = {}
         for name, sides in tasks.items():
             work = _Work(lm, run, sides, masks[name], config, progress)
             shown[name] = work.task(grid, *parts[name]) | {"leakage": dict(leaks[name])}
-        result = {
-            "signature": run.signature,
+        return {
             **works,
             "tasks": shown,
             "conditions": together([one["conditions"] for one in shown.values()]),
             "grid": list(grid),
             "draws": config.draws,
-            "model": about_model(lm),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=config.seed)
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,13 @@ from headscope.heads import (
 from headscope.heads.resolve import check_finished, place_of
 from headscope.heads.store import kind_of
 from headscope.recipes.documents import DocumentsChoice, document_sources
-from headscope.recipes.inputs import POCKET, ModelChoice, Progress
+from headscope.recipes.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import check_document_leakage
 from headscope.recipes.verify.reference import REFERENCES, Reference, about_reference
 from headscope.recipes.verify.writing_heads import SHARE
 from headscope.recipes.verify.writing_run import (
     arms_settings,
     fitted,
-    run_of,
     statistics,
     token_count,
     write_prompts,
@@ -167,7 +166,7 @@ def verify_summaries(
         }
 
     data = {code: one.digest for code, one in files.items()}
-    return run_of(COMMAND, lm, settings, data, config.seed, out, make)
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed)
 
 
 def general_heads(

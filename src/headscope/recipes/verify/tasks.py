@@ -13,17 +13,11 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.recipes.baseline import about_baseline
-from headscope.recipes.inputs import (
-    ModelChoice,
-    Progress,
-    about_model,
-    model_inputs,
-    model_provenance,
-)
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import Leakage, check_leakage
 from headscope.recipes.verify.reference import Reference, about_reference, documents
 from headscope.recipes.verify.removal import alignment_heads, head_sets
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summarise
 from headscope.verify.tasks.library import Example, LoadedTask, load_tasks
@@ -93,28 +87,24 @@ def verify_tasks(
     sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, pool_note = alignment_heads(config.heads, removal, lm)
     planned = conditions(sets, removal, avoid)
-    inputs = model_inputs(lm, {}) | {f"task {one.name}": one.digest for one in loaded}
+    data = {f"task {one.name}": one.digest for one in loaded}
     settings = {
         "settings": config,
         "tasks": {one.name: [*one.groups] for one in loaded},
         "sets": [[str(head) for head in heads] for heads in sets],
         "rank": about_rank(*sets)["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "computed_in": str(lm.dtype).removeprefix("torch."),
         "harness": harness_version(),
         **({} if reference is None else {"reference text": reference.digest}),
     }
-    about = {**model_provenance(lm), "seed": removal.seed, "lm_eval": harness_version()}
-    with open_run(out, COMMAND, settings, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         untouched = _measure(lm, config, loaded, planned[:1], run, reference, progress)
         works = _check(loaded, untouched, config.baseline)
         outcomes = _measure(lm, config, loaded, planned, run, reference, progress)
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "model": about_model(lm),
+        run.write_jsonl("examples.jsonl", _examples(loaded))
+        run.write_jsonl("samples.jsonl", _samples(loaded, planned, outcomes))
+        return {
             "k": [len(heads) for heads in sets],
             **about_rank(*sets),
             "gates": list(removal.gates),
@@ -129,12 +119,19 @@ def verify_tasks(
             "harness": harness_version(),
             **works,
             **_describe(loaded, planned, outcomes, removal.seed),
-            "seconds": time.monotonic() - began,
         }
-        run.write_jsonl("examples.jsonl", _examples(loaded))
-        run.write_jsonl("samples.jsonl", _samples(loaded, planned, outcomes))
-        run.finish(result)
-        return result
+
+    return run_with_model(
+        lm,
+        COMMAND,
+        out,
+        settings,
+        data,
+        compute,
+        began,
+        seed=removal.seed,
+        lm_eval=harness_version(),
+    )
 
 
 def harness_version() -> str:

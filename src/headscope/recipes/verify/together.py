@@ -10,16 +10,10 @@ from typing import Any
 from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
-from headscope.recipes.inputs import (
-    ModelChoice,
-    PairsChoice,
-    Progress,
-    about_model,
-    model_inputs,
-)
+from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
 from headscope.recipes.verify.removal import opened
 from headscope.recipes.verify.removal_run import STATISTICS
-from headscope.runs import open_run
+from headscope.runs import Run
 from headscope.verify.removal import Removal
 from headscope.verify.removal.losses import reference_alignment, reference_losses
 from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
@@ -66,10 +60,8 @@ def verify_together(
         "heads": [str(head) for head in heads],
         **opening.signed,
     }
-    inputs = model_inputs(lm, directions)
-    with open_run(out, COMMAND, settings, inputs, provenance=opening.provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
         links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
         losses = reference_losses(lm, directions, links, planned, removal, run, None, progress)
@@ -80,8 +72,7 @@ def verify_together(
         )  # fmt: skip
         sets = [[str(head) for head in one.heads] for one in planned]
         best, other = ([list(map(str, pair)) for pair in pairs] for pairs in (chosen, random))
-        result = {
-            "signature": run.signature,
+        return {
             "heads": [str(head) for head in heads],
             **about_rank(heads),
             "sets": sets,
@@ -90,9 +81,8 @@ def verify_together(
             **interactions(losses, sets, best, other, removal.seed),
             **opening.told,
             **works,
-            "model": about_model(lm),
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return run_with_model(
+        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+    )

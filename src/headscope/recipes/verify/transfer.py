@@ -13,10 +13,10 @@ from headscope.data.transfer import TransferFile, TransferPrompt, read_prompts, 
 from headscope.data.transfer.written import language_of
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet
-from headscope.recipes.inputs import POCKET, ModelChoice, Progress
+from headscope.recipes.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.recipes.verify.reference import about_reference, documents
 from headscope.recipes.verify.writing_heads import run_languages, writing_heads
-from headscope.recipes.verify.writing_run import arms_settings, run_of, statistics, write_prompts
+from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
 from headscope.verify.languages.sets import NAMED, LanguageHeads
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.removal.outputs import Ablate
@@ -158,7 +158,7 @@ def verify_transfer(
         }
 
     data = {pair: one.digest for pair, one in files.items()}
-    return run_of(COMMAND, lm, settings, data, config.seed, out, make)
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed)
 
 
 def _files(config: VerifyTransfer) -> dict[str, TransferFile]:

@@ -1,57 +1,21 @@
-"""What the commands that let a model write have in common: prompts, outputs, a run around them."""
+"""What the commands that let a model write have in common: prompts, outputs, numbers."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
-from headscope.recipes.inputs import about_model, model_inputs, model_provenance
-from headscope.runs import Run, open_run
+from headscope.runs import Run
 from headscope.verify.writing.arms import Arm
 from headscope.verify.writing.evidence import Numbers
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["arms_settings", "fitted", "run_of", "statistics", "token_count", "write_prompts"]
+__all__ = ["arms_settings", "fitted", "statistics", "token_count", "write_prompts"]
 
 STATISTICS = "statistics.safetensors"
-
-
-def run_of(
-    command: str,
-    lm: LanguageModel,
-    settings: Mapping[str, Any],
-    data: Mapping[str, str],
-    seed: int,
-    out: Path | None,
-    make: Callable[[Run], dict[str, Any]],
-) -> dict[str, Any]:
-    """The result of a run: the stored one if it is finished, else what `make` returns.
-
-    `settings` and `data` (names to content hashes) decide the run; to the result are added its
-    signature, place, time and model.
-    """
-    began = time.monotonic()
-    computed = {**settings, "computed_in": str(lm.dtype).removeprefix("torch.")}
-    inputs = {**model_inputs(lm, {}), **data}
-    about = {**model_provenance(lm), "seed": seed}
-    with open_run(out, command, computed, inputs, provenance=about) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
-        made = make(run)
-        result = {
-            "signature": run.signature,
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
-            "model": about_model(lm),
-            **made,
-        }
-        run.finish(result)
-        return result
 
 
 def arms_settings(groups: Iterable[tuple[str, Sequence[Arm]]]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.runs import Run, file_digest, open_run
+from headscope.runs import Run, carry_out, file_digest
 from headscope.use.mixing.choose import choose
 from headscope.use.mixing.index import Progress, build_index
 from headscope.use.mixing.manifest import FILE, Manifest
@@ -66,9 +66,8 @@ def mix_in_run(
     whole = hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest()
     provenance: dict[str, Any] = {"data": [str(file.path) for file in files], "seed": plan.seed}
     inputs = {"documents": whole}
-    with open_run(out, COMMAND, {"settings": plan}, inputs, provenance=provenance) as run:
-        if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+
+    def compute(run: Run) -> dict[str, Any]:
         try:
             manifest = make_mixture(run, sources, files, plan, progress)
         except InputError:
@@ -79,18 +78,15 @@ def mix_in_run(
                 raise
             raise OSError(error.errno, error.strerror, str(run.path)) from error
         told = manifest.as_dict()
-        result = {
-            "signature": run.signature,
+        return {
             "kind": plan.kind,
             **{name: told[name] for name in ("documents", "tokens", "languages")},
             **{name: told[name] for name in ("largest_difference", "factor", "duplicates")},
             "manifest": FILE,
             "digest": manifest.digest,
-            "run": str(run.path),
-            "seconds": time.monotonic() - began,
         }
-        run.finish(result)
-        return result
+
+    return carry_out(COMMAND, out, {"settings": plan}, inputs, compute, began, provenance)
 
 
 def make_mixture(
