@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -141,7 +141,7 @@ def _find(lm: LanguageModel) -> Iterator[FeedForwardSite]:
 
 def _calls(lm: LanguageModel) -> list[_Layer]:
     """Every decoder layer with what it was called with in one small forward pass."""
-    layers = [_Layer(at, module) for at, module in enumerate(decoder_layers(lm))]
+    layers = [_Layer(at, module) for at, module in enumerate(lm.decoder_layers)]
     handles = []
 
     def entering(layer: _Layer) -> Any:

@@ -18,8 +18,9 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.batching import Batch
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of, replaced_forwards
+from headscope.lm.sharing.prefix import replaced_forwards
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -135,7 +136,7 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
     with (
         evaluating(lm.model),
         torch.no_grad(),
-        replaced_forwards(decoder_layers(lm), lambda *args, **kwargs: output),
+        replaced_forwards(lm.decoder_layers, lambda *args, **kwargs: output),
     ):
         logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch)).logits[:, -1]
     return logits.float()
@@ -149,7 +150,7 @@ def _prove(lm: LanguageModel) -> Any:
     def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         last["output"] = output
 
-    handle = decoder_layers(lm)[-1].register_forward_hook(keep)
+    handle = lm.decoder_layers[-1].register_forward_hook(keep)
     try:
         with evaluating(lm.model), torch.no_grad():
             own = lm.model(**forward_inputs(lm.model, batch)).logits[0].float()

@@ -25,7 +25,6 @@ from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.memory import in_halves
 from headscope.lm.positions import answers_at
-from headscope.lm.sharing.prefix import decoder_layers
 from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_logits
 
 if TYPE_CHECKING:
@@ -222,7 +221,7 @@ def checkpointed(lm: LanguageModel) -> Iterator[None]:
     is in evaluation mode inside, also while layers are computed again.  The backward pass has to
     run inside, too.  Every layer gets its own ``forward`` back at the end, also after an exception.
     """
-    layers: list[Any] = list(decoder_layers(lm))
+    layers: list[Any] = list(lm.decoder_layers)
     own = [layer.__dict__.get("forward", _NONE) for layer in layers]
     nested = lm.model in _calm
     with evaluating(lm.model):

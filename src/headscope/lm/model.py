@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -118,6 +119,17 @@ class LanguageModel:
     def shell(self) -> Any:
         """The model where only its configuration is asked for, whether or not it has weights."""
         return self.model
+
+    @property
+    def layers_name(self) -> str:
+        """Qualified name of the list of decoder layers."""
+        parts = self.sites[0].attention_name.split(".")
+        return ".".join(itertools.takewhile(lambda part: not part.isdigit(), parts))
+
+    @property
+    def decoder_layers(self) -> list[torch.nn.Module]:
+        """The decoder layers in order, those without heads included."""
+        return list(self.model.get_submodule(self.layers_name).children())
 
     @property
     def device(self) -> torch.device:

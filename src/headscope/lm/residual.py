@@ -24,9 +24,8 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.geometry import AttentionSite
+from headscope.lm.geometry import AttentionSite, hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -136,7 +135,7 @@ def _check_parallel(lm: LanguageModel, site: AttentionSite, plain: _Seen, silent
 
 def _watch(lm: LanguageModel, silenced: Iterable[AttentionSite] = ()) -> list[_Seen]:
     """One pass over a few tokens; the output projections of ``silenced`` write zeros in it."""
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     seen = [_Seen() for _ in layers]
     sites = {site.layer: site for site in lm.sites}
     with contextlib.ExitStack() as stack:

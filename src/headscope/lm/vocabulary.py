@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from headscope.lm.batching import Batch, collate
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.sharing.prefix import hidden_states_of
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel

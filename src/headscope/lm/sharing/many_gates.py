@@ -18,15 +18,10 @@ import numpy as np
 import torch
 
 from headscope.lm.batching import collate
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.positions import answers_at
-from headscope.lm.sharing.prefix import (
-    Prefix,
-    decoder_layers,
-    hidden_states_of,
-    record_prefix,
-    replay_prefix,
-)
+from headscope.lm.sharing.prefix import Prefix, record_prefix, replay_prefix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +74,7 @@ def last_token(
         means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
             zero. All tokens are those of a prompt.
     """
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     kinds = _kinds(gates) if share else [_all_different(len(gates))] * len(layers)
     ends = [*_cuts(kinds), len(layers)]
     states: list[torch.Tensor] = []

@@ -28,6 +28,7 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.batching import collate
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 from headscope.lm.noise import Noise
 
@@ -38,8 +39,6 @@ __all__ = [
     "Prefix",
     "Recording",
     "can_share",
-    "decoder_layers",
-    "hidden_states_of",
     "record_prefix",
     "replaced_forwards",
     "replay_prefix",
@@ -103,19 +102,6 @@ class _Stopped(Exception):
     """Ends a pass whose upper layers nobody needs; it never leaves `record_prefix`."""
 
 
-def decoder_layers(lm: LanguageModel) -> list[nn.Module]:
-    """The decoder layers of a model in order, those without heads included."""
-    parts = lm.sites[0].attention_name.split(".")
-    number = next(at for at, part in enumerate(parts) if part.isdigit())
-    return list(lm.model.get_submodule(".".join(parts[:number])).children())
-
-
-def hidden_states_of(output: Any) -> torch.Tensor:
-    """The hidden states (B, T, D) in what a decoder layer returned."""
-    hidden: torch.Tensor = output if isinstance(output, torch.Tensor) else output[0]
-    return hidden
-
-
 @contextlib.contextmanager
 def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator[Recording]:
     """Keep what layer ``layer`` - 1 returns in the passes inside the context; the last one counts.
@@ -129,7 +115,7 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
     Raises:
         InputError: if there is no such layer.
     """
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     _check_layer(layer, len(layers))
     recording = Recording(layer)
     stopped = _Stopped()
@@ -166,7 +152,7 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iter
         InputError: if there is no such layer, or, in the forward pass, if the batch has another
             shape than the recorded one, or a cache is in use without `last`.
     """
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     _check_layer(prefix.layer, len(layers))
     shape = tuple(hidden_states_of(prefix.output).shape[:2])
 
