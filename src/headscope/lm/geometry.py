@@ -18,17 +18,10 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.inputs import probe_batch
 from headscope.lm.watching import Event, watch_forward
 
-__all__ = [
-    "AttentionSite",
-    "evaluating",
-    "forward_inputs",
-    "hidden_states_of",
-    "probe",
-    "probe_batch",
-]
+__all__ = ["AttentionSite", "hidden_states_of", "probe"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

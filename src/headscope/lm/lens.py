@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,10 +20,8 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.model import LanguageModel
 from headscope.lm.sharing.prefix import replaced_forwards
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["Top", "lens", "token_ranks"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,11 +24,9 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.memory import in_halves
+from headscope.lm.model import LanguageModel
 from headscope.lm.positions import answers_at
 from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_logits
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["checkpointed", "frozen", "losses_at", "row_losses", "token_losses"]
 

@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,9 +26,7 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.lm.geometry import AttentionSite, hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
+from headscope.lm.model import LanguageModel
 
 __all__ = ["input_of", "reading_places"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,10 +19,8 @@ from headscope.lm.batching import collate, length_buckets
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.memory import in_halves
+from headscope.lm.model import LanguageModel
 from headscope.lm.residual import input_of, reading_places
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["States", "states"]
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,10 +30,8 @@ from headscope.errors import InputError
 from headscope.lm.batching import collate
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.model import LanguageModel
 from headscope.lm.noise import Noise
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = [
     "Prefix",
