@@ -11,10 +11,10 @@ from headscope.errors import InputError
 from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
-from headscope.lm.generation.continuing import continue_rows
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.model import LanguageModel
+from headscope.lm.sharing.continuing import continue_rows
 from headscope.lm.sharing.many_gates import last_token
 from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
 from lm_helpers import VARIED, logits, sample_batch, tokenizer, wrapped
