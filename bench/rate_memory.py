@@ -22,7 +22,6 @@ from rate_ways import Ways
 
 from headscope.heads import Head, HeadSet
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.prefix import decoder_layers
 
 SHAPE = "128k-words"
 LENGTH = 256
@@ -66,7 +65,7 @@ def _model(device: str, dtype: str) -> LanguageModel:
 
 def _run(lm: LanguageModel, way: str, batch_tokens: int) -> None:
     """Documents for one batch of that size."""
-    gate = HeadSet(lm.geometry, (Head(len(decoder_layers(lm)) - 1, 0),)).removed()
+    gate = HeadSet(lm.geometry, (Head(len(lm.decoder_layers) - 1, 0),)).removed()
     words = " ".join(f"w{number}" for number in range(LENGTH))
     ways = Ways(lm, gate, batch_tokens, LENGTH)
     with torch.no_grad():

@@ -14,7 +14,7 @@ from headscope.lm.batching import collate, length_buckets
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.prefix import decoder_layers, replaced_forwards
+from headscope.lm.sharing.prefix import replaced_forwards
 from headscope.use.rating import Rated, Rating, rate_texts
 
 #: Means of the losses of one text: as it is and, where both were asked for, under the gate.
@@ -65,7 +65,7 @@ class Ways:
         def hand_on(*args: Any, **kwargs: Any) -> Any:
             return args[0] if args else kwargs["hidden_states"]
 
-        with replaced_forwards(decoder_layers(self.lm), hand_on):
+        with replaced_forwards(self.lm.decoder_layers, hand_on):
             return self.plain(texts)
 
     def _plain(self, rows: list[list[int]]) -> list[float]:
@@ -96,7 +96,7 @@ def operations(lm: LanguageModel, lengths: Sequence[int], first: int) -> float:
     """
     parts = [
         sum(one.weight.numel() for one in layer.modules() if isinstance(one, torch.nn.Linear))
-        for layer in decoder_layers(lm)
+        for layer in lm.decoder_layers
     ]
     head = int(lm.model.get_output_embeddings().weight.numel())
     twice = parts + parts[first:]

@@ -13,7 +13,7 @@ import find_helpers
 from headscope.data.pairs import SentencePair, write_pairs
 from headscope.data.prompts import Prompt, Template
 from headscope.lm import LanguageModel
-from headscope.lm.prompting import tokenise
+from headscope.lm.tokens import tokenise
 
 CHATML = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}</s>\n"

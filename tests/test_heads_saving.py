@@ -26,7 +26,7 @@ from headscope.heads import (
     resolve_heads,
     save_scores,
 )
-from headscope.heads.card import model_card
+from headscope.heads.store import model_card
 
 GEOMETRY = Geometry((3, 0, 2))
 ORIGIN = Origin("m", "headscope-0|find m|abc", {"decode": "greedy"}, {"model": "ab/cd", "seed": 7})

@@ -14,8 +14,8 @@ from headscope.errors import InputError
 from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.batching import Batch
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
 from lm_helpers import logits, sample_batch, wrapped
 
 GATE = (0.0, 0.4, 1.7, 1.0)
@@ -94,7 +94,7 @@ def three_gates(lm: LanguageModel, batch: Batch, layer: int) -> list[torch.Tenso
     def keep(_: nn.Module, args: Any, output: Any) -> None:
         outputs.append(hidden_states_of(output).clone())
 
-    handle = decoder_layers(lm)[layer].register_forward_hook(keep)
+    handle = lm.decoder_layers[layer].register_forward_hook(keep)
     for value in (0.0, 1.0, 2.0):
         gate = torch.ones(lm.geometry.layers)
         gate[layer] = value
@@ -171,7 +171,7 @@ def test_experts_beside_a_shared_expert_are_gated_together() -> None:
     """Two modules that write side by side, as in Granite's mixtures of experts."""
 
     lm = wrapped("llama")
-    for layer in decoder_layers(lm):
+    for layer in lm.decoder_layers:
         _split_in_two(layer)
     found = feed_forward_sites(lm)
     assert [len(site.modules) for site in found] == [2, 2]
@@ -197,7 +197,7 @@ def _split_in_two(layer: Any) -> None:
 
 def test_a_layer_that_cannot_be_handled_is_refused() -> None:
     lm = wrapped("llama")
-    layer: Any = decoder_layers(lm)[1]
+    layer: Any = lm.decoder_layers[1]
 
     def forward(hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         attention, _ = layer.self_attn(layer.input_layernorm(hidden_states), **kwargs)

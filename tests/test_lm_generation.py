@@ -14,7 +14,7 @@ from headscope.heads import Head, HeadSet
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig, generate
 from headscope.lm.generation import greedy as generation
-from headscope.lm.generation.stopping import RowStop
+from headscope.lm.generation.greedy import RowStop
 from headscope.lm.model import LanguageModel
 from lm_helpers import VARIED, build, logits, tokenizer, wrapped
 

@@ -12,11 +12,11 @@ import torch
 from headscope.errors import InputError
 from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.batching import collate
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.model import LanguageModel
 from headscope.lm.residual import reading_places
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
 from headscope.lm.states import states
 from lm_helpers import VARIED, folded, wrapped
 
@@ -39,7 +39,7 @@ PARALLEL = {"cohere", "cohere2", "gpt_neox", "falcon"}
 def naive(lm: LanguageModel, row: list[int], name: str) -> tuple[Any, list[Any], list[Any]]:
     """Of one row alone, all tokens: embedding, after attention, after layers; by the layers' own
     formula, from what their attention modules return."""
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     entered: dict[int, torch.Tensor] = {}
     left: dict[int, torch.Tensor] = {}
     wrote: dict[int, torch.Tensor] = {}
@@ -147,13 +147,13 @@ def test_positions_batches_and_gates(name: str) -> None:
 def test_nothing_of_the_model_stays_changed() -> None:
     lm = wrapped("llama")
     before = copy.deepcopy(lm.model.state_dict())
-    own = decoder_layers(lm)[0].forward
+    own = lm.decoder_layers[0].forward
     lm.model.train()
     found = states(lm, ROWS)
     lens(lm, found.after_layer)
-    assert lm.model.training and all(layer.training for layer in decoder_layers(lm))
-    assert decoder_layers(lm)[0].forward == own
-    assert "forward" not in decoder_layers(lm)[0].__dict__
+    assert lm.model.training and all(layer.training for layer in lm.decoder_layers)
+    assert lm.decoder_layers[0].forward == own
+    assert "forward" not in lm.decoder_layers[0].__dict__
     assert not any(module._forward_hooks for module in lm.model.modules())
     assert not any(module._forward_pre_hooks for module in lm.model.modules())
     after = lm.model.state_dict()
@@ -199,7 +199,7 @@ def test_a_model_whose_head_sees_more_than_the_last_state_is_refused() -> None:
 
 def test_a_layer_that_adds_its_parts_otherwise_is_refused() -> None:
     lm = wrapped("gpt_neox")
-    layer: Any = decoder_layers(lm)[1]
+    layer: Any = lm.decoder_layers[1]
     plain = layer.forward
 
     def doubled(*args: Any, **kwargs: Any) -> Any:

@@ -11,18 +11,12 @@ from headscope.errors import InputError
 from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
-from headscope.lm.generation.continuing import continue_rows
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.model import LanguageModel
+from headscope.lm.sharing.continuing import continue_rows
 from headscope.lm.sharing.many_gates import last_token
-from headscope.lm.sharing.prefix import (
-    Prefix,
-    can_share,
-    decoder_layers,
-    hidden_states_of,
-    record_prefix,
-    replay_prefix,
-)
+from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
 from lm_helpers import VARIED, logits, sample_batch, tokenizer, wrapped
 
 #: Rows are rounded differently in batches of other sizes, and experts group tokens of all rows.
@@ -47,7 +41,7 @@ def gates(lm: LanguageModel, rows: int, from_layer: int = 0, seed: int = 0) -> t
 
 def forwards(lm: LanguageModel) -> list[Any]:
     """The instance forward of every layer, or None, and the number of hooks."""
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     return [(one.__dict__.get("forward"), len(one._forward_hooks)) for one in layers]
 
 
@@ -115,7 +109,7 @@ def test_rows_can_be_taken_from_a_padded_batch_in_any_order(name: str) -> None:
 
 def test_layers_get_their_own_forward_back_also_after_an_exception() -> None:
     lm = deep("llama")
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     calls = []
     inside = layers[1].forward
 
@@ -190,7 +184,7 @@ def test_sharing_is_tried_before_it_is_trusted() -> None:
     assert can_share(lm)
     assert not can_share(deep("llama", layers=1))
     # A layer that reads what a lower one left behind, as with shared keys.
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     left: list[torch.Tensor] = []
     low, high = layers[0].self_attn, layers[3].self_attn
     low.register_forward_hook(lambda _, args, output: left.append(output[0]))
@@ -214,7 +208,7 @@ def test_layers_that_share_keys_are_not_replayed(name: str) -> None:
 def test_noise_of_plain_passes_does_not_forbid_sharing_and_hides_no_fault() -> None:
     lm = deep("llama")
     generator = torch.Generator().manual_seed(0)
-    decoder_layers(lm)[3].register_forward_hook(
+    lm.decoder_layers[3].register_forward_hook(
         lambda _, args, out: out + 1e-3 * torch.randn(out.shape, generator=generator)
     )
     assert can_share(lm)
@@ -225,7 +219,7 @@ def test_noise_of_plain_passes_does_not_forbid_sharing_and_hides_no_fault() -> N
         calls.append(1)
         return (2 * args[0], *args[1:]) if len(calls) == 2 else None
 
-    decoder_layers(lm)[2].register_forward_pre_hook(second_differs)
+    lm.decoder_layers[2].register_forward_pre_hook(second_differs)
     assert not can_share(lm)
 
 
@@ -236,7 +230,7 @@ def one_pass(
     seen: list[torch.Tensor] = []
     handles = [
         layer.register_forward_hook(lambda _, args, out: seen.append(hidden_states_of(out)[0, -1]))
-        for layer in decoder_layers(lm)
+        for layer in lm.decoder_layers
     ]
     with lm.gated(gate), torch.no_grad():
         alone = lm.model(**forward_inputs(lm.model, collate([ids], 0))).logits[0, -1]
@@ -255,7 +249,7 @@ def test_the_last_token_under_many_gates_is_that_of_each_gate_alone(name: str, s
     for place, head in enumerate(heads):
         many[place + 1 :, head.layer, head.head] = 0.3
     found = last_token(lm, ids, many, share)
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     for row, gate in enumerate(many):
         alone, states = one_pass(lm, ids, gate)
         torch.testing.assert_close(found.logits[row], alone, rtol=ROUNDING, atol=ROUNDING)
@@ -266,7 +260,7 @@ def test_the_last_token_under_many_gates_is_that_of_each_gate_alone(name: str, s
 @pytest.mark.parametrize("share", [True, False])
 def test_layers_run_on_the_rows_that_differ_and_no_others(share: bool) -> None:
     lm = deep("llama")
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     rows = [0] * len(layers)
 
     def count(number: int) -> Any:

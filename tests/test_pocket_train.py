@@ -17,11 +17,10 @@ import pocket_train_script as script
 import process_helpers
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.pocket import batches, train
-from headscope.pocket.batches import step_batches
+from headscope.pocket import train
 from headscope.pocket.mixture import SHARES, documents
 from headscope.pocket.tokenizer import train_tokenizer
-from headscope.pocket.train import PocketTraining, train_pocket
+from headscope.pocket.train import PocketTraining, step_batches, train_pocket
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +97,7 @@ def test_a_folder_of_other_settings_is_refused_and_left_alone(tmp_path: Path) ->
 def test_prompt_and_target_apart_are_the_tokens_of_the_whole(tokenizer: Any) -> None:
     some = list(islice(documents("train", "encoding"), 300))
     assert {one.kind for one in some} == set(SHARES)
-    for one, (ids, start) in zip(some, batches._encode(tokenizer, some), strict=True):
+    for one, (ids, start) in zip(some, train._encode(tokenizer, some), strict=True):
         text = f"{one.prompt} {one.target}" if one.prompt else one.target
         assert ids == [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
         assert tokenizer.decode(ids[1 : start + 1]) == one.prompt
@@ -106,8 +105,8 @@ def test_prompt_and_target_apart_are_the_tokens_of_the_whole(tokenizer: Any) -> 
 
 def test_the_target_and_its_end_are_learned_and_nothing_else(tokenizer: Any) -> None:
     some = list(islice(documents("train", "learning"), 60))
-    encoded = list(batches._encode(tokenizer, some))
-    batch = batches._collate(tokenizer, encoded)
+    encoded = list(train._encode(tokenizer, some))
+    batch = train._collate(tokenizer, encoded)
     assert batch.input_ids.shape == batch.learned.shape
     for row, one in enumerate(some):
         following = batch.input_ids[row, 1:][batch.learned[row, :-1]]

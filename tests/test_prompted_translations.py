@@ -25,8 +25,8 @@ from headscope.find.hiding import hide
 from headscope.find.retrieval import Retrieval
 from headscope.find.translation import translation_score
 from headscope.lm.model import LanguageModel
-from headscope.lm.prompting import ChatWriter, end_of_turn, tokenise, uses_chat
-from headscope.lm.tokens import encode
+from headscope.lm.prompting import uses_chat
+from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
 from headscope.pocket.needles import sample_needles
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, find_and_check, read_directions

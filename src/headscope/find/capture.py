@@ -20,7 +20,7 @@ from headscope.errors import InputError
 from headscope.lm.attention.peaks import PeakRequest, Peaks
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
-from headscope.lm.geometry import evaluating, forward_inputs
+from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.memory import in_halves
 from headscope.runs.parts import read_shards
 

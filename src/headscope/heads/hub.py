@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from abc import ABC, abstractmethod
@@ -96,6 +97,13 @@ class Repository:
     def __str__(self) -> str:
         return self.name if self.revision is None else f"{self.name} at revision {self.revision}"
 
+    @property
+    def arguments(self) -> str:
+        """What `from_pretrained` is called with to load from here, as Python."""
+        named = {"revision": self.revision, "subfolder": self.subfolder}
+        given = [f"{name}={json.dumps(value)}" for name, value in named.items() if value]
+        return ", ".join([json.dumps(self.name), *given])
+
     def fetch(self, files: Sequence[str]) -> Path:
         """The folder of the client's cache that holds these files of this place, downloaded once.
 
@@ -144,12 +152,10 @@ def _push(folder: Path, place: Repository, private: bool | None, message: str) -
     """Commit the artifact that lies in `folder` as it shall lie in the repository."""
     from huggingface_hub import HfApi
 
-    from headscope.heads.card import folder_card, model_card
-
     artifact = folder / place.subfolder
     kind = str(store.kind_of(artifact))
     saved = store.load(artifact, kind)
-    card = model_card(kind, saved.geometry, saved.origin, place)
+    card = store.model_card(kind, saved.geometry, saved.origin, place.arguments)
     (artifact / "README.md").write_bytes(card.encode())
     api = HfApi(library_name="headscope", library_version=store.installed_version())
     config = f"{place.subfolder}/config.json".lstrip("/")
@@ -168,7 +174,7 @@ def _push(folder: Path, place: Repository, private: bool | None, message: str) -
         if place.subfolder and not api.file_exists(
             place.name, "README.md", revision=place.revision
         ):
-            (folder / "README.md").write_bytes(folder_card(saved.origin).encode())
+            (folder / "README.md").write_bytes(store.folder_card(saved.origin).encode())
         commit = api.upload_folder(
             repo_id=place.name,
             folder_path=folder,

@@ -16,6 +16,7 @@ from headscope.heads.amounts import Amount, count_of
 from headscope.heads.geometry import Geometry, Head, check_geometry
 from headscope.heads.hub import Artifact
 from headscope.heads.store import Origin
+from headscope.heads.tables import read_csv, read_json
 
 __all__ = ["Gate", "HeadSet"]
 
@@ -70,16 +71,12 @@ class HeadSet(Artifact):
     @classmethod
     def from_csv(cls, path: str | PathLike[str], geometry: Geometry) -> HeadSet:
         """Read a table with columns `layer` and `head`, in file order (see `heads.tables`)."""
-        from headscope.heads.tables import read_csv
-
-        return read_csv(path, geometry)
+        return cls(geometry, read_csv(path, geometry))
 
     @classmethod
     def from_json(cls, path: str | PathLike[str], geometry: Geometry) -> HeadSet:
         """Read a JSON list of `{"layer": 5, "head": 3}` (see `heads.tables`)."""
-        from headscope.heads.tables import read_json
-
-        return read_json(path, geometry)
+        return cls(geometry, read_json(path, geometry))
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,16 +24,25 @@ from headscope.heads.geometry import Geometry
 __all__ = [
     "Origin",
     "Saved",
+    "folder_card",
     "installed_version",
     "kind_of",
     "load",
+    "model_card",
     "save",
     "write_bytes",
     "writing",
 ]
 
 FORMAT = 1
-KINDS = ("scores", "heads", "gate")
+#: The kinds of artifacts; of each its title, its class and its content, for the card.
+KINDS = {
+    "scores": ("Attention head scores", "HeadScores", "one score for every query head"),
+    "heads": ("A set of attention heads", "HeadSet", "a list of query heads"),
+    "gate": ("A gate over attention heads", "Gate", "one multiplier for every query head"),
+}
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -143,8 +153,6 @@ def save(
     that holds another kind of artifact, or a model, raises InputError and is left untouched.
     """
     from safetensors.numpy import save as serialise
-
-    from headscope.heads.card import model_card
 
     target = Path(directory)
     _check_free(target, kind)
@@ -275,3 +283,74 @@ def _read_config(folder: Path, kind: str) -> dict[str, Any]:
             f"format {FORMAT}; install the version that wrote it or save the artifact again"
         )
     return config
+
+
+def model_card(
+    kind: str, geometry: Geometry, origin: Origin, place: str = '"path/to/this/folder"'
+) -> str:
+    """README.md of an artifact: Hugging Face front matter, what it is, how to load it, origin.
+
+    `place` is what `from_pretrained` is called with to load it, as Python.
+    """
+    title, class_name, content = KINDS[kind]
+    model = str(origin.provenance.get("model") or "")
+    lines = [*_front(origin, kind), f"# {title}", ""]
+    lines += [f"This folder holds {content} of a decoder language model with {geometry}."]
+    if model:
+        lines += [f"The model is {_code(model)}."]
+    if origin.method:
+        lines += [f"Made by the method {_code(origin.method)}."]
+    lines += [
+        "",
+        "```python",
+        f"from headscope.heads import {class_name}",
+        "",
+        f"{kind} = {class_name}.from_pretrained({place})",
+        "```",
+        "",
+    ]
+    if origin.signature:
+        lines += [f"Signature: {_code(origin.signature)}", ""]
+    lines += _table("Configuration", origin.config)
+    lines += _table("Provenance", origin.provenance)
+    return "\n".join(lines)
+
+
+def folder_card(origin: Origin) -> str:
+    """README.md of a repository whose artifacts lie in subfolders, the first of this origin."""
+    lines = [*_front(origin), "# Attention heads", ""]
+    lines += [
+        "The subfolders hold scores, sets or gates; each has a card that says how to load it."
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _front(origin: Origin, *tags: str) -> list[str]:
+    """The YAML from which the Hub knows the library, the tags and the base model."""
+    lines = ["---", "library_name: headscope", "tags:"]
+    lines += [f"- {tag}" for tag in ("headscope", "attention-heads", "interpretability", *tags)]
+    model = str(origin.provenance.get("model") or "")
+    # A model of the Hub has a commit; one without, though its name looks alike, is a folder.
+    if _HUB_ID.fullmatch(model) and origin.provenance.get("revision", True):
+        # A JSON string is a YAML string as well, whatever it holds.
+        lines += [f"base_model: {json.dumps(model)}"]
+    return [*lines, "---", ""]
+
+
+def _table(title: str, values: Mapping[str, Any]) -> list[str]:
+    if not values:
+        return []
+    rows = [f"| {_cell(key)} | {_code(_text(value))} |" for key, value in values.items()]
+    return [f"## {title}", "", "| name | value |", "|---|---|", *rows, ""]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _code(text: str) -> str:
+    return f"`{_cell(text)}`".replace("``", "` `")
+
+
+def _cell(text: str) -> str:
+    return str(text).replace("`", "'").replace("|", "\\|").replace("\n", " ")

@@ -1,4 +1,4 @@
-"""Reading head sets from tables and JSON files that people write."""
+"""Reading lists of heads from tables and JSON files that people write."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry, Head
-from headscope.heads.sets import HeadSet
 
 __all__ = ["read_csv", "read_json"]
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def read_csv(path: str | PathLike[str], geometry: Geometry) -> HeadSet:
+def read_csv(path: str | PathLike[str], geometry: Geometry) -> tuple[Head, ...]:
     """Read a table whose first line names the columns `layer` and `head`; others are ignored.
 
     Commas separate cells, or tabs in a file whose name ends in `.tsv`. The order is the file's.
@@ -51,7 +50,7 @@ def read_csv(path: str | PathLike[str], geometry: Geometry) -> HeadSet:
     return _collect(file, entries(), geometry)
 
 
-def read_json(path: str | PathLike[str], geometry: Geometry) -> HeadSet:
+def read_json(path: str | PathLike[str], geometry: Geometry) -> tuple[Head, ...]:
     """Read a list of heads, each `{"layer": 5, "head": 3}`, `[5, 3]` or `"5.3"`.
 
     The list may also be the value of `heads` in an object, as the command line prints it; then
@@ -88,7 +87,9 @@ def read_json(path: str | PathLike[str], geometry: Geometry) -> HeadSet:
     return _collect(file, entries(), geometry)
 
 
-def _collect(file: Path, entries: Iterable[tuple[int, Any, Any]], geometry: Geometry) -> HeadSet:
+def _collect(
+    file: Path, entries: Iterable[tuple[int, Any, Any]], geometry: Geometry
+) -> tuple[Head, ...]:
     lines: dict[Head, int] = {}
     for line, layer, head in entries:
         where = f"{file}, line {line}"
@@ -103,7 +104,7 @@ def _collect(file: Path, entries: Iterable[tuple[int, Any, Any]], geometry: Geom
         lines[found] = line
     if not lines:
         raise InputError(f"{file}: lists no heads; add at least one")
-    return HeadSet(geometry, tuple(lines))
+    return tuple(lines)
 
 
 def _whole(cell: Any) -> Any:

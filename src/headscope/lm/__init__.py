@@ -1,6 +1,6 @@
 """Everything that touches a model: loading, heads and their gates, attention, states, losses, text.
 
-Heads, feed-forward layers and queries are found by probing (`geometry`, `feed_forward_sites`,
+Heads, feed-forward layers and queries are found by probing (`geometry`, `feed_forward`,
 `queries`); gates, recordings and patches are contexts that put everything back.
 """
 

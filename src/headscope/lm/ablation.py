@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,8 @@ from headscope.errors import InputError
 from headscope.lm.batching import collate, length_buckets
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.model import LanguageModel
 from headscope.lm.positions import CLASSES, Positions, answers_at
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["head_means"]
 

@@ -4,28 +4,68 @@ With a gate m a decoder layer gives X + attention(X) + m · FFN(X + attention(X)
 appendix C.3.3, equation 5); where attention and feed-forward part work side by side, it gives
 X + attention(X) + m · FFN(X).  What is gated is what is *added* to the residual stream, whatever
 stands before the addition, so a norm behind the feed-forward part (Gemma 2, OLMo 2) is gated too.
-Which module writes it, `headscope.lm.feed_forward_sites` finds out.
+
+Where that is, is found by trying and not by name: with its token mixing silenced, a decoder layer
+does nothing but add its feed-forward part to its input.  The module sought is the one whose output,
+silenced too, leaves exactly the input, and enters the sum linearly.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import dataclasses
+import functools
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.feed_forward_sites import (
-    FeedForwardSite,
-    changed_output,
-    feed_forward_sites,
-)
+from headscope.lm.geometry import hidden_states_of
+from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["FeedForwardSite", "feed_forward_gated", "feed_forward_sites"]
+__all__ = ["FeedForwardSite", "changed_output", "feed_forward_gated", "feed_forward_sites"]
+
+_known: weakref.WeakKeyDictionary[nn.Module, tuple[FeedForwardSite, ...]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FeedForwardSite:
+    """The feed-forward part of one decoder layer.
+
+    Attributes:
+        layer: index of the decoder layer.
+        names: qualified names of the modules whose outputs, together, are what the feed-forward
+            part adds to the residual stream; one, or two where experts and a shared expert stand
+            side by side.
+        modules: these modules.
+    """
+
+    layer: int
+    names: tuple[str, ...]
+    modules: tuple[nn.Module, ...]
+
+
+def feed_forward_sites(lm: LanguageModel) -> tuple[FeedForwardSite, ...]:
+    """Find every decoder layer's feed-forward part; one site a layer, in order of layers.
+
+    Costs one small forward pass and some passes of single layers over seven tokens, once a model.
+
+    Raises:
+        InputError: if a layer's feed-forward part cannot be told apart.
+    """
+    if lm.model not in _known:
+        with evaluating(lm.model), torch.no_grad():
+            _known[lm.model] = tuple(_find(lm))
+    return _known[lm.model]
 
 
 @contextlib.contextmanager
@@ -86,3 +126,199 @@ def _scaling(gate: torch.Tensor, layer: int) -> Callable[[torch.Tensor], torch.T
         return output * factor[:, None, None]
 
     return scale
+
+
+@contextlib.contextmanager
+def changed_output(
+    module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[None]:
+    """Let a module return ``change`` of its output, or of the first of several, inside."""
+
+    def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (change(output[0]), *output[1:])
+        return change(output)
+
+    handle = module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@dataclasses.dataclass(eq=False)
+class _Layer:
+    """One decoder layer with a call of it from a small forward pass.
+
+    ``ran`` holds the names (below the layer) of its modules in the order in which they ended, a
+    name for each call; ``mixers`` the modules that carry information from token to token.
+    """
+
+    number: int
+    module: nn.Module
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    ran: list[str] = dataclasses.field(default_factory=list)
+    mixers: list[nn.Module] = dataclasses.field(default_factory=list)
+
+    @property
+    def entered(self) -> torch.Tensor:
+        """The hidden states (1, T, D) that the layer was called with."""
+        given: torch.Tensor = self.args[0] if self.args else self.kwargs["hidden_states"]
+        return given
+
+    def run(
+        self, factors: Iterable[tuple[nn.Module, float]] = (), states: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The layer's output with its mixers silenced and modules' outputs times a factor.
+
+        With ``states`` the layer reads them instead of what it was called with.
+        """
+        entered = (self.entered if states is None else states).clone()  # some add in place
+        args, kwargs = self.args, self.kwargs
+        if args:
+            args = (entered, *args[1:])
+        else:
+            kwargs = {**kwargs, "hidden_states": entered}
+        with contextlib.ExitStack() as stack:
+            for module in self.mixers:
+                stack.enter_context(changed_output(module, torch.zeros_like))
+            for module, factor in factors:
+                stack.enter_context(
+                    changed_output(module, functools.partial(torch.mul, other=factor))
+                )
+            return hidden_states_of(self.module(*args, **kwargs)).clone()
+
+
+def _find(lm: LanguageModel) -> Iterator[FeedForwardSite]:
+    names = {id(module): name for name, module in lm.model.named_modules()}
+    kind = type(lm.model).__name__
+    for layer in _calls(lm):
+        found = _parts(layer)
+        if found is None:
+            raise InputError(
+                f"{kind}: in layer {layer.number} no module was found that writes the feed-forward "
+                "part to the residual stream and nothing else, so it cannot be gated; leave "
+                "feed-forward gates out, or use another model."
+            )
+        yield FeedForwardSite(layer.number, tuple(names[id(one)] for one in found), found)
+
+
+def _calls(lm: LanguageModel) -> list[_Layer]:
+    """Every decoder layer with what it was called with in one small forward pass."""
+    layers = [_Layer(at, module) for at, module in enumerate(lm.decoder_layers)]
+    handles = []
+
+    def entering(layer: _Layer) -> Any:
+        def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            layer.args, layer.kwargs = args, dict(kwargs)
+            if args:
+                layer.args = (args[0].clone(), *args[1:])
+            else:
+                layer.kwargs["hidden_states"] = kwargs["hidden_states"].clone()
+
+        return keep
+
+    def ending(layer: _Layer, name: str) -> Any:
+        return lambda *_: layer.ran.append(name)
+
+    try:
+        for layer in layers:
+            handles.append(
+                layer.module.register_forward_pre_hook(entering(layer), with_kwargs=True)
+            )
+            for name, module in layer.module.named_modules():
+                if name:
+                    handles.append(module.register_forward_hook(ending(layer, name)))
+        lm.model(**forward_inputs(lm.model, probe_batch(lm.model, lm.tokenizer_or_none, (7,))))
+    finally:
+        for handle in handles:
+            handle.remove()
+    projections = {site.layer: site.projection for site in lm.sites}
+    for layer in layers:
+        if layer.number in projections:
+            layer.mixers = [projections[layer.number]]
+        else:
+            layer.mixers = _mixing(layer)
+    return layers
+
+
+def _mixing(layer: _Layer) -> list[nn.Module]:
+    """The direct children whose output at a token changes with an earlier token of their input.
+
+    For layers that mix tokens by other means than softmax attention.
+    """
+    states = layer.entered.clone()
+    # Not the negative: a product of two channels (LFM2's convolutions) would be the same.
+    states[:, 0] = states[:, 0].roll(1, dims=-1)
+    return [
+        layer.module.get_submodule(name)
+        for name in dict.fromkeys(layer.ran)
+        if "." not in name and _reaches_later(layer, name, states)
+    ]
+
+
+def _reaches_later(layer: _Layer, name: str, states: torch.Tensor) -> bool:
+    """Whether a module mixes tokens itself: its output moves where its input does not."""
+    module = layer.module.get_submodule(name)
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        given = args[0] if args else kwargs.get("hidden_states")
+        if isinstance(given, torch.Tensor):
+            seen.append((given.clone(), hidden_states_of(output).clone()))
+
+    handle = module.register_forward_hook(keep, with_kwargs=True)
+    try:
+        layer.run()
+        layer.run(states=states)
+    finally:
+        handle.remove()
+    if len(seen) != 2 or seen[0][0].dim() != 3:
+        return False
+    (given, output), (other_given, other) = seen
+    same_input = torch.equal(given[:, 1:], other_given[:, 1:])
+    return same_input and not torch.equal(output[:, 1:], other[:, 1:])
+
+
+def _parts(layer: _Layer) -> tuple[nn.Module, ...] | None:
+    """The modules that write the feed-forward part: one at any depth, else two direct children."""
+    candidates = _candidates(layer)
+    children = [name for name in candidates if "." not in name]
+    choices: list[tuple[str, ...]] = [(name,) for name in candidates]
+    for names in [*choices, *itertools.combinations(children, 2)]:
+        if _writes_all(layer, names):
+            return tuple(layer.module.get_submodule(name) for name in names)
+    return None
+
+
+def _candidates(layer: _Layer) -> list[str]:
+    """Modules that ran once, the outermost first, and among these the last first."""
+    once = [name for name in reversed(layer.ran) if layer.ran.count(name) == 1]
+    return sorted(once, key=lambda name: name.count("."))
+
+
+def _writes_all(layer: _Layer, names: Sequence[str]) -> bool:
+    """Whether the layer adds these modules' outputs, and nothing else, to its input.
+
+    All with the mixers silenced: at factor 0 the input is left as it is, and from 0 to 1 and from
+    1 to 2 the output changes by the same amount, which is not zero.
+    """
+    modules = [layer.module.get_submodule(name) for name in names]
+    entered = layer.entered
+    try:
+        none, once, twice = (
+            layer.run([(module, factor) for module in modules]) for factor in (0.0, 1.0, 2.0)
+        )
+    except (TypeError, AttributeError, RuntimeError, IndexError, ValueError):
+        return False  # a module whose output is no tensor that can be multiplied
+    if none.shape != entered.shape or once.shape != entered.shape:
+        return False
+    tolerance = 2e-2 if entered.dtype in (torch.float16, torch.bfloat16) else 1e-5
+    size = float(entered.abs().max() + once.abs().max() + twice.abs().max())
+    first, second = (once - none).float(), (twice - once).float()
+    return bool(
+        (none - entered).abs().max() <= tolerance * size
+        and (first - second).abs().max() <= tolerance * size
+        and first.abs().max() > 10 * tolerance * float(entered.abs().mean())
+    )

@@ -13,14 +13,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import torch
 from torch import nn
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.inputs import probe_batch
 from headscope.lm.watching import Event, watch_forward
 
-__all__ = ["AttentionSite", "evaluating", "forward_inputs", "probe", "probe_batch"]
+__all__ = ["AttentionSite", "hidden_states_of", "probe"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -182,3 +183,9 @@ def _check_indices(kind: str, sites: dict[int, AttentionSite], layers: int) -> N
             f"{kind}: layers share one output projection, so a gate on one layer would act on "
             "another; use a model whose layers have weights of their own."
         )
+
+
+def hidden_states_of(output: Any) -> torch.Tensor:
+    """The hidden states (B, T, D) in what a decoder layer returned."""
+    hidden: torch.Tensor = output if isinstance(output, torch.Tensor) else output[0]
+    return hidden

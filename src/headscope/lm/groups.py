@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from headscope.errors import InputError
 from headscope.lm.attention.interpose import observing
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
+from headscope.lm.model import LanguageModel
 
 __all__ = ["key_value_heads"]
 

@@ -11,18 +11,17 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.batching import Batch
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of, replaced_forwards
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
+from headscope.lm.model import LanguageModel
+from headscope.lm.sharing.prefix import replaced_forwards
 
 __all__ = ["Top", "lens", "token_ranks"]
 
@@ -135,7 +134,7 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
     with (
         evaluating(lm.model),
         torch.no_grad(),
-        replaced_forwards(decoder_layers(lm), lambda *args, **kwargs: output),
+        replaced_forwards(lm.decoder_layers, lambda *args, **kwargs: output),
     ):
         logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch)).logits[:, -1]
     return logits.float()
@@ -149,7 +148,7 @@ def _prove(lm: LanguageModel) -> Any:
     def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         last["output"] = output
 
-    handle = decoder_layers(lm)[-1].register_forward_hook(keep)
+    handle = lm.decoder_layers[-1].register_forward_hook(keep)
     try:
         with evaluating(lm.model), torch.no_grad():
             own = lm.model(**forward_inputs(lm.model, batch)).logits[0].float()

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
+from headscope.lm.attention.peaks import capture_way
 from headscope.lm.checkpoints import check_weights, read_config, resolve, tokenizer_of
 from headscope.lm.gguf import (
     GgufFile,
@@ -157,8 +158,6 @@ def _quantisation(quantise: str | None, config: Any, wanted: torch.dtype | str, 
 
 def _shows_its_attention(lm: LanguageModel) -> bool:
     """Whether peaks can be taken from the model as it is, or not under eager attention either."""
-    from headscope.lm.attention.peaks import capture_way
-
     if lm.model.config.get_text_config(decoder=True)._attn_implementation == "eager":
         return True
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,12 +24,9 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.memory import in_halves
+from headscope.lm.model import LanguageModel
 from headscope.lm.positions import answers_at
-from headscope.lm.sharing.prefix import decoder_layers
 from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_logits
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["checkpointed", "frozen", "losses_at", "row_losses", "token_losses"]
 
@@ -222,7 +219,7 @@ def checkpointed(lm: LanguageModel) -> Iterator[None]:
     is in evaluation mode inside, also while layers are computed again.  The backward pass has to
     run inside, too.  Every layer gets its own ``forward`` back at the end, also after an exception.
     """
-    layers: list[Any] = list(decoder_layers(lm))
+    layers: list[Any] = list(lm.decoder_layers)
     own = [layer.__dict__.get("forward", _NONE) for layer in layers]
     nested = lm.model in _calm
     with evaluating(lm.model):

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from headscope.errors import InputError
+from headscope.errors import InputError, naming
 from headscope.heads import Gate, Geometry
-from headscope.lm import gates, generation, geometry, prompting, selfcheck
+from headscope.heads.adaptation import Adaptation
+from headscope.heads.geometry import check_geometry
+from headscope.lm import gates, generation, geometry, selfcheck, tokens
+from headscope.lm.attention.peaks import PeakRequest, Peaks, attention_peaks
+from headscope.lm.attention.weights import WeightRequest, Weights, attention_weights
 from headscope.lm.digests import digest_of_files, digest_of_state
-from headscope.lm.generation.stopping import StopTable
+from headscope.lm.feed_forward import feed_forward_gated
+from headscope.lm.generation import GenerateConfig, Generation, Observer
+from headscope.lm.generation.greedy import StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.lm.noise import Noise
 from headscope.lm.placement import input_device
 from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
-
-if TYPE_CHECKING:
-    from headscope.heads.adaptation import Adaptation
-    from headscope.lm.attention.peaks import PeakRequest, Peaks
-    from headscope.lm.attention.weights import WeightRequest, Weights
-    from headscope.lm.generation import GenerateConfig, Generation, Observer
+from headscope.lm.queries import query_gated
 
 __all__ = ["UNBOUNDED", "LanguageModel"]
 
@@ -120,6 +123,17 @@ class LanguageModel:
         return self.model
 
     @property
+    def layers_name(self) -> str:
+        """Qualified name of the list of decoder layers."""
+        parts = self.sites[0].attention_name.split(".")
+        return ".".join(itertools.takewhile(lambda part: not part.isdigit(), parts))
+
+    @property
+    def decoder_layers(self) -> list[torch.nn.Module]:
+        """The decoder layers in order, those without heads included."""
+        return list(self.model.get_submodule(self.layers_name).children())
+
+    @property
     def device(self) -> torch.device:
         """Where token ids go: the device on which the embeddings are looked up."""
         return input_device(self.model)
@@ -178,7 +192,7 @@ class LanguageModel:
             getattr(getattr(self.shell, "generation_config", None), "eos_token_id", None),
             getattr(self.shell.config.get_text_config(decoder=True), "eos_token_id", None),
             getattr(self.tokenizer_or_none, "eos_token_id", None),
-            prompting.end_of_turn(self.tokenizer_or_none),
+            tokens.end_of_turn(self.tokenizer_or_none),
         )
         ids: set[int] = set()
         for place in places:
@@ -217,7 +231,7 @@ class LanguageModel:
         """Token ids of ``text`` by the tokenizer's own defaults, special tokens included, none of
         them twice; without ``special`` none are added to those that the text holds."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
-        return ids[prompting.without_doubles(self.tokenizer, text, ids)] if special else ids
+        return ids[tokens.without_doubles(self.tokenizer, text, ids)] if special else ids
 
     def gated(
         self,
@@ -228,24 +242,34 @@ class LanguageModel:
         """Apply a gate inside a ``with`` block; see `headscope.lm.gates.gated`."""
         return gates.gated(self.geometry, self.sites, gate, ablate, means, model=self.model)
 
-    def adapted(self, adaptation: Adaptation) -> AbstractContextManager[None]:
-        """Apply gates of heads and feed-forward parts; see `headscope.lm.adapting.adapted`."""
-        from headscope.lm import adapting
+    @contextlib.contextmanager
+    def adapted(self, adaptation: Adaptation) -> Iterator[None]:
+        """Apply an adaptation, gates of heads or queries and of feed-forward parts, inside a
+        ``with`` block; contexts nest, and numbers multiply.
 
-        return adapting.adapted(self, adaptation)
+        Raises `InputError` if it is of another geometry, or the model's feed-forward parts or
+        queries cannot be gated.
+        """
+        gate, parts = adaptation.gate, adaptation.feed_forward
+        with naming(adaptation.name):
+            check_geometry(gate, self.geometry, "the gate")
+        with contextlib.ExitStack() as stack:
+            if adaptation.place == "query":
+                stack.enter_context(query_gated(self, torch.from_numpy(gate.values.copy())))
+            else:
+                stack.enter_context(self.gated(gate))
+            if parts is not None:
+                stack.enter_context(feed_forward_gated(self, torch.from_numpy(parts.copy())))
+            yield
 
     def attention_peaks(self, request: PeakRequest | None = None) -> AbstractContextManager[Peaks]:
         """Record where heads look inside a ``with`` block; see `headscope.lm.attention.peaks`."""
-        from headscope.lm.attention import peaks
-
-        return peaks.attention_peaks(self, request)
+        return attention_peaks(self, request)
 
     def attention_weights(self, request: WeightRequest) -> AbstractContextManager[Weights]:
         """Record exact attention on chosen keys inside a ``with`` block; see
         `headscope.lm.attention.weights`."""
-        from headscope.lm.attention import weights
-
-        return weights.attention_weights(self, request)
+        return attention_weights(self, request)
 
     def generate(
         self,
@@ -262,7 +286,5 @@ class LanguageModel:
         ``max_new_tokens`` given here replaces that of ``config``.
         """
         if max_new_tokens is not None:
-            config = dataclasses.replace(
-                config or generation.GenerateConfig(), max_new_tokens=max_new_tokens
-            )
+            config = dataclasses.replace(config or GenerateConfig(), max_new_tokens=max_new_tokens)
         return generation.generate(self, prompts, config, limits, observe, special)

@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from headscope.errors import InputError
-
-if TYPE_CHECKING:
-    from headscope.lm.geometry import AttentionSite
-    from headscope.lm.model import LanguageModel
+from headscope.lm.geometry import AttentionSite
+from headscope.lm.model import LanguageModel
 
 __all__ = ["HeadOutputs", "Patch", "head_outputs", "patched"]
 

@@ -18,18 +18,15 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.geometry import AttentionSite
+from headscope.lm.geometry import AttentionSite, hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
+from headscope.lm.model import LanguageModel
 
 __all__ = ["input_of", "reading_places"]
 
@@ -136,7 +133,7 @@ def _check_parallel(lm: LanguageModel, site: AttentionSite, plain: _Seen, silent
 
 def _watch(lm: LanguageModel, silenced: Iterable[AttentionSite] = ()) -> list[_Seen]:
     """One pass over a few tokens; the output projections of ``silenced`` write zeros in it."""
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     seen = [_Seen() for _ in layers]
     sites = {site.layer: site for site in lm.sites}
     with contextlib.ExitStack() as stack:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.batching import collate, length_buckets
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.memory import in_halves
+from headscope.lm.model import LanguageModel
 from headscope.lm.residual import input_of, reading_places
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["States", "states"]
 
@@ -162,7 +160,7 @@ def _reading(
         handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     try:
-        layers = zip(decoder_layers(lm), reading_places(lm), strict=True)
+        layers = zip(lm.decoder_layers, reading_places(lm), strict=True)
         for number, (layer, place) in enumerate(layers):
             if number == 0 or place is None:
                 before(layer, seen.entered, number)

@@ -1,19 +1,100 @@
-"""Texts and outputs as tokens, each with the characters that it covers."""
+"""Texts, conversations and outputs as tokens: what a tokenizer alone decides.
+
+Tokens carry the characters that they cover; conversations go through the chat template.
+"""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.lm.prompting import tokenise
+
+__all__ = [
+    "ChatWriter",
+    "Encoded",
+    "Spans",
+    "Tokens",
+    "encode",
+    "encode_output",
+    "end_of_turn",
+    "joint_after",
+    "render_conversation",
+    "special_tokens",
+    "tokenise",
+    "without_doubles",
+]
 
 Spans = NDArray[np.int64]
+
+#: How SentencePiece writes a space.
+_SPACE = "▁"
+#: Stands for an answer while the template is asked what it puts around one.
+_PROBE = "HEADSCOPE"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A text as tokens.
+
+    Attributes:
+        ids: the tokens.
+        spans: for each the half-open range of characters that it covers, white space in front
+            aside; empty for special tokens that the tokenizer added and for bare white space.
+    """
+
+    ids: tuple[int, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+def tokenise(tokenizer: Any, text: str, special: bool = True) -> Tokens:
+    """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
+
+    A beginning or end of text that the text brings itself is not added a second time; without
+    `special` none is added at all. Raises `InputError` if the tokenizer cannot tell the characters
+    of its tokens.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"the tokenizer {type(tokenizer).__name__} does not say which characters a token "
+            "stands for; load the model's fast tokenizer (tokenizer.json)"
+        )
+    encoding = tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
+    kept = without_doubles(tokenizer, text, encoding["input_ids"]) if special else slice(None)
+    ids = encoding["input_ids"][kept]
+    spans = []
+    for piece, (start, end) in zip(
+        tokenizer.convert_ids_to_tokens(ids), encoding["offset_mapping"][kept], strict=True
+    ):
+        # The space that SentencePiece puts before a text is given the first character's place.
+        begin = end if piece.strip(_SPACE) == "" else start
+        while begin < end and text[begin].isspace():
+            begin += 1
+        spans.append((begin, end))
+    return Tokens(tuple(ids), tuple(spans))
+
+
+def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
+    """The part of a text's tokens without a special token added to one that the text brings."""
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    first = bos is not None and text.startswith(tokenizer.bos_token) and [*ids[1:2]] == [bos]
+    last = eos is not None and text.endswith(tokenizer.eos_token) and [*ids[-2:-1]] == [eos]
+    if first or last:  # rare; the text may also bring two, and the tokenizer add none
+        plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+        first = first and _run_of(bos, ids) > _run_of(bos, plain)
+        last = last and _run_of(eos, ids[::-1]) > _run_of(eos, plain[::-1])
+    return slice(int(first), len(ids) - int(last))
+
+
+def _run_of(token: int, ids: Sequence[int]) -> int:
+    """How often a token stands at the beginning, one after the other."""
+    return sum(1 for _ in takewhile(lambda index: index == token, ids))
 
 
 @dataclass(frozen=True)
@@ -29,7 +110,7 @@ class Encoded:
 
 
 def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
-    """Tokenise `text` as `headscope.lm.prompting.tokenise` does.
+    """Tokenise `text` as `tokenise` does.
 
     Raises `InputError` if the tokenizer cannot tell the characters of its tokens, or leaves
     characters of the text out: a score would then be credited to the wrong word.
@@ -83,3 +164,115 @@ def _agreement(a: str, b: str) -> int:
     """How many characters two texts have in common at their beginning."""
     unlike = (at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other)
     return next(unlike, min(len(a), len(b)))
+
+
+def special_tokens(tokenizer: Any) -> dict[int, str]:
+    """The special tokens of a tokenizer, by id."""
+    named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
+    added = tokenizer.added_tokens_decoder.items()
+    return {**dict(named), **{index: str(token) for index, token in added if token.special}}
+
+
+@dataclass(frozen=True)
+class ChatWriter:
+    """Writes conversations by a chat template; one that can think aloud is told not to.
+
+    The template writes its own special tokens: tokenise what it wrote without adding any.
+
+    Attributes:
+        tokenizer: whose template it is.
+    """
+
+    tokenizer: Any
+
+    @property
+    def joint(self) -> str:
+        """The white space that the template puts between a conversation and the answer.
+
+        Where it does not show: nothing after white space, else one space.
+        """
+        asked, _ = self.write(["x"])
+        whole = self._rendered(["x", _PROBE])
+        between, probe, _ = whole.removeprefix(asked).partition(_PROBE)
+        if whole.startswith(asked) and probe and not between.strip():
+            return between
+        return joint_after(asked)
+
+    def write(self, turns: Sequence[str]) -> tuple[str, int]:
+        """Turns of user and assistant, the user's last, up to where the answer begins.
+
+        Returns:
+            The text, and where the last turn stands in it. White space around a user's turn is
+            left out.
+
+        Raises:
+            InputError: if the template is faulty or changes the last turn.
+        """
+        text = self._rendered(turns)
+        start = text.rfind(turns[-1].strip())
+        if start < 0:
+            raise InputError(
+                "the tokenizer's chat template changes the text of a prompt, so its words cannot "
+                "be found in it; use plain prompts (--no-chat)"
+            )
+        return text, start
+
+    def _rendered(self, turns: Sequence[str]) -> str:
+        messages = [
+            {"role": "assistant", "content": turn}
+            if number % 2
+            else {"role": "user", "content": turn.strip()}
+            for number, turn in enumerate(turns)
+        ]
+        return render_conversation(
+            self.tokenizer,
+            messages,
+            "a user's turn",
+            "correct it, or use plain prompts (--no-chat)",
+            add_generation_prompt=bool(len(turns) % 2),
+        )
+
+
+def render_conversation(
+    tokenizer: Any, messages: Sequence[Mapping[str, str]], what: str, fix: str, **options: bool
+) -> str:
+    """A conversation as the chat template writes it; one that can think aloud is told not to.
+
+    `options` are those of `apply_chat_template`. Raises `InputError` where the template fails;
+    `what` says what was to be written, `fix` what to do.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        text: str = tokenizer.apply_chat_template(
+            [dict(message) for message in messages],
+            tokenize=False,
+            enable_thinking=False,
+            **options,
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        raise InputError(
+            f"the tokenizer's chat template cannot put {what} into words ({error}); {fix}"
+        ) from error
+    return text
+
+
+def end_of_turn(tokenizer: Any) -> int | None:
+    """The special token by which the chat template ends an answer, if it has one.
+
+    Some models' settings name their end of text alone, at which a chat never ends.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    try:
+        whole = ChatWriter(tokenizer)._rendered(["x", _PROBE])
+    except InputError:
+        return None  # said where the template is used
+    ids = tokenizer(whole.rpartition(_PROBE)[2], add_special_tokens=False)["input_ids"]
+    special = special_tokens(tokenizer)
+    return next((index for index in ids if index in special), None)
+
+
+def joint_after(prompt: str) -> str:
+    """What joins an answer to a text: nothing after white space, else one space."""
+    return "" if not prompt or prompt[-1].isspace() else " "

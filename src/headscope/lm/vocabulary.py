@@ -12,17 +12,15 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from headscope.lm.batching import Batch, collate
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.sharing.prefix import hidden_states_of
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
+from headscope.lm.model import LanguageModel
 
 __all__ = ["applies_apart", "hidden_states", "vocabulary_logits"]
 

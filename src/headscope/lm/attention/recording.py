@@ -206,18 +206,11 @@ def recording(lm: LanguageModel, recorder: Recorder[Any]) -> Iterator[None]:
             for attention in recorder.sites:
                 handle = attention.register_forward_hook(recorder.on_weights)
                 stack.callback(handle.remove)
-        decoder = _decoder(lm)
+        # The module that holds the list of decoder layers: every forward pass enters it, with the
+        # cache, also one that goes round the language model head.
+        decoder = lm.model.get_submodule(lm.layers_name.rpartition(".")[0])
         before = decoder.register_forward_pre_hook(recorder.begin, with_kwargs=True)
         stack.callback(before.remove)
         after = decoder.register_forward_hook(recorder.end, always_call=True)
         stack.callback(after.remove)
         yield
-
-
-def _decoder(lm: LanguageModel) -> nn.Module:
-    """The module that holds the list of decoder layers: every forward pass enters it, with the
-    cache, also one that goes round the language model head."""
-    parts = lm.sites[0].attention_name.split(".")
-    place = next(at for at, part in enumerate(parts) if part.isdigit())
-    decoder: nn.Module = lm.model.get_submodule(".".join(parts[: place - 1]))
-    return decoder

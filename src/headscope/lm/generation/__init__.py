@@ -1,4 +1,4 @@
-"""Greedy continuation: of many prompts (`greedy`), and of one under many gates (`continuing`)."""
+"""Greedy continuation of many prompts."""
 
 from headscope.lm.generation.greedy import GenerateConfig, Generation, Observer, generate
 

@@ -1,4 +1,7 @@
-"""Greedy continuation of many prompts, each exactly as if it were alone."""
+"""Greedy continuation of many prompts, each exactly as if it were alone.
+
+A continuation ends at an end of text, a newline after text, or its length.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 
 from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate, length_buckets
-from headscope.lm.generation.stopping import RowStop, Stop
 from headscope.lm.inputs import evaluating, plain_settings
 from headscope.lm.memory import in_halves
 from headscope.lm.positions import answers_at
@@ -20,12 +23,23 @@ from headscope.lm.positions import answers_at
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["GenerateConfig", "Generation", "Observer", "generate", "generate_batch"]
+__all__ = [
+    "GenerateConfig",
+    "Generation",
+    "Observer",
+    "RowStop",
+    "StopTable",
+    "generate",
+    "generate_batch",
+]
 
 #: Called before a batch with the indices of its prompts and the padded batch; what it returns is
 #: entered around the batch's generation (a batch that ran out of memory is tried again in halves,
 #: each with a context of its own).
 Observer = Callable[[list[int], Batch], AbstractContextManager[Any]]
+
+#: What ended a continuation.
+Stop = Literal["eos", "newline", "length"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,3 +195,81 @@ def generate_batch(
         prompt, output = tuple(row[padding:width]), tuple(new[:length])
         results.append(Generation(prompt, output, text, why))
     return results
+
+
+class StopTable:
+    """For each token id, what it means for the question "has the text ended?".
+
+    Decided from the text of single tokens, so that no step of generation has to decode anything.
+
+    Attributes:
+        ends: (V,) bool; the id is an end of text.
+        text: (V,) bool; holds something other than white space.
+        newline: (V,) bool; holds a newline.
+        text_newline: (V,) bool; holds text and a newline after it.
+    """
+
+    def __init__(self, lm: LanguageModel) -> None:
+        size = int(lm.model.get_input_embeddings().weight.shape[0])
+        self.ends, self.text, self.newline, self.text_newline = np.zeros((4, size), dtype=bool)
+        self.ends[[index for index in lm.eos_token_ids if index < size]] = True
+        # Special tokens decode to nothing; a lone byte of a longer character decodes to U+FFFD,
+        # which counts as text, as the whole character would.
+        pieces = lm.tokenizer.batch_decode(
+            [[index] for index in range(min(size, len(lm.tokenizer)))],
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
+        )
+        for index, piece in enumerate(pieces):
+            self.text[index] = bool(piece.strip())
+            self.newline[index] = "\n" in piece
+            self.text_newline[index] = "\n" in piece.lstrip()
+
+    def cut(self, row: Sequence[int], at_newline: bool) -> tuple[int, Stop]:
+        """How many tokens of ``row`` belong to the output, and why it ends there."""
+        seen = False
+        for at, index in enumerate(row):
+            if self.ends[index]:
+                return at, "eos"
+            if at_newline and (self.text_newline[index] or (seen and self.newline[index])):
+                return at + 1, "newline"
+            seen = seen or bool(self.text[index])
+        return len(row), "length"
+
+
+class RowStop:
+    """Stopping criterion for `generate`: each row by its own end mark, newline and limit.
+
+    Args:
+        table: what token ids mean.
+        at_newline: whether a newline after text ends a row.
+        limits: new tokens of each row.
+        prompt: padded length of the prompts.
+        device: where `generate` runs.
+    """
+
+    def __init__(
+        self,
+        table: StopTable,
+        at_newline: bool,
+        limits: Sequence[int],
+        prompt: int,
+        device: torch.device,
+    ) -> None:
+        def place(values: Any) -> torch.Tensor:
+            return torch.from_numpy(values).to(device)
+
+        self.ends, self.text = place(table.ends), place(table.text)
+        self.newline, self.text_newline = place(table.newline), place(table.text_newline)
+        self.at_newline, self.prompt = at_newline, prompt
+        self.limits = torch.tensor(limits, device=device)
+        self.seen = torch.zeros(len(limits), dtype=torch.bool, device=device)
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        """Which rows end with the token just written, (B,) bool."""
+        last = input_ids[:, -1]
+        done = self.ends[last] | (input_ids.shape[1] - self.prompt >= self.limits)
+        if self.at_newline:
+            done |= self.text_newline[last] | (self.seen & self.newline[last])
+            self.seen |= self.text[last]
+        return done

@@ -14,24 +14,22 @@ import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
+from headscope.heads import Gate
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.losses import losses_at
+from headscope.lm.model import LanguageModel
 from headscope.lm.positions import answers_at
 from headscope.lm.sharing.gated_losses import first_changed_layer
 from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
 from headscope.lm.vocabulary import applies_apart
-
-if TYPE_CHECKING:
-    from headscope.heads import Gate
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["AnswerRow", "answer_losses"]
 

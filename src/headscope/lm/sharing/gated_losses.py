@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from headscope.heads import Gate
+from headscope.lm.batching import Batch
 from headscope.lm.losses import losses_at
+from headscope.lm.model import LanguageModel
 from headscope.lm.sharing.prefix import record_prefix, replay_prefix
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from headscope.heads import Gate
-    from headscope.lm.batching import Batch
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["first_changed_layer", "losses_with_and_without"]
 

@@ -12,26 +12,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headscope.lm.batching import collate
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.model import LanguageModel
 from headscope.lm.positions import answers_at
-from headscope.lm.sharing.prefix import (
-    Prefix,
-    decoder_layers,
-    hidden_states_of,
-    record_prefix,
-    replay_prefix,
-)
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from headscope.lm.model import LanguageModel
+from headscope.lm.sharing.prefix import Prefix, record_prefix, replay_prefix
 
 __all__ = ["LastToken", "last_token"]
 
@@ -79,7 +71,7 @@ def last_token(
         means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
             zero. All tokens are those of a prompt.
     """
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     kinds = _kinds(gates) if share else [_all_different(len(gates))] * len(layers)
     ends = [*_cuts(kinds), len(layers)]
     states: list[torch.Tensor] = []

@@ -21,25 +21,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.batching import collate
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.model import LanguageModel
 from headscope.lm.noise import Noise
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = [
     "Prefix",
     "Recording",
     "can_share",
-    "decoder_layers",
-    "hidden_states_of",
     "record_prefix",
     "replaced_forwards",
     "replay_prefix",
@@ -103,19 +100,6 @@ class _Stopped(Exception):
     """Ends a pass whose upper layers nobody needs; it never leaves `record_prefix`."""
 
 
-def decoder_layers(lm: LanguageModel) -> list[nn.Module]:
-    """The decoder layers of a model in order, those without heads included."""
-    parts = lm.sites[0].attention_name.split(".")
-    number = next(at for at, part in enumerate(parts) if part.isdigit())
-    return list(lm.model.get_submodule(".".join(parts[:number])).children())
-
-
-def hidden_states_of(output: Any) -> torch.Tensor:
-    """The hidden states (B, T, D) in what a decoder layer returned."""
-    hidden: torch.Tensor = output if isinstance(output, torch.Tensor) else output[0]
-    return hidden
-
-
 @contextlib.contextmanager
 def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator[Recording]:
     """Keep what layer ``layer`` - 1 returns in the passes inside the context; the last one counts.
@@ -129,7 +113,7 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
     Raises:
         InputError: if there is no such layer.
     """
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     _check_layer(layer, len(layers))
     recording = Recording(layer)
     stopped = _Stopped()
@@ -166,7 +150,7 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iter
         InputError: if there is no such layer, or, in the forward pass, if the batch has another
             shape than the recorded one, or a cache is in use without `last`.
     """
-    layers = decoder_layers(lm)
+    layers = lm.decoder_layers
     _check_layer(prefix.layer, len(layers))
     shape = tuple(hidden_states_of(prefix.output).shape[:2])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
-from headscope.recipes.trater.evaluation import Evaluation
 from headscope.recipes.trater.evidence import describe
 from headscope.recipes.trater.mixtures import (
     Mixture,
+    TraterExperiment,
     check_size,
     mixtures_of,
     prepare,
-    selected_share,
     write_corpus,
 )
 from headscope.recipes.trater.training import Training, progress_of, train_and_measure
@@ -32,47 +30,6 @@ COMMAND = "pocket trater"
 LOOK = 2.0
 #: How a process ends that was interrupted, as in a shell.
 INTERRUPTED = 130
-
-
-@dataclass(frozen=True)
-class TraterExperiment:
-    """What is trained on what.
-
-    The world is cut to the `languages` of `evaluation`, and its documents to few sentences: a model
-    this small learns to translate between fewer languages from fewer words. `documents` make the
-    corpus, of which `bilingual` is the share that carry a translation. A training reads `tokens`
-    tokens once: of its mixture, and a share of `prompts` of translation prompts that is the same in
-    all mixtures. What the mixture does not take of the corpus is the reserve that fills up what is
-    removed. `shares` are those of the tokens that are selected, by score; `true` stands for the
-    share that the documents with a translation have in the corpus. Every seed stands for mixtures,
-    an order and weights of its own. Heads are found on `find_sentences` of each direction.
-    """
-
-    documents: int = 70_000
-    bilingual: float = 0.3
-    tokens: int = 1_700_000
-    prompts: float = 0.1
-    shares: tuple[str, ...] = ("true",)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    batch_tokens: int = 1024
-    find_sentences: int = 100
-    evaluation: Evaluation = field(default_factory=Evaluation)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.bilingual < 1 or not 0 <= self.prompts < 1:
-            raise InputError(
-                f"the share of bilingual documents is {self.bilingual} and that of prompts "
-                f"{self.prompts}; both must lie between 0 and 1"
-            )
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise InputError(f"the seeds are {self.seeds}; give at least one, and each once")
-        if self.tokens < 1 or self.documents < 1:
-            raise InputError(
-                f"there are {self.documents} documents and {self.tokens} tokens to a training; "
-                "both must be 1 or more"
-            )
-        for share in self.shares:
-            selected_share(share, 0.5)
 
 
 def trater_experiment(

@@ -1,4 +1,4 @@
-"""The corpus of the experiment, its scores, and the mixtures that are trained on."""
+"""The settings of the experiment, its corpus, the scores, and the mixtures that are trained on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from itertools import islice, permutations
 from pathlib import Path
@@ -16,15 +16,16 @@ from headscope.errors import InputError
 from headscope.heads.store import writing
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice, Progress
+from headscope.recipes.trater.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.recipes.trater.experiment import TraterExperiment
     from headscope.use.mixing import Manifest
 
 __all__ = [
     "Mixture",
     "Prepared",
+    "TraterExperiment",
     "check_size",
     "mixtures_of",
     "prepare",
@@ -38,6 +39,47 @@ TRUE = "true"
 CORPUS = "corpus.jsonl"
 #: Fewest and most sentences of a text that is said twice: few, so that what they say is found soon.
 SENTENCES = (1, 2)
+
+
+@dataclass(frozen=True)
+class TraterExperiment:
+    """What is trained on what.
+
+    The world is cut to the `languages` of `evaluation`, and its documents to few sentences: a model
+    this small learns to translate between fewer languages from fewer words. `documents` make the
+    corpus, of which `bilingual` is the share that carry a translation. A training reads `tokens`
+    tokens once: of its mixture, and a share of `prompts` of translation prompts that is the same in
+    all mixtures. What the mixture does not take of the corpus is the reserve that fills up what is
+    removed. `shares` are those of the tokens that are selected, by score; `true` stands for the
+    share that the documents with a translation have in the corpus. Every seed stands for mixtures,
+    an order and weights of its own. Heads are found on `find_sentences` of each direction.
+    """
+
+    documents: int = 70_000
+    bilingual: float = 0.3
+    tokens: int = 1_700_000
+    prompts: float = 0.1
+    shares: tuple[str, ...] = ("true",)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    batch_tokens: int = 1024
+    find_sentences: int = 100
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bilingual < 1 or not 0 <= self.prompts < 1:
+            raise InputError(
+                f"the share of bilingual documents is {self.bilingual} and that of prompts "
+                f"{self.prompts}; both must lie between 0 and 1"
+            )
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise InputError(f"the seeds are {self.seeds}; give at least one, and each once")
+        if self.tokens < 1 or self.documents < 1:
+            raise InputError(
+                f"there are {self.documents} documents and {self.tokens} tokens to a training; "
+                "both must be 1 or more"
+            )
+        for share in self.shares:
+            selected_share(share, 0.5)
 
 
 @dataclass(frozen=True)

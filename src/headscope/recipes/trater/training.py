@@ -53,9 +53,8 @@ def train_and_measure(training: Training, out: Path, threads: int | None = None)
     from transformers import PreTrainedTokenizerFast
 
     from headscope.lm import load
-    from headscope.pocket.batches import corpus_batches
     from headscope.pocket.mixture import Document
-    from headscope.pocket.train import PocketTraining, train_pocket
+    from headscope.pocket.train import PocketTraining, corpus_batches, train_pocket
     from headscope.pocket.weights import path
 
     done = out / MEASURED

@@ -150,7 +150,7 @@ def rendered(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = False) -
 
 
 def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
-    from headscope.lm.prompting import render_conversation
+    from headscope.lm.tokens import render_conversation
 
     begun = messages[-1]["role"] == ASSISTANT
     return render_conversation(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from datatrove.data import Document
@@ -23,10 +23,8 @@ from headscope.use.corpus.chunks import Chunk
 from headscope.use.corpus.reading import read_records
 from headscope.use.corpus.records import Record
 from headscope.use.corpus.tally import count_chunk
+from headscope.use.corpus.worker import Plan
 from headscope.use.rating import Rated, Unrated, rate_texts
-
-if TYPE_CHECKING:
-    from headscope.use.corpus.pipeline import Plan
 
 __all__ = ["RateChunks", "ReadCorpus", "WriteChunks", "steps"]
 

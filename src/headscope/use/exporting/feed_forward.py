@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hollow import without_products
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-from headscope.lm.sharing.prefix import decoder_layers, hidden_states_of
 from headscope.lm.watching import is_linear
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def output_projections(lm: LanguageModel, layers: Iterable[int]) -> dict[int, st
     if not wanted:
         return {}
     names = {id(module): name for name, module in lm.model.named_modules()}
-    stack = decoder_layers(lm)
+    stack = lm.decoder_layers
     inside = {id(one) for site in lm.sites for one in site.attention.modules()}
     inside |= {id(site.projection) for site in lm.sites}
     found = {}

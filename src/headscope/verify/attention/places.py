@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from headscope.data.tasks import Example, Task, prompt
 from headscope.data.tasks.task import PLACEHOLDER
 from headscope.errors import InputError, naming
-from headscope.lm.prompting import chat_writer, encode_answers, tokenise
+from headscope.lm.prompting import chat_writer, encode_answers
+from headscope.lm.tokens import tokenise
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -255,7 +255,7 @@ def _observe(
 def _texts(
     lm: LanguageModel, prepared: Prepared, gates: torch.Tensor, how: Walk
 ) -> list[str | None]:
-    from headscope.lm.generation.continuing import continue_rows
+    from headscope.lm.sharing.continuing import continue_rows
 
     # An answer of a chat ends as its template ends it.
     newline = prepared.subject.special

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from headscope.errors import InputError
-from headscope.lm.generation.greedy import Generation
-from headscope.lm.generation.stopping import RowStop
+from headscope.lm.generation.greedy import Generation, RowStop
 from headscope.lm.inputs import evaluating, leaves_out_logits
+from headscope.lm.model import LanguageModel
 from headscope.lm.positions import answers_at
-
-if TYPE_CHECKING:
-    from headscope.lm.model import LanguageModel
 
 __all__ = ["continue_rows"]
 
