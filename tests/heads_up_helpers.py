@@ -15,7 +15,7 @@ from headscope.recipes.papers.claims import claims_of, judged
 from headscope.recipes.papers.heads_up import PAPER
 from headscope.recipes.papers.paper import PaperData, Setting
 from headscope.recipes.papers.plan import make_plan
-from headscope.recipes.papers.told import Cell, Table, Told
+from headscope.shown.blocks import Cell, Findings, Table
 
 POCKET_HEADS = Geometry.uniform(6, 16)
 LLAMA_HEADS = Geometry.uniform(32, 32)
@@ -115,12 +115,12 @@ def proof(
     return {"tasks": {task: {"conditions": conditions, "examples": 100}}}
 
 
-def verdicts(told: Told) -> dict[str, bool | None]:
+def verdicts(told: Findings) -> dict[str, bool | None]:
     """Whether each claim that was told holds after Holm, by its name."""
     return {one.name: one.holds for one in judged(claims_of({"told": told}))}
 
 
-def figures(told: Told) -> str:
+def figures(told: Findings) -> str:
     """What its claims rest on."""
     return "; ".join(one.by for one in claims_of({"told": told}))
 
@@ -131,7 +131,7 @@ def cells(table: Table, name: str) -> tuple[Cell, ...]:
     return found
 
 
-def table_of(told: Told, title: str) -> Table:
+def table_of(told: Findings, title: str) -> Table:
     (found,) = [one for one in told.tables if one.title.startswith(title)]
     return found
 

@@ -7,7 +7,8 @@ from math import sin
 from pathlib import Path
 from typing import Any
 
-from headscope.recipes.papers.told import (
+from headscope.runs import open_run
+from headscope.shown.blocks import (
     Bars,
     Cell,
     Figure,
@@ -18,7 +19,6 @@ from headscope.recipes.papers.told import (
     Series,
     Table,
 )
-from headscope.runs import open_run
 
 LANGUAGES = ("en", "es", "fr", "zh", "ru", "tr", "de")
 OTHER = Reference("Heads Up!, Table 12", "Llama-3.1-8B-Instruct", False,

@@ -17,8 +17,8 @@ from headscope.errors import InputError
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Paper, Setting, Step
-from headscope.recipes.papers.told import Cell, Lines, Reference, Row, Series, Table, Told
 from headscope.runs import open_run
+from headscope.shown.blocks import Cell, Findings, Lines, Reference, Row, Series, Table
 
 #: The steps that were really run, in order.
 CALLS: list[str] = []
@@ -66,8 +66,8 @@ BROKEN = Step("broken", "a broken one", fails, WORK)
 BEHIND = Step("behind", "behind it", runs("behind", lambda _: 1.0), WORK, after=("broken",))
 
 
-def tell(*names: str) -> Callable[[Setting], Told]:
-    def told(setting: Setting) -> Told:
+def tell(*names: str) -> Callable[[Setting], Findings]:
+    def told(setting: Setting) -> Findings:
         cells = []
         for name in names:
             found = setting.result(name)
@@ -79,7 +79,7 @@ def tell(*names: str) -> Callable[[Setting], Told]:
         table = Table("Numbers", tuple(names), (Row("ours", tuple(cells)),), reference)
         points = tuple((float(at), 1.0) for at in range(3))
         line = Lines("A line", (Series("one", points),), "x", "y")
-        return Told([table], [line], f"{len(names)} numbers", "exactly")
+        return Findings([table], [line], f"{len(names)} numbers", "exactly")
 
     return told
 
@@ -93,7 +93,7 @@ def data_missing(setting: Setting) -> tuple[Step, ...] | Missing:
     return Missing("the paper's corpus is not here", "--documents de=FILE")
 
 
-def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
+def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
     return f"{len(told)} experiments tell something", "as sure as arithmetic"
 
 

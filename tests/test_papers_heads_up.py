@@ -38,8 +38,8 @@ from headscope.recipes.papers.heads_up.verdict import without_instruction, words
 from headscope.recipes.papers.paper import Missing, PaperData, Setting
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.published import published, value
-from headscope.recipes.papers.told import Cell
 from headscope.report.words import fixed
+from headscope.shown.blocks import Cell
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from headscope.recipes.papers.heads_up import PAPER
 from headscope.recipes.papers.heads_up.orders import sign_test
 from headscope.recipes.papers.heads_up.walks import SWITCH
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Heatmap, Lines
+from headscope.shown.blocks import Heatmap, Lines
 
 
 @pytest.fixture

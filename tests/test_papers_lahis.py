@@ -22,7 +22,7 @@ from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setti
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.published import published
 from headscope.recipes.papers.results import describe
-from headscope.recipes.papers.told import Cell, Table, Told
+from headscope.shown.blocks import Cell, Findings, Table
 from headscope.verify.languages.conditions import LanguageRemoval, plan
 from headscope.verify.languages.layers import plan_layers
 from headscope.verify.languages.sets import LanguageHeads
@@ -67,11 +67,11 @@ def finish(one: Setting, step: str, result: Mapping[str, Any]) -> None:
     (one.at(step) / "DONE.json").write_text("{}")
 
 
-def tell(one: Setting, name: str) -> Told:
+def tell(one: Setting, name: str) -> Findings:
     return experiment(name).tell(one)
 
 
-def verdicts(**told: Told) -> dict[str, bool | None]:
+def verdicts(**told: Findings) -> dict[str, bool | None]:
     """Whether each claim holds, by its name, with all of the paper's claims in view."""
     return {one.name: one.holds for one in judged(claims_of(told))}
 
@@ -1052,7 +1052,7 @@ def test_a_language_whose_gates_were_not_trained_is_not_run(tmp_path: Path) -> N
 def test_what_was_not_run_tells_nothing(tmp_path: Path) -> None:
     for one in (setting(tmp_path), other(tmp_path, data=DATA)):
         told = {each.name: each.tell(one) for each in PAPER.experiments}
-        assert all(each == Told() for each in told.values())
+        assert all(each == Findings() for each in told.values())
         assert PAPER.answer(one, told) == ("", "")
 
 
@@ -1077,7 +1077,9 @@ def test_the_answer_names_what_it_leaves_open(tmp_path: Path) -> None:
     )
 
 
-def told_of_all(folder: Path, p_draws: float = 0.05, p_sentences: float = 0.001) -> dict[str, Told]:
+def told_of_all(
+    folder: Path, p_draws: float = 0.05, p_sentences: float = 0.001
+) -> dict[str, Findings]:
     """Everything written under changed heads, each far beyond random ones by its interval."""
     tests = {"p_draws": p_draws, "p_sentences": p_sentences}
     down, up = effect(0.4, 0.1, 0.4, 0.05, **tests), effect(0.1, 0.4, 0.1, 0.05, **tests)

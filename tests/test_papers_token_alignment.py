@@ -28,7 +28,7 @@ from headscope.measure.statistics import holm
 from headscope.pocket import weights
 from headscope.pocket.sample import sample_pairs
 from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers.claims import Claim, answer_of, judged, of_removal
+from headscope.recipes.papers.claims import answer_of, judged, of_removal
 from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting, Steering
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.published import published
@@ -54,7 +54,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     largest,
     top,
 )
-from headscope.recipes.papers.told import Cell, Table, Told
+from headscope.shown.blocks import Cell, Claim, Findings, Table
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 DATA = PaperData(
@@ -99,7 +99,7 @@ def row(table: Table, name: str) -> dict[str, Cell]:
     return dict(zip(table.columns, cells, strict=True))
 
 
-def claims(told: Told) -> dict[str, dict[str, Any]]:
+def claims(told: Findings) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in told.more["claims"]}
 
 

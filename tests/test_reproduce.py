@@ -32,8 +32,8 @@ from headscope.recipes.papers.listing import listing
 from headscope.recipes.papers.paper import Experiment, PaperData, Setting, Steering, Step
 from headscope.recipes.papers.plan import make_plan
 from headscope.recipes.papers.reproduce import Reproduce, reproduce, reproduce_all
-from headscope.recipes.papers.told import Cell, Row, Table, Told
 from headscope.report import write
+from headscope.shown.blocks import Cell, Findings, Row, Table
 
 GEOMETRY = Geometry.uniform(2, 4)
 
@@ -214,7 +214,7 @@ def test_flags_that_cannot_be_planned_bind_no_folder(
     def refused(setting: Setting) -> tuple[Step, ...]:
         raise InputError("the language code is empty; give one like en or de")
 
-    experiment = Experiment("table-9", ("Table 9",), "t", refused, lambda _: Told())
+    experiment = Experiment("table-9", ("Table 9",), "t", refused, lambda _: Findings())
     paper = dataclasses.replace(small_paper.PAPER, experiments=(experiment,))
     monkeypatch.setattr(small_paper, "PAPER", paper)
     for run, name in ((reproduce, "small"), (reproduce_all, "all")):
@@ -270,7 +270,7 @@ def test_options_of_other_commands_are_told_apart(
         raise InputError(said[out.name == "second"])
 
     steps = [Step(name, name, fails, Work()) for name in ("first", "second")]
-    experiment = Experiment("e", ("Table 1",), "t", lambda _: tuple(steps), lambda _: Told())
+    experiment = Experiment("e", ("Table 1",), "t", lambda _: tuple(steps), lambda _: Findings())
     paper = dataclasses.replace(small_paper.PAPER, experiments=(experiment,))
     monkeypatch.setattr(small_paper, "PAPER", paper)
     failed = reproduce(Reproduce("small"), tmp_path / "r")["failed"]
@@ -350,7 +350,7 @@ def test_mistakes_of_a_paper_are_no_input_errors(tmp_path: Path) -> None:
         make_plan([experiment(small_paper.FIRST), experiment(other)], setting(tmp_path))
     with pytest.raises(ValueError, match="has 1 cells, and there are 2 columns"):
         Table("t", ("a", "b"), (Row("r", (Cell(1.0),)),))
-    assert Told().found == ""
+    assert Findings().found == ""
 
 
 @pytest.mark.parametrize("name", ["table-1", "Table 1", "figure_2", "Fig. 2", "fig-2", "FIGURE 2"])

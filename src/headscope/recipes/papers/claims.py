@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from headscope.measure.statistics import holm
-from headscope.recipes.papers.told import Told
+from headscope.shown.blocks import Claim, Findings
 
 __all__ = [
     "LEVEL",
     "OPPOSITE",
-    "Claim",
     "answer_of",
     "claims_of",
     "judged",
@@ -26,27 +25,6 @@ LEVEL = 0.05
 MORE = "more examples"
 #: By what a claim is refuted.
 OPPOSITE = "a 95 % interval on the other side, uncorrected, where a claim does not hold"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of the paper on this model.
-
-    Attributes:
-        name: the claim, as the end of "the claim that ...".
-        holds: whether it holds here; None where the measurement leaves it open.
-        by: the figures that say so.
-        sure: what the figures were tested by; empty where by nothing, so that they only describe.
-        p: p over examples of a claim about removal, before Holm; None for other claims.
-        decides: what would decide a claim that is left open.
-    """
-
-    name: str
-    holds: bool | None
-    by: str
-    sure: str = ""
-    p: float | None = None
-    decides: str = ""
 
 
 def of_removal(
@@ -132,11 +110,11 @@ def _draws(row: Mapping[str, Any], ending: str) -> str:
 
 
 def with_claims(*claims: Claim) -> dict[str, Any]:
-    """What goes into `Told.more`."""
+    """What goes into `Findings.more`."""
     return {"claims": [asdict(one) for one in claims]}
 
 
-def claims_of(told: Mapping[str, Told]) -> list[Claim]:
+def claims_of(told: Mapping[str, Findings]) -> list[Claim]:
     """The claims that experiments told, in their order."""
     return [Claim(**one) for each in told.values() for one in each.more.get("claims", ())]
 

@@ -19,9 +19,9 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, Rank, count_of
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
-from headscope.recipes.papers.told import Told
 from headscope.recipes.places import place_digests
 from headscope.runs import file_digest
+from headscope.shown.blocks import Findings
 from headscope.verify.removal import Removal
 
 __all__ = [
@@ -302,7 +302,7 @@ class Experiment:
     elements: tuple[str, ...]
     title: str
     steps: Callable[[Setting], tuple[Step, ...] | Missing]
-    tell: Callable[[Setting], Told]
+    tell: Callable[[Setting], Findings]
     needs: Callable[[Setting, str, Sequence[Step]], Needed] = lambda setting, element, steps: None
     apart: bool = False
 
@@ -330,6 +330,6 @@ class Paper:
     question: str
     method: tuple[str, str, str]
     experiments: tuple[Experiment, ...]
-    answer: Callable[[Setting, Mapping[str, Told]], tuple[str, str]]
+    answer: Callable[[Setting, Mapping[str, Findings]], tuple[str, str]]
     steered: frozenset[str] = frozenset()
     notes: Callable[[Setting], tuple[str, ...]] = lambda setting: ()

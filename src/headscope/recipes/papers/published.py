@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headscope.errors import InputError
-from headscope.recipes.papers.told import Reference
+from headscope.shown.blocks import Reference
 
 __all__ = [
     "ANY",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Set
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from headscope.recipes.papers.paper import Failed, Missing, Paper, Setting, decided
 from headscope.recipes.papers.plan import Plan, Planned, PlannedStep
-from headscope.recipes.papers.told import Cell, Figure, Table, Told
+from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
 
 __all__ = ["NOT_ASKED", "describe", "typeset"]
 
@@ -37,13 +37,13 @@ def describe(
     `plan` is of all the paper's experiments, after the run; `asked` are those that were to be run;
     `failed` says why steps could not be.
     """
-    told: dict[str, Told] = {}
+    told: dict[str, Findings] = {}
     rows: list[dict[str, Any]] = []
     for one in plan.experiments:
         state, why, give = _state(one, one.experiment.name in asked, failed)
         if state in ("run", "part", "stored"):
             told[one.experiment.name] = one.experiment.tell(setting)
-        shown = told.get(one.experiment.name, Told())
+        shown = told.get(one.experiment.name, Findings())
         rows.append(
             {
                 "name": one.experiment.name,
@@ -159,13 +159,14 @@ def _run(one: PlannedStep, setting: Setting) -> dict[str, Any]:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    comparable = table.reference is not None and table.reference.comparable
-    shown = asdict(table)
-    shown |= {"title": typeset(table.title), "note": typeset(table.note)}
-    for row, cells in zip(shown["rows"], (row.cells for row in table.rows), strict=True):
-        for kept, cell in zip(row["cells"], cells, strict=True):
-            kept["difference"] = _difference(cell) if comparable else None
-    return shown
+    rows = table.rows
+    if table.reference is not None and table.reference.comparable:
+        rows = tuple(
+            Row(row.name, tuple(replace(cell, difference=_difference(cell)) for cell in row.cells))
+            for row in rows
+        )
+    typed = replace(table, title=typeset(table.title), note=typeset(table.note), rows=rows)
+    return asdict(typed)
 
 
 def _figure(figure: Figure) -> dict[str, Any]:

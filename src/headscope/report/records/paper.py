@@ -6,19 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headscope.report.records.reading import naming, read_result
-from headscope.report.records.told import (
-    Figure,
-    Table,
-    optional,
-    read_figure,
-    read_list,
-    read_table,
-    text,
-    words,
-)
+from headscope.runs.codec import decode
+from headscope.shown.blocks import Figure, Table
 
 __all__ = ["STATES", "Experiment", "PaperRecord", "PaperRun", "read_paper", "slugs"]
 
@@ -34,34 +26,34 @@ STATES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperRun:
     """One of the runs behind an experiment: run, read from stored results, or not run."""
 
     step: str
     title: str
-    run: str
-    signature: str
-    seconds: float | None
+    run: str = ""
+    signature: str = ""
+    seconds: float | None = None
     state: str
-    note: str
+    note: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """What stands for one or several tables and figures of the paper."""
 
     name: str
     elements: tuple[str, ...]
     title: str
-    state: str
-    why: str
-    give: str
+    state: Literal["run", "part", "stored", "not run", "missing"]
+    why: str = ""
+    give: str = ""
     runs: tuple[PaperRun, ...]
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
-    found: str
-    sure: str
+    found: str = ""
+    sure: str = ""
     coverage: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -70,7 +62,7 @@ class Experiment:
         return self.state in ("run", "part", "stored")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperRecord:
     """The run of a paper on a model."""
 
@@ -81,13 +73,17 @@ class PaperRecord:
     method: tuple[str, ...]
     model: Mapping[str, Any]
     command: str
-    found: str
-    sure: str
-    notes: tuple[str, ...]
+    found: str = ""
+    sure: str = ""
+    notes: tuple[str, ...] = ()
     experiments: tuple[Experiment, ...]
-    failed: Mapping[str, str]
-    seconds: float | None
+    failed: Mapping[str, str] = field(default_factory=dict)
+    seconds: float | None = None
     result: Mapping[str, Any] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len({one.name for one in self.experiments}) < len(self.experiments):
+            raise ValueError("two experiments have one name")
 
     @property
     def runs(self) -> tuple[PaperRun, ...]:
@@ -99,24 +95,12 @@ def read_paper(path: Path) -> PaperRecord:
     """Read a finished run; InputError if it is damaged or of another shape."""
     result = read_result(path)
     with naming(path / "result.json", KIND):
-        paper, answer = result["paper"], result["answer"]
         model = result["model"]
-        return PaperRecord(
-            name=str(paper["name"]),
-            title=str(paper["title"]),
-            source=str(paper["source"]),
-            question=str(paper["question"]),
-            method=words(paper["method"]),
-            model=model if isinstance(model, Mapping) else {"name": model},
-            command=str(result["command"]),
-            found=text(answer["found"]),
-            sure=text(answer["sure"]),
-            notes=words(result.get("notes") or []),
-            experiments=_experiments(result["experiments"]),
-            failed={str(step): str(why) for step, why in (result.get("failed") or {}).items()},
-            seconds=optional(result.get("seconds")),
-            result=result,
+        own = {"model": model if isinstance(model, Mapping) else {"name": model}, "result": result}
+        read: PaperRecord = decode(
+            PaperRecord, {**result, **result["paper"], **result["answer"], **own}
         )
+        return read
 
 
 def slugs(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
@@ -130,42 +114,3 @@ def slugs(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
         used.add(slug)
         made.append(slug)
     return made
-
-
-def _experiments(value: Any) -> tuple[Experiment, ...]:
-    made = tuple(_experiment(one) for one in read_list(value))
-    if len({one.name for one in made}) < len(made):
-        raise ValueError("two experiments have one name")
-    return made
-
-
-def _experiment(one: Mapping[str, Any]) -> Experiment:
-    state = str(one["state"])
-    if state not in STATES:
-        raise ValueError(f"{one['name']}: there is no state {state!r}")
-    return Experiment(
-        name=str(one["name"]),
-        elements=words(one["elements"]),
-        title=str(one["title"]),
-        state=state,
-        why=text(one.get("why")),
-        give=text(one.get("give")),
-        runs=tuple(_run(run) for run in read_list(one["runs"])),
-        tables=tuple(read_table(table) for table in read_list(one["tables"])),
-        figures=tuple(read_figure(figure) for figure in read_list(one["figures"])),
-        found=text(one["found"]),
-        sure=text(one["sure"]),
-        coverage={str(name): str(word) for name, word in (one.get("coverage") or {}).items()},
-    )
-
-
-def _run(run: Mapping[str, Any]) -> PaperRun:
-    return PaperRun(
-        step=str(run["step"]),
-        title=str(run["title"]),
-        run=text(run.get("run")),
-        signature=text(run.get("signature")),
-        seconds=optional(run.get("seconds")),
-        state=str(run["state"]),
-        note=text(run.get("note")),
-    )

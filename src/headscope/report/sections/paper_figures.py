@@ -8,8 +8,8 @@ from headscope.report.charts import BarRow, Series, bar_rows, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import CHARACTER, EMPTY, Axis, Cell, matrix, ramp_bar
 from headscope.report.parts import diverging_class, figure, legend, ramp_class, scroll
-from headscope.report.records.told import Bars, Figure, Heatmap, Lines
 from headscope.report.words import count, fixed, sentence_of
+from headscope.shown.blocks import Bars, Figure, Heatmap, Lines
 
 __all__ = ["told_figure"]
 

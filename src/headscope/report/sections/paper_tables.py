@@ -7,14 +7,13 @@ from typing import TypeAlias
 
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, table
-from headscope.report.records.told import Shown, Table, Value
 from headscope.report.sections.effects import signed
 from headscope.report.words import between, count, fixed, sentence_of
+from headscope.shown.blocks import Cell, Row, Table
 
 __all__ = ["table_figure"]
 
-Cells: TypeAlias = Sequence[Shown]
-Write: TypeAlias = Callable[[Shown], Child]
+Write: TypeAlias = Callable[[Cell], Child]
 
 FLAT = 2
 """Up to so many columns, interval, published value and difference stand in columns of their own."""
@@ -39,14 +38,14 @@ def table_figure(identifier: str, one: Table) -> Html:
     header, write = (columns, _stacked) if stacked else _flat(one)
     if not stacked:  # a column is spread over several, and only the first of them holds words
         said = {1 + sum(len(_spread(one, before)) for before in range(at - 1)) for at in said}
-    rows = [(tag("bdi", name), *write(row)) for name, row in one.rows]
+    rows = [(tag("bdi", row.name), *write(row)) for row in one.rows]
     look = "numbers told stacked" if stacked else "numbers told"
     across = "across" if len(header) >= NARROW or len(said) > 1 else None
 
     def drawn(title: str, some: Sequence[Sequence[Child]]) -> Html:
         return scroll(title, table(title, ["", *header], some, said, class_=look))
 
-    ours = [any(cell.value is not None for cell in row) for _, row in one.rows]
+    ours = [any(cell.value is not None for cell in row.cells) for row in one.rows]
     shown = [row for row, own in zip(rows, ours, strict=True) if own or ours.count(False) == 1]
     folded = [row for row in rows if row not in shown]
     without = ", without figures of ours" if folded else ""
@@ -61,23 +60,23 @@ def table_figure(identifier: str, one: Table) -> Html:
     return figure(identifier, caption, *parts, class_=across)
 
 
-def _words(value: Value, digits: int) -> Child:
+def _words(value: float | str, digits: int) -> Child:
     """A number with its digits, a whole one without, or a word."""
     if isinstance(value, str):
         return tag("bdi", value)
     return fixed(value, 0 if isinstance(value, int) else digits)
 
 
-def _ours(cell: Shown) -> Child:
+def _ours(cell: Cell) -> Child:
     if cell.value is None:
         return tag("i", cell.why, class_="none") if cell.why else "\u2013"
     return _words(cell.value, cell.digits)
 
 
-def _stacked(row: Cells) -> list[Child]:
+def _stacked(row: Row) -> list[Child]:
     """Cells of one column each: ours, its interval below, then theirs with the difference."""
     made: list[Child] = []
-    for cell in row:
+    for cell in row.cells:
         parts: list[Child] = [_ours(cell)]
         if interval := _interval(cell):
             parts.append(tag("small", interval))
@@ -90,7 +89,7 @@ def _stacked(row: Cells) -> list[Child]:
 
 def _spread(one: Table, at: int) -> list[tuple[str, Write]]:
     """What a column of a flat table is spread over: words, and how to write it of a cell."""
-    cells = [row[at] for _, row in one.rows]
+    cells = [row.cells[at] for row in one.rows]
     parts: list[tuple[str, Write]] = [("", _ours)]
     if any(cell.low is not None for cell in cells):
         parts.append(("95\u00a0% interval", _interval))
@@ -101,7 +100,7 @@ def _spread(one: Table, at: int) -> list[tuple[str, Write]]:
     return parts
 
 
-def _flat(one: Table) -> tuple[list[Child], Callable[[Cells], list[Child]]]:
+def _flat(one: Table) -> tuple[list[Child], Callable[[Row], list[Child]]]:
     """The header of a flat table, and how to write a row."""
     spread = [_spread(one, at) for at in range(len(one.columns))]
     header: list[Child] = []
@@ -110,21 +109,21 @@ def _flat(one: Table) -> tuple[list[Child], Callable[[Cells], list[Child]]]:
         for words, _ in parts:
             header.append(words or join(tag("bdi", column), ", ours" if theirs else None))
     return header, lambda row: [
-        write(cell) for cell, parts in zip(row, spread, strict=True) for _, write in parts
+        write(cell) for cell, parts in zip(row.cells, spread, strict=True) for _, write in parts
     ]
 
 
-def _interval(cell: Shown) -> Child:
+def _interval(cell: Cell) -> Child:
     if cell.low is None or cell.high is None:
         return ""
     return between(cell.low, cell.high, cell.digits)
 
 
-def _theirs(cell: Shown) -> Child:
+def _theirs(cell: Cell) -> Child:
     return "" if cell.published is None else _words(cell.published, cell.digits)
 
 
-def _difference(cell: Shown) -> Child:
+def _difference(cell: Cell) -> Child:
     return "" if cell.difference is None else signed(cell.difference, cell.digits)
 
 
@@ -133,12 +132,12 @@ def _worded(one: Table) -> set[int]:
     return {
         at
         for at in range(1, len(one.columns) + 1)
-        if any(isinstance(row[at - 1].value, str) for _, row in one.rows)
-        and not any(_numeric(row[at - 1].value) for _, row in one.rows)
+        if any(isinstance(row.cells[at - 1].value, str) for row in one.rows)
+        and not any(_numeric(row.cells[at - 1].value) for row in one.rows)
     }
 
 
-def _numeric(value: Value) -> bool:
+def _numeric(value: float | str | None) -> bool:
     """Whether a cell holds a number, or a bound of one such as `< 0.001`."""
     if isinstance(value, str):
         return value.startswith(("< ", "> ", "\u2264 ", "\u2265 "))
@@ -147,12 +146,12 @@ def _numeric(value: Value) -> bool:
 
 def _source(one: Table) -> list[Child]:
     """Where published values come from, and whether ours are compared with them."""
-    if not one.source and not one.against:
+    if one.reference is None:
         return []
-    where = ", ".join(part for part in (one.source, one.model) if part)
-    beside = any(cell.published is not None for _, row in one.rows for cell in row)
+    where = ", ".join(part for part in (one.reference.source, one.reference.model) if part)
+    beside = any(cell.published is not None for row in one.rows for cell in row.cells)
     words: list[Child] = ["Theirs: " if beside else "The paper has no figures for these cells: "]
     words.append(tag("bdi", where))
-    if one.against:
-        words += ["; ", tag("b", one.against, class_="against")]
+    if not one.reference.comparable:
+        words += ["; ", tag("b", one.reference.why or "not comparable", class_="against")]
     return [*words, "."]

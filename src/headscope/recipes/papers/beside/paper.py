@@ -8,7 +8,7 @@ from functools import partial
 from headscope.recipes.papers.beside import tell
 from headscope.recipes.papers.beside.steps import steps_of
 from headscope.recipes.papers.paper import Experiment, Paper, Setting
-from headscope.recipes.papers.told import Told
+from headscope.shown.blocks import Findings
 
 ASKED = {  # title, what tells it, the runs it needs
     "threshold": ("The heads by other thresholds and numbers", tell.threshold, ("links", "sizes")),
@@ -20,11 +20,11 @@ ASKED = {  # title, what tells it, the runs it needs
 }  # fmt: skip
 
 
-def _told(tell: Callable[[Setting], Told], runs: tuple[str, ...], setting: Setting) -> Told:
-    return tell(setting) if all(map(setting.done, runs)) else Told()
+def _told(tell: Callable[[Setting], Findings], runs: tuple[str, ...], setting: Setting) -> Findings:
+    return tell(setting) if all(map(setting.done, runs)) else Findings()
 
 
-def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
+def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
     """What each experiment found, a line each."""
     said = [f"\u2013 {ASKED[name][0]}: {one.found}" for name, one in told.items() if one.found]
     return "\n".join(said), "p-values are corrected within experiments alone." if said else ""

@@ -12,15 +12,15 @@ from headscope.recipes.papers.beside.steps import sizes
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.token_alignment_heads.cells import cell, range_of, tops
 from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, top
-from headscope.recipes.papers.told import Cell, Row, Table, Told, p_cell
 from headscope.recipes.verify.copying import copies_written
+from headscope.shown.blocks import Cell, Findings, Row, Table, p_cell
 
 THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)
 RANKED = ("translation_score", "translation_score_above_chance", "attention_mass")
 BEYOND = "Intervals are over sentences; p within layers permutes heads there (9,999 times)."
 
 
-def threshold(setting: Setting) -> Told:
+def threshold(setting: Setting) -> Findings:
     """How many heads other thresholds and sizes choose, how stably, and what they cost."""
     removed = setting.result("sizes") or {}
     parts, seed = list(read_parts(setting.at("links")).values()), setting.seed
@@ -47,10 +47,10 @@ def threshold(setting: Setting) -> Told:
         f"least 95% of resamples; above 0.05 {low['heads']}, above 0.2 {high['heads']}. Rise of "
         f"the NLL minus that without random heads, p over draws: {'; '.join(cost)}."
     )
-    return Told((chosen, _table(title, names, lost, note)), (), said, _over(removed))
+    return Findings((chosen, _table(title, names, lost, note)), (), said, _over(removed))
 
 
-def links(setting: Setting) -> Told:
+def links(setting: Setting) -> Findings:
     """The same heads by given links, by fits of eflomal, by a language model."""
     found = setting.result("links") or {}
     folder, k, of = setting.at("links"), top(setting), found["links"]
@@ -80,10 +80,10 @@ def links(setting: Setting) -> Told:
         f"{own}, by which they were chosen on the other half of the sentences; mean of both halves."
     )
     table = _table("Heads by other word links", names, rows, note)
-    return Told((table,), (), said, f"eflomal was fitted on these sentences alone.{asked}")
+    return Findings((table,), (), said, f"eflomal was fitted on these sentences alone.{asked}")
 
 
-def mass(setting: Setting) -> Told:
+def mass(setting: Setting) -> Findings:
     """Peaks beside the attention on the aligned word."""
     peaks, masses = (read_scores(setting.at(name))["mean"] for name in ("links", "mass"))
     chance, k, rows = masses.extra["chance"], top(setting), {}
@@ -98,10 +98,10 @@ def mass(setting: Setting) -> Told:
         f"{range_of(found['all'], 2)}, within layers {range_of(found['within_layers'], 2)}, p "
         f"{found['p_within_layers']:.2g}."
     )
-    return Told((_table(title, names, rows, note),), (), said, BEYOND)
+    return Findings((_table(title, names, rows, note),), (), said, BEYOND)
 
 
-def single(setting: Setting) -> Told:
+def single(setting: Setting) -> Findings:
     """The translation score beside what each head costs alone."""
     found = setting.result("single") or {}
     known = [one for one in found["correlations"] if one["with"] in RANKED]
@@ -117,10 +117,10 @@ def single(setting: Setting) -> Told:
         f"score and by cost {_shared(_agreement(setting, 'single'))}."
     )
     title = "Rank correlation with what each head costs alone"
-    return Told((_table(title, names, rows),), (), said, BEYOND)
+    return Findings((_table(title, names, rows),), (), said, BEYOND)
 
 
-def pairs(setting: Setting) -> Told:
+def pairs(setting: Setting) -> Findings:
     """Two heads removed together, beside the sum of what each costs alone."""
     found = setting.result("pairs") or {}
     rows = {}
@@ -138,10 +138,10 @@ def pairs(setting: Setting) -> Told:
         f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
         f" nats. {len(beside)} random pairs (any layers): {min(beside):+.3f} to {max(beside):+.3f}."
     )
-    return Told((_table(title, names, rows),), (), said, _over(found))
+    return Findings((_table(title, names, rows),), (), said, _over(found))
 
 
-def copying(setting: Setting) -> Told:
+def copying(setting: Setting) -> Findings:
     """Whether copies become likelier, or are written, without the heads."""
     loss = setting.result("copy-loss") or {}
     written = copies_written(setting.at("copies"), setting.seed)
@@ -164,7 +164,7 @@ def copying(setting: Setting) -> Told:
         "Copies written: a share; else NLL in nats; preference (does it fall?): copy − reference."
     )
     table = _table("Copies without the heads", names, rows, note)
-    return Told((table,), (), " ".join(said), _over(loss))
+    return Findings((table,), (), " ".join(said), _over(loss))
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Mapping[str, Any], note: str = "") -> Table:

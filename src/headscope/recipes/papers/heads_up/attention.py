@@ -9,13 +9,13 @@ from typing import Any
 
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.heads_up.asked import CHOICES, Asked, too_few, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, listed, not_run
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Cell, Told, grid
 from headscope.recipes.verify.attention import VerifyAttention, verify_attention
+from headscope.shown.blocks import Cell, Claim, Findings, grid
 
 __all__ = ["TABLE_7"]
 
@@ -80,7 +80,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     return tuple(found)
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     tasks = _tasks(setting)
     place = beside(setting, "Table 7")
     by = {task.name: _conditions(setting, task) for task in tasks}
@@ -102,10 +102,10 @@ def _tell(setting: Setting) -> Told:
     )
     ran = {name: own for name, own in by.items() if own}
     if not ran:
-        return Told((table,))
+        return Findings((table,))
     claim = _claim(ran)
     found = f"Attention on the right word by heads in the mask, beside that by others: {claim.by}."
-    return Told((table,), (), found, _sure(ran), with_claims(claim))
+    return Findings((table,), (), found, _sure(ran), with_claims(claim))
 
 
 def _conditions(setting: Setting, task: Asked) -> dict[str, Mapping[str, Any]]:

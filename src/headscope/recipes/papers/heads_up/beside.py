@@ -19,7 +19,7 @@ from headscope.recipes.papers.published import (
     reference,
     value,
 )
-from headscope.recipes.papers.told import NOT_RUN, Cell, Reference
+from headscope.shown.blocks import NOT_RUN, Cell, Reference
 
 __all__ = [
     "ANOTHER",

@@ -19,7 +19,7 @@ from headscope.recipes.papers.heads_up.similarity import default_masks
 from headscope.recipes.papers.heads_up.states import states_name, states_steps
 from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, prove, slug, trained
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
-from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.shown.blocks import Cell, Findings, Row, Table
 
 __all__ = ["FIGURE_1", "TABLE_4"]
 
@@ -45,7 +45,7 @@ def _text(rows: Mapping[str, Mapping[str, Any]], name: str) -> Cell:
     return Cell(rows[name]["output"]) if name in rows else Cell(why="not run")
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     rows = []
     kept: dict[str, list[bool]] = {name: [] for name in CONDITIONS}
     for task in default_masks(setting):
@@ -66,10 +66,10 @@ def _tell(setting: Setting) -> Told:
         note="The first held-out example of every task, not a chosen one.",
     )
     if not kept["as is"]:
-        return Told((table,))
+        return Findings((table,))
     total = len(kept["as is"])
     counts = ", ".join(f"{sum(kept[name])} {name}" for name in CONDITIONS if kept[name])
-    return Told(
+    return Findings(
         (table,),
         found=f"Of the first held-out example of {total} tasks exactly the reference is written "
         f"for: {counts}.",
@@ -141,7 +141,7 @@ def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed
     ]
 
 
-def _size_tell(setting: Setting) -> Told:
+def _size_tell(setting: Setting) -> Findings:
     rows, inputs = [], {}
     for other in (None, *_sizes(setting)):
         model = slug(other or setting.model.model)
@@ -169,7 +169,7 @@ def _size_tell(setting: Setting) -> Told:
     states = None if probed is None else setting.result(states_name(setting, probed))
     if states is not None:
         tables.append(_top_tokens(setting, states))
-    return Told(tuple(tables), (), *_size_words(setting))
+    return Findings(tuple(tables), (), *_size_words(setting))
 
 
 def _right(rows: Mapping[str, Mapping[str, Any]]) -> Cell:

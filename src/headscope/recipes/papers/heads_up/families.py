@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     PAPER_DIRECTIONS,
@@ -37,9 +37,9 @@ from headscope.recipes.papers.heads_up.steps import (
 )
 from headscope.recipes.papers.heads_up.verdict import of_masks
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import NOT_RUN, Cell, Table, Told, grid
 from headscope.recipes.tasks import TaskChoice
 from headscope.recipes.verify.families import VerifyFamilies, verify_families
+from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Table, grid
 from headscope.verify.masks.asking import Asking
 
 __all__ = ["TABLE_6"]
@@ -122,7 +122,7 @@ def _family_count(tasks: Sequence[Asked]) -> int:
     return 2 + sum(2 <= count < len(tasks) for count in spoken.values())
 
 
-def _family_tell(setting: Setting) -> Told:
+def _family_tell(setting: Setting) -> Findings:
     tasks = chosen(directions(setting))
     tables, found, sure, claims = [], "", "", {}
     for run in _runs(setting):
@@ -131,7 +131,7 @@ def _family_tell(setting: Setting) -> Told:
         if result is not None:  # the last is the paper's
             claims = _family_claims(result, tasks)
             found, sure = _family_found(result, claims), _family_sure(result, run)
-    return Told(tuple(tables), (), found, sure, with_claims(*claims.values()))
+    return Findings(tuple(tables), (), found, sure, with_claims(*claims.values()))
 
 
 def _family_table(setting: Setting, tasks: Sequence[Asked], run: _Families) -> Table:

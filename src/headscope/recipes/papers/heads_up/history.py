@@ -11,7 +11,7 @@ from headscope.errors import InputError
 from headscope.recipes.papers.heads_up.asked import NO_MASKS, first_task
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
+from headscope.shown.blocks import Cell, Findings, Lines, Row, Series, Table
 
 __all__ = ["FIGURE_3"]
 
@@ -28,11 +28,11 @@ def _history_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     return (mask_step(setting, task),)
 
 
-def _history_tell(setting: Setting) -> Told:
+def _history_tell(setting: Setting) -> Findings:
     task = first_task(setting)
     result = None if task is None else setting.result(mask_name(task))
     if task is None or result is None:
-        return Told()
+        return Findings()
     heads = result["heads"]
     back = [one for one in heads if one["fate"] == "regained"]
     gone = [one for one in heads if one["fate"] == "tried"]
@@ -50,7 +50,7 @@ def _history_tell(setting: Setting) -> Told:
         f"Of {len(heads)} heads {len(back)} are dropped and taken back before the end, and "
         f"{len(gone)} are dropped, taken back and dropped again."
     )
-    return Told(
+    return Findings(
         (table,),
         _history_lines(setting, mask_name(task), back, gone),
         found,

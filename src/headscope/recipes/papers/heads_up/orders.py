@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import comb
 from typing import Any
 
-from headscope.recipes.papers.claims import LEVEL, Claim, with_claims
+from headscope.recipes.papers.claims import LEVEL, with_claims
 from headscope.recipes.papers.heads_up.beside import Beside, not_run
 from headscope.recipes.papers.heads_up.walks import (
     INFLUENTIAL,
@@ -20,17 +20,19 @@ from headscope.recipes.papers.heads_up.walks import (
     walk_steps,
 )
 from headscope.recipes.papers.paper import Experiment, Setting
-from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
 
 __all__ = ["FIGURE_8", "FIGURE_9", "sign_test"]
 
 
-def _compared(name: str, title: str, paper: str, row: str, claim: str) -> Callable[[Setting], Told]:
-    def tell(setting: Setting) -> Told:
+def _compared(
+    name: str, title: str, paper: str, row: str, claim: str
+) -> Callable[[Setting], Findings]:
+    def tell(setting: Setting) -> Findings:
         result, plain = setting.result(name), setting.result(WALK)
         table = _table(setting, result, plain, beside_walk(setting, paper), title, row)
         if result is None:
-            return Told((table,))
+            return Findings((table,))
         prompts = target_first(result)[1]
         steps = len(result["heads"])
         share = max(result["target_first"]["share"])
@@ -46,7 +48,7 @@ def _compared(name: str, title: str, paper: str, row: str, claim: str) -> Callab
         shown: tuple[Table, ...] = (table,)
         if name == NEGATIVE:
             shown = (table, text_table(result, "What is written for the first prompt"))
-        return Told(
+        return Findings(
             shown,
             (rank_lines(result, title),),
             f"{found}.",

@@ -20,12 +20,12 @@ from headscope.recipes.papers.heads_up.variants import TABLE_39, TABLE_40, TABLE
 from headscope.recipes.papers.heads_up.walks import FIGURE_2
 from headscope.recipes.papers.heads_up.words import TABLE_2
 from headscope.recipes.papers.paper import Paper, Setting
-from headscope.recipes.papers.told import Told
+from headscope.shown.blocks import Findings
 
 __all__ = ["PAPER"]
 
 
-def _answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
+def _answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
     """The paper's claims, each as it was found here, and what was left unanswered."""
     left = [
         one.elements[0]

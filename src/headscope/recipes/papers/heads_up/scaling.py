@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_PAIRS,
     Asked,
@@ -32,8 +32,8 @@ from headscope.recipes.papers.heads_up.samples import outputs
 from headscope.recipes.papers.heads_up.steps import asking_work, draws_of, mask_name, mask_step
 from headscope.recipes.papers.heads_up.verdict import MEASURES, of_masks
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
-from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told, grid
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
+from headscope.shown.blocks import Cell, Claim, Findings, Lines, Row, Series, Table, grid
 from headscope.verify.masks.asking import Asking
 from headscope.verify.masks.published import paragraph_bleu
 
@@ -117,7 +117,7 @@ def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     return CHECK if wanted - checked else [step for step in own if step.name in wanted]
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     tasks = _tasks(setting)
     results = {task.name: task_of(setting.result(_name(task)), task.name) for task in tasks}
     ran = {name: one for name, one in results.items() if one}
@@ -132,7 +132,7 @@ def _tell(setting: Setting) -> Told:
     if ran:
         tables.append(_examples(setting, [task for task in tasks if results[task.name]]))
     claims = _claims(ran) if ran else []
-    return Told(
+    return Findings(
         tuple(tables),
         (_lines(ran),) if ran else (),
         _found(ran),

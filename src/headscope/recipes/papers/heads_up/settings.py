@@ -12,7 +12,7 @@ from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, slug,
 from headscope.recipes.papers.heads_up.words import instructions, same_task
 from headscope.recipes.papers.paper import Experiment, Setting, Step
 from headscope.recipes.papers.published import ANY, paper_model, source, value
-from headscope.recipes.papers.told import NOT_RUN, Cell, Reference, Row, Table, Told, grid
+from headscope.shown.blocks import NOT_RUN, Cell, Findings, Reference, Row, Table, grid
 
 __all__ = ["TABLE_9"]
 
@@ -44,7 +44,7 @@ def _reference(table: str, model: str, why: str) -> Reference:
     return Reference(source(NAME, table), model, False, why)
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     tables = (_model(setting), _data(setting), _hyper(setting))
     size = "small-model" if setting.small else "paper's"
     found = f"Masks are trained by the {size} settings"
@@ -53,7 +53,7 @@ def _tell(setting: Setting) -> Told:
             f", because the model has {setting.geometry.total} heads: a tenth of the paper's steps "
             "at ten times its learning rates, so that weights can move as far"
         )
-    return Told(tables, found=f"{found}.", sure="Settings are no measurements.")
+    return Findings(tables, found=f"{found}.", sure="Settings are no measurements.")
 
 
 def _model(setting: Setting) -> Table:

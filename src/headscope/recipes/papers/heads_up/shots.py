@@ -19,7 +19,7 @@ from headscope.recipes.papers.heads_up.beside import beside, cell, condition, ta
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step, prove
 from headscope.recipes.papers.heads_up.verdict import as_instructed
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Cell, Told, grid
+from headscope.shown.blocks import Cell, Findings, grid
 
 __all__ = ["TABLE_3"]
 
@@ -52,7 +52,7 @@ def _shot_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     return tuple(found)
 
 
-def _shot_tell(setting: Setting) -> Told:
+def _shot_tell(setting: Setting) -> Findings:
     shown, hybrid = chosen(word_tasks(setting)), as_hybrid(word_tasks(setting))
     place = beside(setting, "Table 3")
     plain = {task.name: setting.result(_shots_name(task)) for task in shown}
@@ -88,7 +88,7 @@ def _shot_tell(setting: Setting) -> Told:
     named = "masks made behind five examples do at least as well there as an instruction"
     claims = as_instructed(f"{named} in every word task", masked, "accuracy", "word task")
     found, sure = _shot_found(shown, plain, trained), _shot_sure(plain, trained)
-    return Told((table,), (), found, sure, with_claims(*claims))
+    return Findings((table,), (), found, sure, with_claims(*claims))
 
 
 def _hybrid_note(tasks: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from headscope.recipes.compare.masks import CompareMasks, compare_masks
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import LEVEL, Claim, of_interval, with_claims
+from headscope.recipes.papers.claims import LEVEL, of_interval, with_claims
 from headscope.recipes.papers.heads_up.asked import (
     NO_MASKS,
     NO_PAIRS,
@@ -28,7 +28,7 @@ from headscope.recipes.papers.heads_up.beside import MAIN, Beside, beside, not_r
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step, slug
 from headscope.recipes.papers.heads_up.translation import of_tasks, others_of
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
-from headscope.recipes.papers.told import Cell, Heatmap, Row, Table, Told, grid
+from headscope.shown.blocks import Cell, Claim, Findings, Heatmap, Row, Table, grid
 
 __all__ = ["FIGURE_7", "TABLE_5", "default_masks"]
 
@@ -121,7 +121,7 @@ def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     return of_tasks(setting, element, steps, (SIMILARITY,), every, first)
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     """Tables 5, 37 and 38: each task's mask of this model beside the other model's."""
     tables, claims = [], []
     for other in others_of(setting):
@@ -155,7 +155,7 @@ def _tell(setting: Setting) -> Told:
         )
         claims.append(of_interval(named, above, by, "an interval over tasks", sign=1))
     told = " ".join(f"{one.by}." for one in claims)
-    return Told(tuple(tables), (), told, more=with_claims(*claims))
+    return Findings(tuple(tables), (), told, more=with_claims(*claims))
 
 
 def _pair_cell(
@@ -180,10 +180,10 @@ TABLE_5 = Experiment(
 )
 
 
-def _maps(setting: Setting) -> Told:
+def _maps(setting: Setting) -> Findings:
     result = _widest(setting, COMPARED)
     if result is None:
-        return Told()
+        return Findings()
     own = [one for one in result["masks"] if not one["base"]]
     figures = [
         Heatmap(
@@ -203,7 +203,7 @@ def _maps(setting: Setting) -> Told:
     claims = _alike(result)
     found, sure = _maps_words(own, result)
     found = " ".join((found, *(f"Two directions: {one.by}." for one in claims)))
-    return Told((_group_table(own),), figures, found, sure, with_claims(*claims))
+    return Findings((_group_table(own),), figures, found, sure, with_claims(*claims))
 
 
 def _alike(result: Mapping[str, Any]) -> list[Claim]:

@@ -14,12 +14,12 @@ from headscope.measure.intervals import t_interval
 from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, of_removal, with_claims
+from headscope.recipes.papers.claims import of_removal, with_claims
 from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
 from headscope.recipes.papers.heads_up.steps import draws_of, mask_name, mask_step
 from headscope.recipes.papers.heads_up.walks import WALK, beside_walk, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
+from headscope.shown.blocks import Cell, Claim, Findings, Lines, Row, Series, Table
 
 __all__ = ["FIGURE_4", "states_name", "states_steps"]
 
@@ -78,7 +78,7 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     return (*states_steps(setting), walk_step(setting, task, WALK))
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     result, walk = setting.result(STATES), setting.result(WALK)
     figures, tables, found, sure, claims = [], [], [], [], []
     if result is not None:
@@ -93,7 +93,7 @@ def _tell(setting: Setting) -> Told:
         found += [one for one in [_along_words(setting, walk)] if one]
         sure.append(f"Along the removal: {walk['sentences']} prompts.")
     more = with_claims(*claims)
-    return Told(tuple(tables), tuple(figures), " ".join(found), " ".join(sure), more)
+    return Findings(tuple(tables), tuple(figures), " ".join(found), " ".join(sure), more)
 
 
 def _by_layer(result: Mapping[str, Any]) -> Lines:

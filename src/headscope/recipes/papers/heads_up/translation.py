@@ -47,7 +47,7 @@ from headscope.recipes.papers.heads_up.verdict import (
 )
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.papers.published import paper_model
-from headscope.recipes.papers.told import NOT_RUN, Cell, Row, Table, Told, grid
+from headscope.shown.blocks import NOT_RUN, Cell, Findings, Row, Table, grid
 
 __all__ = [
     "CONDITIONS",
@@ -184,7 +184,7 @@ def told(
     return cell(own.get(name), measure, published, why)
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     every = directions(setting)
     shown = chosen(every)
     rows = {task.name: task_rows(setting, task) for task in every}
@@ -192,7 +192,7 @@ def _tell(setting: Setting) -> Told:
     measures = ("nll", "rouge_l")
     theirs = published_reached(beside(setting, LOSSES), "nll", False)
     found = [words_of(own, "nll", "direction", theirs), words_of(own, "rouge_l", "direction")]
-    return Told(
+    return Findings(
         (
             _main(setting, shown, rows),
             _full(setting, every, rows, "nll", "NLL", LOSSES),

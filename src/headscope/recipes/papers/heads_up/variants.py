@@ -27,7 +27,7 @@ from headscope.recipes.papers.heads_up.steps import Kind, mask_name, proof_name,
 from headscope.recipes.papers.heads_up.translation import ONCE, proof_rows
 from headscope.recipes.papers.heads_up.verdict import words_of
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Cell, Row, Table, Told
+from headscope.shown.blocks import Cell, Findings, Row, Table
 
 __all__ = ["TABLE_39", "TABLE_40", "TABLE_43"]
 
@@ -102,7 +102,7 @@ def _layers(setting: Setting, task: Asked, kind: Kind) -> Cell:
     return Cell(sum(one["selected"] for one in result["feed_forward"]), digits=0)
 
 
-def _query_tell(setting: Setting) -> Told:
+def _query_tell(setting: Setting) -> Findings:
     tasks = chosen(directions(setting))[:1]
     table = _kinds_table(setting, tasks, "query", "mask of queries", None)
     shown = tasks[0]
@@ -119,7 +119,7 @@ def _query_tell(setting: Setting) -> Told:
         if made
         else "Not run: left to --full.",
     )
-    return Told((table, examples), found=_kind_found(setting, tasks, "query", "of queries"))
+    return Findings((table, examples), found=_kind_found(setting, tasks, "query", "of queries"))
 
 
 def _kind_found(setting: Setting, tasks: Sequence[Asked], kind: Kind, name: str) -> str:
@@ -147,7 +147,7 @@ TABLE_39 = Experiment(
 )
 
 
-def _layers_tell(setting: Setting) -> Told:
+def _layers_tell(setting: Setting) -> Findings:
     tasks = directions(setting)
     name, place = "mask of heads and feed-forward layers", beside(setting, "Table 40", "XNLI")
     table = _kinds_table(setting, tasks, "feed-forward", name, place)
@@ -160,7 +160,7 @@ def _layers_tell(setting: Setting) -> Told:
     if kept:
         whole = sum(all(one["selected"] for one in layers) for layers in kept)
         found = f"{whole} of {len(kept)} masks keep every feed-forward layer. {found}".strip()
-    return Told((table,), found=found, sure=ONCE if kept else "")
+    return Findings((table,), found=found, sure=ONCE if kept else "")
 
 
 TABLE_40 = Experiment(
@@ -194,7 +194,7 @@ def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     return trained(setting, tasks) if tasks else Missing(*NO_PAIRS)
 
 
-def _expert_tell(setting: Setting) -> Told:
+def _expert_tell(setting: Setting) -> Findings:
     tasks = _expert_tasks(setting)
     rows = {task.name: proof_rows(setting, task, proof_name(task)) for task in tasks}
     tables = []
@@ -215,7 +215,7 @@ def _expert_tell(setting: Setting) -> Told:
         tables.append(Table(about, tuple(rows), tuple(lines), place.reference))
     found = words_of(rows, "nll", "direction")
     # What is claimed of these masks Table 1 tells.
-    return Told(tuple(tables), (), found, ONCE if found else "")
+    return Findings(tuple(tables), (), found, ONCE if found else "")
 
 
 TABLE_43 = Experiment(

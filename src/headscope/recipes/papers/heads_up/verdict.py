@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from headscope.recipes.papers.claims import Claim, of_interval, of_removal
+from headscope.recipes.papers.claims import of_interval, of_removal
 from headscope.recipes.papers.heads_up.beside import (
     NAME,
     SCALE,
@@ -17,7 +17,7 @@ from headscope.recipes.papers.heads_up.beside import (
     not_run,
 )
 from headscope.recipes.papers.published import published
-from headscope.recipes.papers.told import NOT_RUN, Bars, Cell, p_cell
+from headscope.shown.blocks import NOT_RUN, Bars, Cell, Claim, p_cell
 
 __all__ = [
     "MEASURES",

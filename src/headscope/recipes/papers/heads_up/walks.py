@@ -15,8 +15,8 @@ from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task,
 from headscope.recipes.papers.heads_up.beside import Beside, beside
 from headscope.recipes.papers.heads_up.steps import Kind, mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
-from headscope.recipes.papers.told import Cell, Lines, Row, Series, Table, Told
 from headscope.recipes.verify.one_by_one import OneByOne, verify_one_by_one
+from headscope.shown.blocks import Cell, Findings, Lines, Row, Series, Table
 from headscope.verify.one_by_one.orders import Order
 
 __all__ = [
@@ -200,10 +200,10 @@ def target_first(result: Mapping[str, Any]) -> tuple[int, int, float | None]:
     return sum(step is None for step in found), len(found), None if middle == inf else middle
 
 
-def _walk_tell(setting: Setting) -> Told:
+def _walk_tell(setting: Setting) -> Findings:
     result = setting.result(WALK)
     if result is None:
-        return Told()
+        return Findings()
     place = beside_walk(setting, "Figure 2")
     cut = (result["mask"] or {}).get("cut_step")
     never, prompts, middle = target_first(result)
@@ -241,7 +241,7 @@ def _walk_tell(setting: Setting) -> Told:
         )
     if never:
         sure += f"; in {never} prompts the target never comes first"
-    return Told(
+    return Findings(
         (table, text_table(result, "What is written for the first prompt")),
         (rank_lines(result, "Rank of the target as heads go by rising weight"),),
         found,

@@ -26,7 +26,7 @@ from headscope.recipes.papers.heads_up.verdict import (
     words_of,
 )
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
-from headscope.recipes.papers.told import Cell, Row, Table, Told, grid
+from headscope.shown.blocks import Cell, Findings, Row, Table, grid
 
 __all__ = ["TABLE_2", "instructions", "same_task"]
 
@@ -65,13 +65,13 @@ def instructions(setting: Setting) -> str:
     )
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     every = word_tasks(setting)
     rows = {task.name: task_rows(setting, task) for task in every}
     own = {task.name: rows[task.name] for task in chosen(every)}
     theirs = published_reached(beside(setting, ACCURACY), "accuracy", True)
     found = words_of(own, "accuracy", "task", theirs)
-    return Told(
+    return Findings(
         (_main(setting, chosen(every), rows), _full(setting, every, rows)),
         bars("Accuracy in each word task", own, "accuracy", "share of right answers"),
         found,

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from headscope.measure.statistics import least_p, p_draws
-from headscope.recipes.papers.claims import Claim, of_removal, with_claims
+from headscope.recipes.papers.claims import of_removal, with_claims
 from headscope.recipes.papers.lahis.scale import codes, step_name
 from headscope.recipes.papers.lahis.words import MODELS, capital, cell, count, empty, spread
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.published import source, value
-from headscope.recipes.papers.told import Cell, Reference, Row, Table, Told
+from headscope.shown.blocks import Cell, Claim, Findings, Reference, Row, Table
 
 __all__ = ["gates", "parts", "tell_gates"]
 
@@ -45,12 +45,12 @@ def parts(setting: Setting) -> dict[str, str]:
     return {code: step_name(setting, f"soft-gate-{code}") for code in codes(setting.data.questions)}
 
 
-def tell_gates(setting: Setting) -> Told:
+def tell_gates(setting: Setting) -> Findings:
     """Trained gates beside random heads trained alike, and beside the same heads removed."""
     results = {code: setting.result(step) for code, step in parts(setting).items()}
     known = {code: one for code, one in results.items() if one is not None}
     if not known:
-        return Told()
+        return Findings()
     tables, claims = [], []
     for code, found in results.items():
         title = f"Questions answered{f', {code}' if code else ''}"
@@ -93,7 +93,7 @@ def tell_gates(setting: Setting) -> Told:
         tables.append(_gates(found, code))
         claims.append(_claim(found, changes, code))
     texts = " ".join(f"{capital(one.by)}." for one in claims)
-    return Told(tuple(tables), (), texts, _sure(setting, known), with_claims(*claims))
+    return Findings(tuple(tables), (), texts, _sure(setting, known), with_claims(*claims))
 
 
 def _condition(

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.lahis.scale import HEADS
 from headscope.recipes.papers.lahis.words import span, table_of
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Bars, Cell, Heatmap, Told
+from headscope.shown.blocks import Bars, Cell, Claim, Findings, Heatmap
 
 __all__ = ["tell_importance", "tell_sets"]
 
 
-def tell_importance(setting: Setting) -> Told:
+def tell_importance(setting: Setting) -> Findings:
     """Heatmaps of importance, and how alike languages and halves of documents are."""
     found = setting.result(HEADS)
     if found is None:
-        return Told()
+        return Findings()
     languages = found["languages"]
     halves = {code: one["halves"] for code, one in languages.items() if one["halves"]}
     table = table_of(
@@ -41,16 +41,16 @@ def tell_importance(setting: Setting) -> Told:
     pairs = [one["jaccard"] for one in found["overlap"]]
     if pairs:
         figures.append(_alike(found))
-    return Told(
+    return Findings(
         (table,), tuple(figures), _importance_found(found, pairs), _importance_sure(found, halves)
     )
 
 
-def tell_sets(setting: Setting) -> Told:
+def tell_sets(setting: Setting) -> Findings:
     """General and specific heads, and the layers they lie in."""
     found = setting.result(HEADS)
     if found is None:
-        return Told()
+        return Findings()
     languages = found["languages"]
     tables = [
         table_of(
@@ -76,7 +76,7 @@ def tell_sets(setting: Setting) -> Told:
         )
         column = {"languages": lambda one: Cell(one["languages"], digits=0)}
         tables.append(table_of("General heads", shared, column, note))
-    return Told(
+    return Findings(
         tuple(tables),
         (_profile(found),),
         _sets_found(found),

@@ -18,16 +18,16 @@ from headscope.recipes.papers.lahis.words import (
     table_of,
 )
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Cell, Heatmap, Told
+from headscope.shown.blocks import Cell, Findings, Heatmap
 
 __all__ = ["tell_layers"]
 
 
-def tell_layers(setting: Setting) -> Told:
+def tell_layers(setting: Setting) -> Findings:
     """Each language's text without whole layers, and where its important heads lie."""
     found = setting.result(step_name(setting, "layers"))
     if found is None:
-        return Told()
+        return Findings()
     languages = found["languages"]
     first = next(iter(languages.values()))["layers"]
     profile = found["profile"]
@@ -94,7 +94,7 @@ def tell_layers(setting: Setting) -> Told:
                 high=1.0,
             )
         )
-    return Told(
+    return Findings(
         (table,),
         tuple(figures),
         _layers_found(languages, shares, even),

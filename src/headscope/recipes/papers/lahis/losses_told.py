@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from statistics import mean
 from typing import Any
 
-from headscope.recipes.papers.claims import LEVEL, OPPOSITE, Claim, of_removal, with_claims
+from headscope.recipes.papers.claims import LEVEL, OPPOSITE, of_removal, with_claims
 from headscope.recipes.papers.lahis.scale import step_name
 from headscope.recipes.papers.lahis.words import (
     capital,
@@ -21,7 +21,7 @@ from headscope.recipes.papers.lahis.words import (
     table_of,
 )
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Cell, Heatmap, Table, Told, p_cell
+from headscope.shown.blocks import Cell, Claim, Findings, Heatmap, Table, p_cell
 
 __all__ = ["NO_HEADS", "losses_table", "removed", "tell_cross", "tell_perplexity"]
 
@@ -29,15 +29,15 @@ NO_HEADS = "no head is specific to this language"
 NO_DRAWS = Cell(why="no draws")
 
 
-def tell_perplexity(setting: Setting) -> Told:
+def tell_perplexity(setting: Setting) -> Findings:
     """Each language's text without its own heads, without random ones, and as it is."""
     found = setting.result(step_name(setting, "perplexity"))
     if found is None:
-        return Told()
+        return Findings()
     chosen = {code: removed(found, code, "chosen") for code in found["languages"]}
     known = {code: one for code, one in chosen.items() if one is not None}
     claims = [_needed(code, one, found["data"][code]["examples"]) for code, one in known.items()]
-    return Told(
+    return Findings(
         (losses_table(found, chosen), _perplexities(found, chosen)),
         (),
         _perplexity_found(known, len(chosen)),
@@ -56,14 +56,14 @@ def _needed(code: str, one: Mapping[str, Any], documents: int) -> Claim:
     return of_removal(name, one, by, change=one["change"], sign=1)
 
 
-def tell_cross(setting: Setting) -> Told:
+def tell_cross(setting: Setting) -> Findings:
     """Heads of one language, text of another."""
     found = setting.result(step_name(setting, "perplexity"))
     if found is None:
-        return Told()
+        return Findings()
     matrix = next((one for one in found["matrices"] if one["role"] == "chosen"), None)
     if matrix is None:
-        return Told(
+        return Findings(
             found="No language has heads of its own here, so there is nothing to cross.",
             sure=documents_said(found),
         )
@@ -98,13 +98,13 @@ def tell_cross(setting: Setting) -> Told:
     }
     table = table_of("Own text against other text", own, columns, note)
     if not own:
-        return Told(
+        return Findings(
             (),
             (figure,),
             "With text of one language nothing can be crossed.",
             documents_said(found),
         )
-    return Told(
+    return Findings(
         (table,),
         (figure,),
         _cross_found(own),

@@ -17,7 +17,7 @@ from headscope.recipes.papers.lahis.scale import HEADS, MOVING, languages, scale
 from headscope.recipes.papers.lahis.words import cell, draws_limit, several, sign, span, table_of
 from headscope.recipes.papers.lahis.work import reading, scoring
 from headscope.recipes.papers.paper import Setting, Step
-from headscope.recipes.papers.told import Cell, Told, p_cell
+from headscope.shown.blocks import Cell, Findings, p_cell
 
 __all__ = ["moving_steps", "tell_moving"]
 
@@ -60,11 +60,11 @@ def _compare(setting: Setting, folder: Path, progress: Progress | None) -> Mappi
     return compare_importance(CompareImportance(scored, read, setting.seed), folder)
 
 
-def tell_moving(setting: Setting) -> Told:
+def tell_moving(setting: Setting) -> Findings:
     """How far both gates take the same heads, and what these cost each language's text."""
     found, texts = (setting.result(step_name(setting, name)) for name in ("gates", LOSSES_MOVING))
     if found is None or texts is None:
-        return Told()
+        return Findings()
     by_code = found["languages"]
     agreement = table_of(
         "Heads by the moving gate and by the still one",
@@ -112,4 +112,4 @@ def tell_moving(setting: Setting) -> Told:
         f"Documents are drawn anew {RESAMPLES:,} times, alike for both gates; the gate's path, "
         f"which depends on their order, is not. In the texts {draws_limit(texts['draws'])}."
     )
-    return Told((agreement, losses), (), text, sure, {"by_language": by_code})
+    return Findings((agreement, losses), (), text, sure, {"by_language": by_code})

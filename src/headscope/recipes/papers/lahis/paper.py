@@ -21,7 +21,7 @@ from headscope.recipes.papers.lahis.writing_told import (
     tell_transfer,
 )
 from headscope.recipes.papers.paper import Experiment, Missing, Paper, Setting, Step
-from headscope.recipes.papers.told import Told
+from headscope.shown.blocks import Findings
 
 __all__ = ["PAPER"]
 
@@ -201,7 +201,7 @@ EXPERIMENTS = (
 )
 
 
-def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
+def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
     """The paper's claims, each as it was found here, and what was left unanswered."""
     left = [one.name for one in EXPERIMENTS if one.name not in told or not told[one.name].found]
     return answer_of(claims_of(told), left)

@@ -8,7 +8,7 @@ from typing import Any
 from headscope.data.languages import is_known, language_name
 from headscope.recipes.papers.lahis.scale import HEADS, PAPER_SCALE, said
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import NOT_RUN, Cell, Row, Table
+from headscope.shown.blocks import NOT_RUN, Cell, Row, Table
 
 __all__ = [
     "MODELS",

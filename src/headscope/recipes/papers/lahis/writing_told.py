@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headscope.data.languages import language_name
-from headscope.recipes.papers.claims import Claim, of_removal, with_claims
+from headscope.recipes.papers.claims import of_removal, with_claims
 from headscope.recipes.papers.lahis.scale import codes, step_name
 from headscope.recipes.papers.lahis.words import (
     capital,
@@ -19,7 +19,7 @@ from headscope.recipes.papers.lahis.words import (
     table_of,
 )
 from headscope.recipes.papers.paper import Setting
-from headscope.recipes.papers.told import Cell, Row, Table, Told, p_cell
+from headscope.shown.blocks import Cell, Claim, Findings, Row, Table, p_cell
 
 __all__ = ["tell_general", "tell_mitigation", "tell_off_target", "tell_transfer"]
 
@@ -36,11 +36,11 @@ COLUMNS = (
 PROMPTS = "Intervals are over prompts, and beside the random sets that were drawn"
 
 
-def tell_general(setting: Setting) -> Told:
+def tell_general(setting: Setting) -> Findings:
     """Summaries, or repeated sentences, without the heads that languages share."""
     found = setting.result(step_name(setting, "summaries"))
     if found is None:
-        return Told()
+        return Findings()
     measures = found["effects"]["general"]
     repeats = found["task"] == "repeat"
     what = "repeats a sentence" if repeats else "summarises a text"
@@ -72,10 +72,10 @@ def tell_general(setting: Setting) -> Told:
             " The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
             "this says nothing about summaries."
         )
-    return Told((table, by_language), (), f"{capital(claim.by)}.", sure, with_claims(claim))
+    return Findings((table, by_language), (), f"{capital(claim.by)}.", sure, with_claims(claim))
 
 
-def tell_off_target(setting: Setting) -> Told:
+def tell_off_target(setting: Setting) -> Findings:
     """Whether the model leaves a language without its heads."""
     tables, texts, claims, draws = [], [], [], 0
     for ask, title in LEAVING.items():
@@ -116,21 +116,21 @@ def tell_off_target(setting: Setting) -> Told:
         if "specific" not in kinds and "chosen" not in kinds:
             texts.append("No language has heads specific to it, so these could not be removed.")
     if not tables:
-        return Told()
+        return Findings()
     sure = (
         f"{PROMPTS}; {draws_limit(draws)}. The language of an output is identified from its text, "
         "which errs on few words; the share as is, which holds these errors, stands beside."
         if texts
         else ""
     )
-    return Told(tuple(tables), (), " ".join(texts), sure, with_claims(*claims))
+    return Findings(tuple(tables), (), " ".join(texts), sure, with_claims(*claims))
 
 
-def tell_mitigation(setting: Setting) -> Told:
+def tell_mitigation(setting: Setting) -> Findings:
     """Whether fewer answers are in the wrong language with the heads of either language changed."""
     found = setting.result(step_name(setting, "mitigation"))
     if found is None or "off_target" in found["not_measured"]:
-        return Told()
+        return Findings()
     away = language_name(found["away"])
     kinds = {
         "x3": "the heads of the language asked for times 3",
@@ -168,7 +168,7 @@ def tell_mitigation(setting: Setting) -> Told:
         )
         for kind in found["effects"]
     ]
-    return Told(
+    return Findings(
         (Table("Answers in another language than asked for", COLUMNS, tuple(rows), note=note),),
         (),
         f"Behind a text in {away} {100 * found['baseline']['off_target']:.1f} % of {n} answers are "
@@ -180,7 +180,7 @@ def tell_mitigation(setting: Setting) -> Told:
     )
 
 
-def tell_transfer(setting: Setting) -> Told:
+def tell_transfer(setting: Setting) -> Findings:
     """Which of two contradicting statements is believed, with a language turned up or down."""
     given = codes(setting.data.statements)
     parts = [""] if setting.pocket or not given else [f"-{pair}" for pair in given]
@@ -190,7 +190,7 @@ def tell_transfer(setting: Setting) -> Told:
         if (found := setting.result(step_name(setting, f"transfer{part}"))) is not None
     }
     if not results:
-        return Told()
+        return Findings()
     tables, claims = [], []
     for part, found in results.items():
         pair = f", {part[1:]}" if part else ""
@@ -225,7 +225,7 @@ def tell_transfer(setting: Setting) -> Told:
         f"{PROMPTS}; {draws_limit(draws)}. Random heads stand under the same gate, since turning "
         "up any heads changes answers."
     )
-    return Told(tuple(tables), (), texts, sure, with_claims(*claims))
+    return Findings(tuple(tables), (), texts, sure, with_claims(*claims))
 
 
 #: What measures are called, and the factor that makes them per cent.

@@ -16,8 +16,8 @@ from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, text
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, decoded, found_on
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
-from headscope.recipes.papers.told import Row, Table, Told
 from headscope.runs import open_run
+from headscope.shown.blocks import Findings, Row, Table
 
 __all__ = ["ALIGNMENT"]
 
@@ -95,10 +95,10 @@ def described(name: str, pairs: PairFile, linked: Alignment) -> dict[str, Any]:
     }
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     found = setting.result("links")
     if found is None or found["example"] is None:
-        return Told()
+        return Findings()
     example = found["example"]
     rows = tuple(
         Row(one["target"], (text(" ".join(one["source"]) or None, why="none"),))
@@ -146,7 +146,7 @@ def _tell(setting: Setting) -> Told:
         else "scores count those of the model's own translations, which are linked in the same way"
     )
     said = f"{share:.0%} of {found['words']} target words have a source word; {counted_in}."
-    return Told((table, counted), (), said, how)
+    return Findings((table, counted), (), said, how)
 
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Missing | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from headscope.recipes.papers.told import NOT_RUN, Cell
+from headscope.shown.blocks import NOT_RUN, Cell
 
 __all__ = [
     "cell",

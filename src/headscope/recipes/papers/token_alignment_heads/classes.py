@@ -13,7 +13,7 @@ from headscope.heads import count_words
 from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import paper_model, reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import (
@@ -25,7 +25,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
 )
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, THRESHOLD, bound, differs
 from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
-from headscope.recipes.papers.told import Bars, Heatmap, Reference, Row, Table, Told
+from headscope.shown.blocks import Bars, Claim, Findings, Heatmap, Reference, Row, Table
 
 __all__ = ["CLASSES", "POSITIONS", "bounds", "class_claims", "class_words", "of_group", "thirds"]
 
@@ -101,10 +101,10 @@ def bounds(scores: Mapping[str, Any]) -> tuple[float, float] | None:
     return low, high
 
 
-def _tell_classes(setting: Setting) -> Told:
+def _tell_classes(setting: Setting) -> Findings:
     found = setting.result("classes")
     if found is None:
-        return Told()
+        return Findings()
     scores = setting.result("scores")
     own = bounds(scores) if scores is not None else None
     most = _told("any", "token alignment heads", "all models, below")
@@ -159,7 +159,7 @@ def _tell_classes(setting: Setting) -> Told:
         "Share of heads in each class", names, NAMES, tuple(bars), "share of heads, %", digits=1
     )
     said, sure = class_words(found["models"], own, most)
-    return Told((table,), (figure,), said, sure, class_claims(found["models"][0], own, most))
+    return Findings((table,), (figure,), said, sure, class_claims(found["models"][0], own, most))
 
 
 def _told(model: str, row: str, column: str) -> float | None:
@@ -287,10 +287,10 @@ def _map(found: Mapping[str, Any], model: str) -> Heatmap:
     )
 
 
-def _tell_positions(setting: Setting) -> Told:
+def _tell_positions(setting: Setting) -> Findings:
     found = setting.result("scores")
     if found is None:
-        return Told()
+        return Findings()
     profile = found["layer_profile"]
     figures = [_map(found, "")]
     for name in setting.data.others if setting.data.pairs else ():
@@ -319,7 +319,7 @@ def _tell_positions(setting: Setting) -> Told:
     )
     total = sum(aligned)
     if not total:
-        return Told((table,), figures, f"No head scores above {THRESHOLD}.", "")
+        return Findings((table,), figures, f"No head scores above {THRESHOLD}.", "")
     most = max(range(3), key=lambda at: aligned[at])
     agrees = (
         f"{'as' if most == 1 else 'unlike'} in the paper's models, where they lie in the middle"
@@ -331,7 +331,7 @@ def _tell_positions(setting: Setting) -> Told:
     few = f"With {len(profile)} layers a third is {len(profile) / 3:.0f} of them."
     by = f"{count_words(aligned[1])} of {count_words(total)} lie in the middle third"
     claim = Claim("token alignment heads lie in the middle layers", most == 1, by)
-    return Told((table,), figures, said, few, with_claims(claim))
+    return Findings((table,), figures, said, few, with_claims(claim))
 
 
 CLASSES = Experiment(

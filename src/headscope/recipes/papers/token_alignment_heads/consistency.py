@@ -7,7 +7,7 @@ from math import comb
 from statistics import fmean
 from typing import Any
 
-from headscope.recipes.papers.claims import LEVEL, Claim, with_claims
+from headscope.recipes.papers.claims import LEVEL, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, sentence
@@ -20,7 +20,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     given_directions,
 )
 from headscope.recipes.papers.token_alignment_heads.steps import overlap_steps
-from headscope.recipes.papers.told import Heatmap, Row, Table, Told, p_cell
+from headscope.shown.blocks import Claim, Findings, Heatmap, Row, Table, p_cell
 
 __all__ = ["CONSISTENCY", "matrix", "overlap_words"]
 
@@ -49,10 +49,10 @@ def matrix(
     )
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     found = setting.result("overlap")
     if found is None:
-        return Told()
+        return Findings()
     pairs = found["pairs"]
     names = [one["name"] for one in found["artifacts"]]
     figure = Heatmap(
@@ -96,7 +96,7 @@ def _tell(setting: Setting) -> Told:
         _figure_5(theirs["Figure 5"], least),
         *_figure_28(theirs["from English"], theirs["into English"]),
     )
-    return Told((table,), (figure,), said, sure, with_claims(*claims))
+    return Findings((table,), (figure,), said, sure, with_claims(*claims))
 
 
 def _among(pairs: Sequence[Mapping[str, Any]], own: Sequence[str]) -> list[Mapping[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headscope.measure.intervals import wilson_interval
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.paper import Experiment, Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
@@ -18,17 +18,17 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
 )
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound
 from headscope.recipes.papers.token_alignment_heads.steps import failure_steps
-from headscope.recipes.papers.told import Bars, Row, Table, Told
+from headscope.shown.blocks import Bars, Claim, Findings, Row, Table
 
 __all__ = ["FAILURES", "failure_claim", "failure_words"]
 
 KINDS = ("no translation", "missing details", "hallucination", "other")
 
 
-def _tell_failures(setting: Setting) -> Told:
+def _tell_failures(setting: Setting) -> Findings:
     found = setting.result("failures")
     if found is None:
-        return Told()
+        return Findings()
     total, counts = found["selected"], found["counts"]
     rows = []
     for kind in KINDS:
@@ -70,7 +70,7 @@ def _tell_failures(setting: Setting) -> Told:
         tuple((row.cells[1].high,) for row in rows),
     )
     said, sure = failure_words(found)
-    return Told(tables, (figure,) if total else (), said, sure, failure_claim(found))
+    return Findings(tables, (figure,) if total else (), said, sure, failure_claim(found))
 
 
 def failure_claim(found: Mapping[str, Any]) -> dict[str, Any]:

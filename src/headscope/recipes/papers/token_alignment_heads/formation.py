@@ -12,7 +12,7 @@ from typing import Any
 from headscope.recipes.compare.checkpoints import checkpoint_series
 from headscope.recipes.compare.formation import Formation, formation
 from headscope.recipes.inputs import POCKET, PairsChoice, Progress
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, hundred, sentence
@@ -30,7 +30,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     top,
 )
 from headscope.recipes.papers.token_alignment_heads.steps import FLORES, scoring, sentences_of
-from headscope.recipes.papers.told import Lines, Row, Series, Table, Told
+from headscope.shown.blocks import Claim, Findings, Lines, Row, Series, Table
 
 __all__ = ["FORMATION", "formation_claim", "formation_words"]
 
@@ -97,10 +97,10 @@ def _given(setting: Setting) -> PairsChoice:
     return named(PairsChoice(pair, setting.data.pairs))
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     found = setting.result("formation")
     if found is None:
-        return Told()
+        return Findings()
     rows = found["checkpoints"]
     steps = [one for one in rows if one["step"] is not None]
     table = Table(
@@ -136,7 +136,7 @@ def _tell(setting: Setting) -> Told:
         note = f"{left} {are} in the table alone."
     figures = (_shares(steps, note), _overlap(steps, note), _quality(steps, note)) if steps else ()
     said, sure = formation_words(rows)
-    return Told((table, beside), figures, said, sure, formation_claim(rows))
+    return Findings((table, beside), figures, said, sure, formation_claim(rows))
 
 
 def formation_claim(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from headscope.pocket.tasks import CROSS_LINGUAL, TASKS
 from headscope.recipes.costs.work import Work
 from headscope.recipes.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
 from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, in_chat, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
-from headscope.recipes.papers.told import Bars, Row, Table, Told
+from headscope.shown.blocks import Bars, Claim, Findings, Row, Table
 
 __all__ = ["KEY_WORDS", "Prompted", "compared", "key_word_claim", "key_words", "longest"]
 
@@ -133,10 +133,10 @@ def compared(
     }
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     scores = setting.result("scores")
     if scores is None:
-        return Told()
+        return Findings()
     known = {(one["layer"], one["head"]): one["score"] for one in scores["heads"]}
     k = count_of(top(setting), setting.geometry.total)
     rows, bars, names, heads = [], [], [], []
@@ -168,7 +168,7 @@ def _tell(setting: Setting) -> Told:
         bars.append((fact["chosen"], fact["others"], fact["even"]))
         heads += _heads(one.name, attention, known)
     if not rows:
-        return Told()
+        return Findings()
     columns = (
         "key words",
         f"top {k}",
@@ -200,7 +200,7 @@ def _tell(setting: Setting) -> Told:
         title, tuple(names), (f"top {k}", "other heads", "even"), tuple(bars), "attention", digits=2
     )
     said, sure = key_words(facts)
-    return Told((table, single), (figure,), said, sure, key_word_claim(facts))
+    return Findings((table, single), (figure,), said, sure, key_word_claim(facts))
 
 
 def key_word_claim(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

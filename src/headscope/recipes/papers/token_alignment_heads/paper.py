@@ -17,12 +17,12 @@ from headscope.recipes.papers.token_alignment_heads.removal import REMOVAL
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, how_chosen
 from headscope.recipes.papers.token_alignment_heads.tasks import OTHER_TASKS
 from headscope.recipes.papers.token_alignment_heads.trater import TRAININGS
-from headscope.recipes.papers.told import Told
+from headscope.shown.blocks import Findings
 
 __all__ = ["PAPER"]
 
 
-def answer(setting: Setting, told: Mapping[str, Told]) -> tuple[str, str]:
+def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
     """The paper's claims, each as it was found here, and what was left unanswered."""
     left = [
         one.elements[0]

@@ -18,7 +18,7 @@ from headscope.measure.statistics import p_draws
 from headscope.pocket.corpus import corpus_documents
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import LEVEL, Claim, with_claims
+from headscope.recipes.papers.claims import LEVEL, with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import (
     cell,
@@ -30,10 +30,10 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
 from headscope.recipes.papers.token_alignment_heads.setting import ranked_by, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.token_alignment_heads.trater import POCKET_TOKENS
-from headscope.recipes.papers.told import NOT_RUN, Row, Table, Told
 from headscope.recipes.trater.evidence import published_selection
 from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.runs import dump_json, open_run
+from headscope.shown.blocks import NOT_RUN, Claim, Findings, Row, Table
 from headscope.use.rating import Rating
 
 __all__ = ["RATED", "best_documents", "rated_claim", "rated_words"]
@@ -151,10 +151,10 @@ def best_documents(
     }
 
 
-def _tell_rated(setting: Setting) -> Told:
+def _tell_rated(setting: Setting) -> Findings:
     found = setting.result("rated")
     if found is None:
-        return Told()
+        return Findings()
     rows = _documents(setting.at("rated"))
     theirs, share = published_selection(), _share(setting)
     best = best_documents(rows, share)
@@ -199,7 +199,7 @@ def _tell_rated(setting: Setting) -> Told:
         "seven languages.",
     )
     said, sure = rated_words(best, rows, random)
-    return Told((table, examples), (), said, sure, rated_claim(best, rows, random))
+    return Findings((table, examples), (), said, sure, rated_claim(best, rows, random))
 
 
 def rated_claim(

@@ -23,7 +23,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
 )
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound
 from headscope.recipes.papers.token_alignment_heads.steps import removal_steps
-from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
+from headscope.shown.blocks import Bars, Cell, Findings, Row, Table
 
 __all__ = ["REMOVAL", "removal_claims", "removal_words", "texts_of"]
 
@@ -33,15 +33,15 @@ MEASURES = ("chrf", "bleu", "off_target", "source_copy")
 NOT_MEASURED = "not measured"
 
 
-def _tell_removal(setting: Setting) -> Told:
+def _tell_removal(setting: Setting) -> Findings:
     found = setting.result("removal")
     if found is None:
-        return Told()
+        return Findings()
     claims = removal_claims(found)
     losses = (_loss_table(found),) if "loss" in _measures(found) else ()
     if "text" not in _measures(found):
         said = "The loss of reference translations was measured, and no text was written."
-        return Told(losses, (), said, "", claims)
+        return Findings(losses, (), said, "", claims)
     shown = _example_table(setting)
     figures = tuple(
         _bars(found, key, label)
@@ -50,7 +50,7 @@ def _tell_removal(setting: Setting) -> Told:
     )
     tables = (_removal_table(setting, found), *losses, *((shown,) if shown else ()))
     said, sure = removal_words(found)
-    return Told(tables, figures, said, sure, claims)
+    return Findings(tables, figures, said, sure, claims)
 
 
 def _measures(found: Mapping[str, Any]) -> Sequence[str]:

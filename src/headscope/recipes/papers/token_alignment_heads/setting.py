@@ -11,7 +11,7 @@ from headscope.heads import Amount, Rank, count_of
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.papers.paper import Decode, Missing, Setting, decided
 from headscope.recipes.papers.published import ANY, reference
-from headscope.recipes.papers.told import Reference
+from headscope.shown.blocks import Reference
 
 __all__ = [
     "DIRECTIONS",

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from headscope.pocket.tasks import CROSS_LINGUAL
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.paper import Setting
 from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import (
@@ -22,7 +22,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     tops,
 )
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, bound
-from headscope.recipes.papers.told import Bars, Cell, Row, Table
+from headscope.shown.blocks import Bars, Cell, Claim, Row, Table
 
 __all__ = ["change_bars", "measures_table", "task_claim", "task_words", "tasks_table"]
 

@@ -28,9 +28,9 @@ from headscope.recipes.papers.token_alignment_heads.task_tables import (
     task_words,
     tasks_table,
 )
-from headscope.recipes.papers.told import Told
 from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
 from headscope.runs import open_run
+from headscope.shown.blocks import Findings
 from headscope.verify.removal import Removal
 
 __all__ = ["OTHER_TASKS"]
@@ -153,7 +153,7 @@ def _tasks(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
     return verify_tasks(config, out, progress)
 
 
-def _tell(setting: Setting) -> Told:
+def _tell(setting: Setting) -> Findings:
     told = _told(setting)
     tables, figures, found = [*told.tables], [*told.figures], [told.found]
     for other in _others(setting):
@@ -164,16 +164,16 @@ def _tell(setting: Setting) -> Told:
     return replace(told, tables=tables, figures=figures, found=" ".join(filter(None, found)))
 
 
-def _told(setting: Setting) -> Told:
+def _told(setting: Setting) -> Findings:
     """What one model shows."""
     removal, found = texts_of(setting), setting.result("tasks")
     tables = [
         table for table in (tasks_table(setting, found), measures_table(setting, removal)) if table
     ]
     if found is None:
-        return Told(tuple(tables))
+        return Findings(tuple(tables))
     said, sure = task_words(found, removal)
-    return Told(tuple(tables), (change_bars(found, removal),), said, sure, task_claim(found))
+    return Findings(tuple(tables), (change_bars(found, removal),), said, sure, task_claim(found))
 
 
 OTHER_TASKS = Experiment(

@@ -9,7 +9,7 @@ from typing import Any
 from headscope.measure.intervals import t_interval
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.claims import Claim, with_claims
+from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.published import published, reference, value
 from headscope.recipes.papers.token_alignment_heads.cells import (
@@ -20,9 +20,9 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
     sentence,
 )
 from headscope.recipes.papers.token_alignment_heads.setting import NAME
-from headscope.recipes.papers.told import Bars, Cell, Row, Table, Told
 from headscope.recipes.trater import TraterExperiment, trater_experiment
 from headscope.recipes.trater.evidence import TRAINED, published_selection
+from headscope.shown.blocks import Bars, Cell, Claim, Findings, Row, Table
 
 __all__ = ["POCKET_TOKENS", "TRAININGS", "trater_claim", "trater_words"]
 
@@ -81,10 +81,10 @@ def _train(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
     return trater_experiment(TraterExperiment(), out, progress)
 
 
-def _tell_trainings(setting: Setting) -> Told:
+def _tell_trainings(setting: Setting) -> Findings:
     found = setting.result("trater")
     if found is None:
-        return Told()
+        return Findings()
     conditions = {one["kind"]: one for one in found["conditions"]}
     others = tuple(
         dict.fromkeys(
@@ -157,7 +157,7 @@ def _tell_trainings(setting: Setting) -> Told:
         "chrF++",
     )
     said, sure = trater_words(conditions)
-    return Told((table, own), (figure,), said, sure, trater_claim(conditions))
+    return Findings((table, own), (figure,), said, sure, trater_claim(conditions))
 
 
 def trater_claim(conditions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What an experiment tells: tables with intervals beside published values, figures, sentences.
+"""Tables, figures and claims as plain values; their fields are the names in JSON.
 
-Everything here becomes plain JSON in the run's result, and a report is drawn from that alone.
+A recipe writes them into its result, and a report draws what it reads back.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
+    "NOT_RUN",
     "Bars",
     "Cell",
+    "Claim",
     "Figure",
+    "Findings",
     "Heatmap",
     "Lines",
     "Reference",
     "Row",
     "Series",
     "Table",
-    "Told",
+    "Values",
     "grid",
     "p_cell",
 ]
@@ -27,13 +30,17 @@ __all__ = [
 #: What stands in a cell whose run has not been made.
 NOT_RUN = "not run"
 
+#: Numbers, rows by columns; None where there is none.
+Values = tuple[tuple[float | None, ...], ...]
+
 
 @dataclass(frozen=True)
 class Cell:
     """One figure of a table: ours with its 95 % interval, beside the published one.
 
     `value` is a number, a word or a text, or None where there is nothing to tell; `why` then says
-    why (`not run`). `published` is the paper's figure for the table's reference model.
+    why (`not run`). `published` is the paper's figure for the table's reference model, and
+    `difference` ours minus it where the two may be compared.
     """
 
     value: float | str | None = None
@@ -42,6 +49,7 @@ class Cell:
     published: float | str | None = None
     why: str | None = None
     digits: int = 3
+    difference: float | None = None
 
     def __post_init__(self) -> None:
         if self.value is not None:  # what is there needs no reason for its absence
@@ -115,7 +123,7 @@ class Heatmap:
     title: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    values: tuple[tuple[float | None, ...], ...]
+    values: Values
     scale: str
     row_axis: str = ""
     column_axis: str = ""
@@ -126,6 +134,9 @@ class Heatmap:
     note: str = ""
     kind: str = field(default="heatmap", init=False)
 
+    def __post_init__(self) -> None:
+        _check_shape(self.title, self.values, self.rows, self.columns)
+
 
 @dataclass(frozen=True)
 class Series:
@@ -135,6 +146,17 @@ class Series:
     points: tuple[tuple[float, float], ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+
+    @property
+    def band(self) -> tuple[tuple[float, float, float], ...]:
+        """x with both ends of its interval; empty where there are none."""
+        rows = zip(self.points, self.low, self.high, strict=False)
+        return tuple((x, low, high) for (x, _), low, high in rows)
+
+    def __post_init__(self) -> None:
+        for ends in (self.low, self.high):
+            if (self.low or self.high) and len(ends) != len(self.points):
+                raise ValueError(f"{self.name}: {len(ends)} ends for {len(self.points)} points")
 
 
 @dataclass(frozen=True)
@@ -157,20 +179,51 @@ class Bars:
     title: str
     groups: tuple[str, ...]
     series: tuple[str, ...]
-    values: tuple[tuple[float | None, ...], ...]
+    values: Values
     y: str
-    low: tuple[tuple[float | None, ...], ...] = ()
-    high: tuple[tuple[float | None, ...], ...] = ()
+    low: Values = ()
+    high: Values = ()
     digits: int = 1
     note: str = ""
     kind: str = field(default="bars", init=False)
+
+    def __post_init__(self) -> None:
+        for values in (self.values, self.low or self.values, self.high or self.values):
+            _check_shape(self.title, values, self.groups, self.series)
 
 
 Figure = Heatmap | Lines | Bars
 
 
+def _check_shape(title: str, values: Values, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """ValueError unless there is a value for each row and each column."""
+    if [len(row) for row in values] != [len(columns)] * len(rows):
+        raise ValueError(f"{title}: the values are not {len(rows)} rows of {len(columns)}")
+
+
 @dataclass(frozen=True)
-class Told:
+class Claim:
+    """A claim of the paper on this model.
+
+    Attributes:
+        name: the claim, as the end of "the claim that ...".
+        holds: whether it holds here; None where the measurement leaves it open.
+        by: the figures that say so.
+        sure: what the figures were tested by; empty where by nothing, so that they only describe.
+        p: p over examples of a claim about removal, before Holm; None for other claims.
+        decides: what would decide a claim that is left open.
+    """
+
+    name: str
+    holds: bool | None
+    by: str
+    sure: str = ""
+    p: float | None = None
+    decides: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
     """What an experiment shows on this model.
 
     `found` says it in one to three sentences with its figures, `sure` how sure that is: intervals,
