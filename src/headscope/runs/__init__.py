@@ -4,6 +4,7 @@ A run is keyed by what it computes: the command, every field of its configuratio
 its inputs and the version of headscope. Its completion marker is written last.
 """
 
+from headscope.runs.codec import decode
 from headscope.runs.digests import file_digest, folder_digest
 from headscope.runs.folder import Run, open_run, reopen_run
 from headscope.runs.plain import dump_json, plain
@@ -18,6 +19,7 @@ __all__ = [
     "carry_out",
     "collect_provenance",
     "configuration",
+    "decode",
     "dump_json",
     "file_digest",
     "folder_digest",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headscope.report.records.reading import naming, read_result
-from headscope.runs.codec import decode
+from headscope.runs import decode
 from headscope.shown.blocks import Figure, Table
 
 __all__ = ["STATES", "Experiment", "PaperRecord", "PaperRun", "read_paper", "slugs"]
