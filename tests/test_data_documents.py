@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.data.documents import DocumentFile, DocumentSource, digest_of, read_documents
-from headscope.data.tables import open_records
+from headscope.data.rows import Field, open_rows, text_cell
 from headscope.errors import InputError
 from headscope.recipes.documents import DocumentsChoice, read_languages
 
@@ -120,8 +120,9 @@ def test_nothing_is_read_beyond_what_is_wanted(limit: int, tmp_path: Path) -> No
     assert len(found.documents) == limit
     with pytest.raises(InputError, match=f"line {limit + 1} is not valid JSON"):
         read_documents(DocumentSource(str(path), language="de", limit=limit + 1))
-    with open_records(path, ["text"]) as (records, unit):
-        assert unit == "line" and next(records).cells == {"text": "x"}
+    with open_rows(path, [Field("text", text_cell("give a text"))]) as rows:
+        row = next(rows)
+        assert row.place == f"{path}, line 1" and row.cells == {"text": "x"}
 
 
 def test_wanted_languages_end_the_reading_when_all_are_there(tmp_path: Path) -> None:

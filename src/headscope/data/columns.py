@@ -1,28 +1,19 @@
-"""Columns by name, by number and by dotted path, and the records made of them."""
+"""Columns by name, by number and by dotted path, and the cells that records have in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headscope.errors import InputError
 
 # Stands for a cell of a column that the file does not have, which is not the same as an empty one.
-ABSENT = object()
+ABSENT: Any = object()
 # Columns that have a flag of their own, `--NAME-column`.
 _FLAGS = ("source", "target", "links", "text", "language", "summary", "input", "output")
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record: its line (row in a Parquet file, from 1) and the cells of wanted columns.
-
-    A column that the file does not have is not in ``cells``.
-    """
-
-    line: int
-    cells: Mapping[str, object]
+# Line or row from 1, and the cells of those wanted columns that the file has.
+Numbered = Iterator[tuple[int, Mapping[str, Any]]]
 
 
 def missing_column(
@@ -84,74 +75,46 @@ def from_objects(
     required: Sequence[str],
     optional: Sequence[str],
     unit: str = "line",
-) -> Iterator[Record]:
-    """Records from mappings (or lists): which optional columns there are, the first one tells."""
+) -> Numbered:
+    """Cells of mappings (or lists): which optional columns there are, the first one tells."""
     present: list[str] | None = None
     for number, value in numbered:
-        cells: dict[str, object] = {}
-        for name in (*required, *(optional if present is None else present)):
-            try:
-                cells[name] = descend(value, name)
-            except KeyError:
-                if present is None and name in required:
-                    raise missing_column(
-                        f"{path}, {unit} {number}", name, field_names(value)
-                    ) from None
-                if present is not None:
-                    raise InputError(
-                        f"{path}, {unit} {number} has no field {name!r}, which the first one has; "
-                        "give it in every record"
-                    ) from None
+        place = f"{path}, {unit} {number}"
+        cells = {name: _cell(value, name) for name in (*required, *optional)}
+        there = [name for name, cell in cells.items() if cell is not ABSENT]
         if present is None:
-            present = [name for name in optional if name in cells]
-        else:
-            for name in optional:
-                if name not in cells and _has(value, name):
-                    raise InputError(
-                        f"{path}, {unit} {number} has a field {name!r}, which the first record "
-                        "lacks; give it in every record or in none"
-                    )
-        yield Record(number, cells)
+            for name in required:
+                if name not in there:
+                    raise missing_column(place, name, field_names(value))
+            present = there
+        for name in present:
+            if name not in there:
+                raise InputError(
+                    f"{place} has no field {name!r}, which the first one has; give it in every "
+                    "record"
+                )
+        for name in there:
+            if name not in present:
+                raise InputError(
+                    f"{place} has a field {name!r}, which the first record lacks; give it in every "
+                    "record or in none"
+                )
+        yield number, {name: cells[name] for name in present}
 
 
-def _has(value: object, name: str) -> bool:
+def _cell(value: object, column: str) -> object:
     try:
-        descend(value, name)
+        return descend(value, column)
     except KeyError:
-        return False
-    return True
+        return ABSENT
+
+
+def top_column(column: str, names: Sequence[str]) -> str | None:
+    """The top-level column that holds a dotted one."""
+    pieces = column.split(".")
+    heads = (".".join(pieces[:cut]) for cut in range(len(pieces), 0, -1))
+    return next((head for head in heads if head in names), None)
 
 
 def is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
-
-
-def cell_text(record: Record, column: str, place: str, wanted: str) -> str:
-    """The text of a cell, with something other than white space in it; a number is spelt out.
-
-    Raises ``InputError`` beginning with `place` (file and line) and asking for `wanted`.
-    """
-    value = record.cells[column]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        raise InputError(f"{place}: column {column!r} holds {kind_of(value)}, not text; {wanted}")
-    if not value.strip():
-        raise InputError(f"{place}: column {column!r} is empty; {wanted} or remove the record")
-    check_unicode(value, f"{place}: column {column!r}")
-    return value
-
-
-def check_unicode(text: str, what: str) -> None:
-    """InputError, naming `what` holds it, for a text with half of a surrogate pair, which JSON can
-    hold and no file or tokenizer takes."""
-    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise InputError(
-            f"{what} holds half of a surrogate pair, which is no character; correct the text"
-        )
-
-
-def kind_of(value: object) -> str:
-    """What a cell holds, in words."""
-    names = {type(None): "nothing (null)", bool: "true or false", list: "a list", dict: "an object"}
-    return names.get(type(value), f"a value of type {type(value).__name__}")

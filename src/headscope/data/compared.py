@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import drain, open_bytes, text_lines
+from headscope.data.files import drain, open_bytes, parse_object, text_lines
 from headscope.data.links import Links, check_links, parse_links
-from headscope.errors import InputError
+from headscope.data.rows import Field, Row, check_unicode
+from headscope.errors import InputError, naming
 
 __all__ = ["Compared", "ComparedFile", "read_compared"]
-
-_TEXTS = ("source", "reference", "before", "after")
 
 
 @dataclass(frozen=True)
@@ -54,68 +51,63 @@ def read_compared(path: str | Path) -> ComparedFile:
     lines: dict[tuple[str | None, str], int] = {}
     with open_bytes(path) as handle:
         for number, line in text_lines(handle, path, hasher):
-            row = _row(f"{path}, line {number}", line)
+            place = f"{path}, line {number}"
+            row = _compared(Row(number, place, parse_object(line, place)))
             first = lines.setdefault((row.direction, row.id), number)
             if first != number:
                 raise InputError(
-                    f"{path}, line {number}: the id {row.id!r} stands on line {first} already; "
+                    f"{place}: the id {row.id!r} stands on line {first} already; "
                     "give every sentence an id of its own"
                 )
             rows.append(row)
-        drain(handle, hasher, path)
+        drain(handle, hasher)
     return ComparedFile(tuple(rows), hasher.hexdigest())
 
 
-def _row(place: str, line: str) -> Compared:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = getattr(error, "msg", str(error).partition(";")[0])
-        raise InputError(
-            f"{place} is not valid JSON ({reason}); write one JSON object a line"
-        ) from None
-    if not isinstance(value, dict):
-        raise InputError(f"{place} is no JSON object; write one JSON object a line")
-    missing = [name for name in ("id", *_TEXTS) if name not in value]
+def _compared(row: Row) -> Compared:
+    missing = [field.column for field in (ID, *TEXTS) if field.column not in row.cells]
     if missing:
-        found = ", ".join(map(str, value)) or "none"
+        found = ", ".join(map(str, row.cells)) or "none"
         raise InputError(
-            f"{place} has no {' and no '.join(map(repr, missing))}; found: {found}; give id, "
+            f"{row.place} has no {' and no '.join(map(repr, missing))}; found: {found}; give id, "
             "source, reference, before and after in every line"
         )
-    identifier = value["id"]
-    if isinstance(identifier, bool) or not isinstance(identifier, str | int):
+    identity, (source, reference, before, after) = row[ID], (row[field] for field in TEXTS)
+    direction, links = row[DIRECTION], row[LINKS]
+    with naming(row.place):
+        check_links(links or frozenset(), len(source.split()), len(reference.split()))
+    return Compared(identity, source, reference, before, after, direction, links)
+
+
+def _id(cell: Any, place: str, column: str) -> str:
+    if isinstance(cell, bool) or not isinstance(cell, str | int):
         raise InputError(f"{place}: the id is no text and no whole number; give one of them")
-    texts = {name: _text(place, value, name) for name in _TEXTS}
-    direction = value.get("direction")
-    if direction is not None and not isinstance(direction, str):
+    return str(cell)
+
+
+def _text(cell: Any, place: str, column: str) -> str:
+    if not isinstance(cell, str):
+        raise InputError(f"{place}: {column!r} is no text; give a sentence")
+    check_unicode(cell, f"{place}: {column!r}")
+    if column in ("source", "reference") and not cell.strip():
+        raise InputError(f"{place}: {column!r} is empty; give a sentence or remove the line")
+    return cell
+
+
+def _direction(cell: Any, place: str, column: str) -> str | None:
+    if not isinstance(cell, str | None):
         raise InputError(f"{place}: the direction is no text; write it like en-de")
-    links = _links(place, value.get("links"), texts["source"], texts["reference"])
-    return Compared(str(identifier), direction=direction, links=links, **texts)
+    return cell
 
 
-def _text(place: str, value: Mapping[str, Any], name: str) -> str:
-    text = value[name]
-    if not isinstance(text, str):
-        raise InputError(f"{place}: {name!r} is no text; give a sentence")
-    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise InputError(
-            f"{place}: {name!r} holds half of a surrogate pair, which is no character; correct "
-            "the text"
-        )
-    if name in ("source", "reference") and not text.strip():
-        raise InputError(f"{place}: {name!r} is empty; give a sentence or remove the line")
-    return text
-
-
-def _links(place: str, value: object, source: str, reference: str) -> Links | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
+def _links(cell: Any, place: str, column: str) -> Links | None:
+    if not isinstance(cell, str | None):
         raise InputError(f"{place}: the links are no text; write them like 0-0 1-2")
-    try:
-        links = parse_links(value)
-        check_links(links, len(source.split()), len(reference.split()))
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
-    return links
+    with naming(place):
+        return None if cell is None else parse_links(cell)
+
+
+ID = Field("id", _id)
+TEXTS = [Field(name, _text) for name in ("source", "reference", "before", "after")]
+DIRECTION = Field("direction", _direction, None)
+LINKS = Field("links", _links, None)

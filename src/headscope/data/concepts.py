@@ -7,10 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headscope.data.files import file_kind, open_bytes, text_lines
 from headscope.data.languages import is_known
-from headscope.data.tables import read_table
+from headscope.data.rows import Field, read_rows
 from headscope.errors import InputError
 
 __all__ = ["Concept", "ConceptFile", "concept_file", "read_concepts"]
@@ -63,22 +64,24 @@ def read_concepts(path: str | Path, limit: int | None = None) -> ConceptFile:
             f"{path} has {len(languages)} columns named by a language code (found: "
             f"{', '.join(names) or 'none'}); name at least three, such as en, de and es"
         )
-    table = read_table(path, languages, [name for name in names if name == "id"], limit)
+    fields = [Field(language, _word) for language in languages]
+    rows, digest = read_rows(path, [*fields, ID] if "id" in names else fields, limit)
     concepts = []
-    for record in table.records:
-        words = {}
-        for language in languages:
-            cell = record.cells[language]
-            if cell is not None and not isinstance(cell, str):
-                raise InputError(
-                    f"{path}, {table.unit} {record.line}: the word in {language!r} is "
-                    f"{type(cell).__name__}, not text; write it as text"
-                )
-            if cell and cell.strip():
-                words[language] = cell.strip()
-        name = record.cells.get("id")
-        concepts.append(Concept(str(record.line if name is None else name), words, record.line))
-    return concept_file(concepts, languages, str(path), table.digest)
+    for row in rows:
+        words = {field.column: word for field in fields if (word := row[field])}
+        concepts.append(Concept(str(row.line if row[ID] is None else row[ID]), words, row.line))
+    return concept_file(concepts, languages, str(path), digest)
+
+
+def _word(cell: Any, place: str, column: str) -> str:
+    if cell is not None and not isinstance(cell, str):
+        raise InputError(
+            f"{place}: the word in {column!r} is {type(cell).__name__}, not text; write it as text"
+        )
+    return (cell or "").strip()
+
+
+ID = Field("id", lambda cell, place, column: cell, None)
 
 
 def _columns(path: Path) -> list[str]:

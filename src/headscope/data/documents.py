@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from headscope.data.columns import Record, cell_text
-from headscope.data.files import check_limit, open_bytes, table_kind, text_lines
-from headscope.data.hub import hub_records, is_dataset_folder, is_hub_name
+from headscope.data.columns import ABSENT
+from headscope.data.files import check_limit, table_kind
+from headscope.data.hub import is_dataset
 from headscope.data.languages import is_known, language_name, language_tag, same_language
-from headscope.data.tables import open_records
-from headscope.errors import InputError, naming
+from headscope.data.rows import ID, Field, language_code, open_rows, text_cell
+from headscope.errors import InputError
 
 __all__ = [
     "LONGEST",
@@ -28,8 +29,8 @@ __all__ = [
     "DocumentFile",
     "DocumentSource",
     "digest_of",
+    "language_field",
     "read_documents",
-    "record_language",
 ]
 
 #: Tokens that a model reads of a document at most, as in LAHIS; fewer where its context is shorter.
@@ -37,7 +38,6 @@ LONGEST = 2048
 _COMPRESSED = (".gz", ".bz2", ".xz")
 # Endings of files that hold texts, but not one a line.
 _NO_LINES = (".csv", ".html", ".xml", ".zip")
-_ID = "id"
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,32 @@ def read_documents(source: DocumentSource) -> tuple[DocumentFile, ...]:
         raise InputError("no data given; name a file, a folder or a Hub dataset")
     for asked in (*filter(None, [source.language]), *source.languages):
         language_name(asked)
+    path = Path(source.data)
+    dataset = is_dataset(
+        source.data, source.split, "dataset; give a file, or a folder with a dataset"
+    )
+    plain = not dataset and _is_text(path)
+    if plain and source.language_column:
+        raise InputError(
+            f"{path} is plain text, which has no column {source.language_column!r}; leave "
+            "--language-column out"
+        )
+    text = Field(source.text_column, text_cell("give a text"))
+    language = language_field(source, ABSENT if source.language_column else source.language)
     shelf = _Shelf(source)
-    with _records(source) as (records, unit, remote):
-        for record in records:
-            place = f"{source.data}, {unit} {record.line}"
-            text = cell_text(record, source.text_column, place, "give a text")
-            code = record_language(record, source, place)
+    with open_rows(
+        source.data, (text, ID, language), dataset=dataset, split=source.split, plain=plain
+    ) as rows:
+        remote = dataset and not path.is_dir()
+        for row in rows:
+            document = Document(row.id, row[text], row[language], row.line)
+            code = document.language
             if remote and code and source.limit and not (source.language or source.languages):
                 raise InputError(
                     f"{source.data} may hold any number of languages, so it would be read to its "
                     "end; name those wanted with --language"
                 )
-            shelf.put(Document(_id(record), text, code, record.line))
+            shelf.put(document)
             if shelf.full:
                 break
     return shelf.files()
@@ -194,67 +208,26 @@ class _Shelf:
         )
 
 
-def record_language(record: Record, source: DocumentSource, place: str) -> str | None:
-    """The language of a record; None if neither its column nor the source says it.
+def language_field(source: DocumentSource, default: Any) -> Field[str | None]:
+    """The language of a row, with `default` where the file has no column for it.
 
     InputError where the column and the source's language differ.
     """
     column = source.language_column or "language"
-    if column not in record.cells:
-        return source.language
-    written = record.cells[column]
-    if source.language is not None:
-        # Languages may be named in any way there; only a clear contradiction counts.
-        code = written.strip() if isinstance(written, str) else ""
-        if is_known(code) and language_tag(code).macro != language_tag(source.language).macro:
-            raise InputError(
-                f"{place}: column {column!r} says {code}, but the data were given as "
-                f"{source.language}; give the file without a language, or another one"
-            )
-        return source.language
-    code = cell_text(record, column, place, "give a language code such as en").strip()
-    with naming(place):
-        language_name(code)
-    return code
+    return Field(column, partial(_language, source.language), default)
 
 
-def _id(record: Record) -> str:
-    value = record.cells.get(_ID)
-    return str(value) if isinstance(value, str | int) and str(value).strip() else str(record.line)
-
-
-@contextmanager
-def _records(source: DocumentSource) -> Iterator[tuple[Iterator[Record], str, bool]]:
-    """Records one after the other, what one is called, and whether each has to be fetched."""
-    path = Path(source.data)
-    required = [source.text_column]
-    optional = [_ID]
-    if source.language_column:
-        required.append(source.language_column)
-    else:
-        optional.append("language")
-    if path.is_dir() and not is_dataset_folder(path):
-        raise InputError(f"{path} holds no dataset; give a file, or a folder with a dataset")
-    if path.is_dir() or (not path.exists() and is_hub_name(source.data)):
-        records = hub_records(source.data, source.split, required, optional)
-        yield records, "row", not path.is_dir()
-        return
-    if source.split is not None:
+def _language(given: str | None, cell: Any, place: str, column: str) -> str:
+    if given is None:
+        return language_code(cell, place, column)
+    # Languages may be named in any way there; only a clear contradiction counts.
+    code = cell.strip() if isinstance(cell, str) else ""
+    if is_known(code) and language_tag(code).macro != language_tag(given).macro:
         raise InputError(
-            f"{path} is a file, which has no split {source.split!r}; leave --split out"
+            f"{place}: column {column!r} says {code}, but the data were given as {given}; give the "
+            "file without a language, or another one"
         )
-    if _is_text(path):
-        if source.language_column:
-            raise InputError(
-                f"{path} is plain text, which has no column {source.language_column!r}; leave "
-                "--language-column out"
-            )
-        with open_bytes(path) as handle:
-            lines = text_lines(handle, path)
-            yield (Record(n, {source.text_column: line}) for n, line in lines), "line", False
-        return
-    with open_records(path, required, optional) as (records, unit):
-        yield records, unit, False
+    return given
 
 
 def _is_text(path: Path) -> bool:

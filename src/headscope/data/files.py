@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol
 
 from headscope.errors import InputError
 
@@ -28,6 +29,12 @@ _COMPRESSED = {".gz", ".bz2", ".xz"}
 # Endings of files that are not read as tables, but are no part of a dataset's name either.
 _OTHER = {".txt", ".csv", ".zip", ".dev", ".devtest"}
 CORRUPT = (EOFError, zlib.error, lzma.LZMAError)
+# What decompresses a file, by its first bytes.
+_OPENERS: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
 
 
 class Hash(Protocol):
@@ -59,10 +66,7 @@ def table_kind(path: Path) -> str | None:
     if suffixes and suffixes[-1] in _SUFFIXES:
         return _SUFFIXES[suffixes[-1]]
     with open_bytes(path) as handle:
-        try:
-            start = handle.read(65536)
-        except (*CORRUPT, OSError) as error:
-            raise damaged(path, error) from None
+        start = handle.read(65536)
     if start.startswith(b"PAR1"):
         return "parquet"
     if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
@@ -89,36 +93,27 @@ def is_file_name(path: Path) -> bool:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, decompressed where its first bytes say that it is compressed."""
+    """The bytes of a file, decompressed where its first bytes say that it is compressed.
+
+    ``InputError`` for one that cannot be opened, or not be read to its end.
+    """
     try:
         with path.open("rb") as raw:
             magic = raw.read(6)
             raw.seek(0)
-            openers: dict[bytes, Any] = {
-                b"\x1f\x8b": gzip.GzipFile,
-                b"BZh": bz2.BZ2File,
-                b"\xfd7zXZ\x00": lzma.LZMAFile,
-            }
-            for start, opener in openers.items():
-                if magic.startswith(start):
-                    keyword = "fileobj" if opener is gzip.GzipFile else "filename"
-                    try:
-                        with opener(**{keyword: raw}) as opened:
-                            yield opened
-                    except CORRUPT as error:
-                        raise damaged(path, error) from None
-                    except OSError as error:
-                        if error.errno is not None:  # of the system, not of the compressed data
-                            raise
-                        raise damaged(path, error) from None
-                    return
-            yield cast("BinaryIO", raw)
+            openers = (_OPENERS[start] for start in _OPENERS if magic.startswith(start))
+            with next(openers, nullcontext)(raw) as handle:
+                yield handle
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; check the path") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder; give one of the files in it") from None
     except PermissionError:
         raise InputError(f"{path} may not be read; check its permissions") from None
+    except (*CORRUPT, OSError) as error:
+        raise InputError(
+            f"{path} cannot be read to its end ({error}); fetch or write it again"
+        ) from None
 
 
 def text_lines(
@@ -130,50 +125,68 @@ def text_lines(
     """
     blank = 0  # the first of the blank lines seen since the last line with text
     number = 0
-    try:
-        for number, raw in enumerate(handle, 1):
-            if hasher is not None:
-                hasher.update(raw)
-            try:
-                line = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
+    for number, raw in enumerate(handle, 1):
+        if hasher is not None:
+            hasher.update(raw)
+        try:
+            line = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path}, line {number}: byte {error.start + 1} of the line is not valid UTF-8; "
+                "save the file as UTF-8"
+            ) from None
+        if number == 1:
+            line = line.removeprefix("\ufeff")
+            if not line.endswith("\n") and "\r" in line.rstrip("\r"):
                 raise InputError(
-                    f"{path}, line {number}: byte {error.start + 1} of the line is not valid "
-                    "UTF-8; save the file as UTF-8"
-                ) from None
-            if number == 1:
-                line = line.removeprefix("\ufeff")
-                if not line.endswith("\n") and "\r" in line.rstrip("\r"):
-                    raise InputError(
-                        f"{path}: its lines end with a carriage return alone; save the file with "
-                        "line feeds"
-                    )
-            line = line.removesuffix("\n").removesuffix("\r")
-            if not line.strip(" \r"):
-                blank = blank or number
-                continue
-            if blank:
-                raise InputError(
-                    f"{path}, line {blank} is blank; remove it, or give a sentence on it"
+                    f"{path}: its lines end with a carriage return alone; save the file with line "
+                    "feeds"
                 )
-            yield number, line
-    except (*CORRUPT, OSError) as error:
-        raise damaged(path, error) from None
+        line = line.removesuffix("\n").removesuffix("\r")
+        if not line.strip(" \r"):
+            blank = blank or number
+            continue
+        if blank:
+            raise InputError(f"{path}, line {blank} is blank; remove it, or give a sentence on it")
+        yield number, line
     if number == 0 or blank == 1:
         raise InputError(f"{path} is empty; give a file with at least one record")
 
 
-def drain(handle: BinaryIO, hasher: Hash, path: Path) -> None:
+def drain(handle: BinaryIO, hasher: Hash) -> None:
     """Feeds what is left of a file into its digest."""
+    while chunk := handle.read(1 << 20):
+        hasher.update(chunk)
+
+
+def parse_json(
+    text: str | bytes,
+    place: str,
+    fix: str = "write one JSON object a line",
+    position: bool = False,
+) -> Any:
+    """The value that JSON holds; ``InputError`` with its place (and position there) and a fix."""
     try:
-        while chunk := handle.read(1 << 20):
-            hasher.update(chunk)
-    except (*CORRUPT, OSError) as error:
-        raise damaged(path, error) from None
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise not_json(place, error, fix, position) from None
 
 
-def damaged(path: Path, error: BaseException) -> InputError:
-    return InputError(f"{path} cannot be read to its end ({error}); fetch or write it again")
+def parse_object(text: str | bytes, place: str) -> dict[str, Any]:
+    """The JSON object on a line; ``InputError`` if there is none."""
+    value = parse_json(text, place)
+    if not isinstance(value, dict):
+        raise InputError(f"{place} is no JSON object; write one JSON object a line")
+    return value
+
+
+def not_json(place: str, error: BaseException, fix: str, position: bool = False) -> InputError:
+    """What is wrong where JSON could not be read."""
+    # Beside ill-formed JSON: nested too deeply, or a number of too many digits.
+    reason = getattr(error, "msg", str(error).partition(";")[0])
+    if position and isinstance(error, json.JSONDecodeError):
+        reason += f" at character {error.pos + 1}"
+    return InputError(f"{place} is not valid JSON ({reason}); {fix}")
 
 
 def write_text_atomically(path: Path, text: str) -> None:

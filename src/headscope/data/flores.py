@@ -127,5 +127,5 @@ def _sentences(path: Path) -> tuple[list[tuple[int, str]], str]:
     hasher = hashlib.sha256()
     with open_bytes(path) as handle:
         lines = list(text_lines(handle, path, hasher))
-        drain(handle, hasher, path)
+        drain(handle, hasher)
     return lines, hasher.hexdigest()

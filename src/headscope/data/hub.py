@@ -1,18 +1,15 @@
-"""Records of a dataset on the Hub or in a folder, through the ``datasets`` library."""
+"""Cells of a dataset on the Hub or in a folder, through the ``datasets`` library."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headscope.data.columns import Record, from_objects, missing_column
+from headscope.data.columns import Numbered, from_objects, missing_column, top_column
 from headscope.data.extras import need
 from headscope.data.files import is_data_file_name, is_file_name
-from headscope.data.tables import Table
 from headscope.errors import InputError
 from headscope.hub import transport
 
@@ -24,68 +21,54 @@ def is_hub_name(name: str) -> bool:
     return bool(_HUB_NAME.fullmatch(name)) and not is_file_name(Path(name))
 
 
-def is_dataset_folder(folder: Path) -> bool:
-    """Whether a folder holds what ``datasets`` wrote, or data files that it can read."""
-    if (folder / "dataset_dict.json").exists() or (folder / "dataset_info.json").exists():
+def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
+    """Whether data are a dataset, of the Hub or in a folder, and no file.
+
+    InputError for a folder without one, which goes on with ``otherwise``, and for a split of a
+    file.
+    """
+    path = Path(data)
+    if path.is_dir():
+        written = ("dataset_dict.json", "dataset_info.json")
+        if not any((path / name).exists() for name in written) and not any(
+            map(is_data_file_name, path.rglob("*"))
+        ):
+            raise InputError(f"{path} holds no {otherwise}")
         return True
-    return any(is_data_file_name(path) for path in folder.rglob("*"))
+    if not path.exists() and is_hub_name(data):
+        return True
+    if split is not None:
+        raise InputError(f"{path} is a file, which has no split {split!r}; leave --split out")
+    return False
 
 
-def read_hub(
+def dataset_cells(
     name: str,
     split: str | None,
     required: Sequence[str],
-    optional: Sequence[str] = (),
-    limit: int | None = None,
-) -> Table:
-    """The wanted columns of a dataset: ``name``, ``name:config`` or a folder.
+    optional: Sequence[str],
+    whole: bool = False,
+) -> Numbered:
+    """The wanted columns of a dataset (``name``, ``name:config`` or a folder), by row from 1.
 
-    Code from the Hub is never run. Without ``split`` the dataset must have a single one. The
-    digest is that of the cells read. Raises ``InputError`` naming what is missing.
-    """
-    data = load_table(name, split)
-    columns = sorted({_top(column, data.column_names) for column in (*required, *optional)} - {""})
-    for column in required:
-        if not _top(column, data.column_names):
-            raise missing_column(name, column, _names(data.features))
-    data = data.select_columns(columns)
-    if limit is not None:
-        data = data.select(range(min(limit, len(data))))
-
-    def rows() -> Iterator[tuple[int, object]]:
-        yield from enumerate(data, 1)
-
-    present = [column for column in optional if _top(column, columns)]
-    records = tuple(from_objects(rows(), name, required, present, "row"))
-    if not records:
-        raise InputError(f"{name} holds no records; give a dataset or split with at least one")
-    hasher = hashlib.sha256()
-    for record in records:
-        hasher.update(json.dumps(record.cells, ensure_ascii=False, sort_keys=True).encode())
-        hasher.update(b"\n")
-    return Table(records, hasher.hexdigest(), "row")
-
-
-def hub_records(
-    name: str, split: str | None, required: Sequence[str], optional: Sequence[str] = ()
-) -> Iterator[Record]:
-    """The wanted columns of a dataset row by row, from 1; what is not asked for is not fetched.
-
-    Datasets are streamed, those of the Hub unless it is switched off: then they are read from the
-    cache.  Errors are those of `read_hub`; those of a connection that breaks come with the row.
+    Code from the Hub is never run. Without ``split`` the dataset must have a single one. Datasets
+    are streamed, so that only what is asked for is fetched; not so where the ``whole`` is wanted,
+    or the Hub is switched off: then it is read from the cache. Raises ``InputError`` naming what is
+    missing; that of a connection that breaks comes with the row.
     """
     datasets = need("datasets", f"reading the dataset {name}", "data")
-    streaming = Path(name).is_dir() or not datasets.config.HF_HUB_OFFLINE
+    streaming = not whole and (Path(name).is_dir() or not datasets.config.HF_HUB_OFFLINE)
     data = load_table(name, split, streaming)
     names = data.column_names
     if names is not None:
-        wanted = {_top(column, names) for column in (*required, *optional)} - {""}
-        if all(_top(column, names) for column in required):
+        missing = [column for column in required if top_column(column, names) is None]
+        if missing and whole:
+            raise missing_column(name, missing[0], _names(data.features))
+        if not missing:
+            wanted = {top_column(column, names) for column in (*required, *optional)} - {None}
             data = data.select_columns(sorted(wanted))
-    rows: Iterator[tuple[int, object]] = enumerate(data, 1)
-    records = from_objects(rows, name, required, optional, "row")
     try:
-        yield from records
+        yield from from_objects(enumerate(data, 1), name, required, optional, "row")
     except _failures(datasets) as error:
         if isinstance(error, InputError):
             raise
@@ -135,13 +118,6 @@ def load_table(name: str, split: str | None, streaming: bool = False) -> Any:
         wrong = "has several splits" if split is None else f"has no split {split!r}"
         raise InputError(f"the dataset {name} {wrong}; name one of {', '.join(data)} with --split")
     return data[split]
-
-
-def _top(column: str, names: Sequence[str]) -> str:
-    """The top-level column that holds a dotted one, or the empty text."""
-    pieces = column.split(".")
-    heads = (".".join(pieces[:cut]) for cut in range(len(pieces), 0, -1))
-    return next((head for head in heads if head in names), "")
 
 
 def _names(features: Any, prefix: str = "") -> list[str]:

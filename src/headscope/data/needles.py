@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from headscope.data.tables import read_table
+from headscope.data.rows import Field, read_rows
 from headscope.errors import InputError
 
 __all__ = ["Needle", "NeedleFile", "needle_file", "read_needles"]
@@ -62,28 +63,29 @@ def read_needles(
     Raises:
         InputError: naming file and line of an empty needle, question or haystack.
     """
-    table = read_table(path, ("needle", "question"), ("haystack", "answer", "id"), limit)
-    found = []
-    for at, record in enumerate(table.records):
-        cells = dict(record.cells)
-        if haystacks and not str(cells.get("haystack") or "").strip():
-            turned = [*haystacks[at % len(haystacks) :], *haystacks[: at % len(haystacks)]]
-            cells["haystack"] = "\n".join(turned)
-        for name in ("needle", "question", "haystack"):
-            value = cells.get(name)
-            if not isinstance(value, str) or not value.strip():
-                more = ", or give texts with --haystack" if name == "haystack" else ""
-                raise InputError(
-                    f"{path}, {table.unit} {record.line} has no {name}; write one as text{more}"
-                )
-        answer = cells.get("answer")
-        needle = Needle(
-            str(cells.get("id", record.line)),
-            str(cells["needle"]).strip(),
-            str(cells["question"]).strip(),
-            str(cells["haystack"]).strip(),
-            str(answer).strip() if answer is not None else None,
-            record.line,
-        )
-        found.append(needle)
-    return needle_file(found, str(path))
+    rows, _ = read_rows(path, (NEEDLE, QUESTION, HAYSTACK, ANSWER, ID), limit)
+    needles = []
+    for at, row in enumerate(rows):
+        needle, question, haystack = row[NEEDLE], row[QUESTION], row[HAYSTACK]
+        if haystacks and not str(haystack or "").strip():
+            haystack = "\n".join(
+                [*haystacks[at % len(haystacks) :], *haystacks[: at % len(haystacks)]]
+            )
+        haystack = _filled(haystack, row.place, "haystack", ", or give texts with --haystack")
+        identity = str(row.line) if row[ID] is None else str(row[ID])
+        needles.append(Needle(identity, needle, question, haystack, row[ANSWER], row.line))
+    return needle_file(needles, str(path))
+
+
+def _filled(cell: Any, place: str, column: str, more: str = "") -> str:
+    if not isinstance(cell, str) or not cell.strip():
+        raise InputError(f"{place} has no {column}; write one as text{more}")
+    return cell.strip()
+
+
+NEEDLE, QUESTION = Field("needle", _filled), Field("question", _filled)
+HAYSTACK = Field("haystack", lambda cell, place, column: cell, None)
+ANSWER = Field(
+    "answer", lambda cell, place, column: None if cell is None else str(cell).strip(), None
+)
+ID = Field("id", lambda cell, place, column: str(cell), None)

@@ -6,15 +6,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from headscope.data.columns import ABSENT, cell_text, kind_of
+from headscope.data.columns import ABSENT
 from headscope.data.files import check_limit, write_text_atomically
 from headscope.data.flores import is_flores, read_flores
-from headscope.data.hub import is_dataset_folder, is_hub_name, read_hub
+from headscope.data.hub import is_dataset
 from headscope.data.languages import Direction, language_name, settled_direction
 from headscope.data.links import Links, check_links, format_links, parse_links
-from headscope.data.tables import Table, read_table
-from headscope.errors import InputError
+from headscope.data.rows import Field, Row, kind_of, read_rows, text_cell
+from headscope.errors import InputError, naming
 
 
 @dataclass(frozen=True)
@@ -134,24 +135,24 @@ def read_pairs(source: PairSource) -> PairFile:
             f"source and target are both the column {source.source_column!r} of {source.data}; "
             "name two columns with --source-column and --target-column"
         )
-    required = [source.source_column, source.target_column]
-    optional = [] if source.links_column else ["links"]
-    if source.links_column:
-        required.append(source.links_column)
-    if path.is_dir() and not is_dataset_folder(path):
-        raise InputError(
-            f"{path} holds no FLORES files (like eng.dev or dev/eng_Latn.dev) and no dataset; "
-            "give a file, or a folder with one of these"
-        )
-    if path.is_dir() or (not path.exists() and is_hub_name(source.data)):
-        table = read_hub(source.data, source.split, required, optional, source.limit)
-    else:
-        if source.split is not None:
-            raise InputError(
-                f"{path} is a file, which has no split {source.split!r}; leave --split out"
-            )
-        table = read_table(path, required, optional, source.limit)
-    return _file(_pairs(table, source), direction, source.data, table.digest)
+    dataset = is_dataset(
+        source.data,
+        source.split,
+        "FLORES files (like eng.dev or dev/eng_Latn.dev) and no dataset; give a file, or a folder "
+        "with one of these",
+    )
+    sentence = text_cell("give a sentence")
+    first = Field(source.source_column, sentence)
+    second = Field(source.target_column, sentence)
+    links = Field(source.links_column or "links", _links, ABSENT if source.links_column else None)
+    rows, digest = read_rows(
+        source.data, (first, second, links), source.limit, dataset=dataset, split=source.split
+    )
+    pairs = tuple(
+        _checked(SentencePair(str(row.line), row[first], row[second], row[links], row.line), row)
+        for row in rows
+    )
+    return _file(pairs, direction, source.data, digest)
 
 
 def direction_of(source: PairSource) -> Direction:
@@ -204,40 +205,24 @@ def _file(
     return PairFile(pairs, direction.source, direction.target, path, digest)
 
 
-def _pairs(table: Table, source: PairSource) -> tuple[SentencePair, ...]:
-    pairs = []
-    for record in table.records:
-        place = f"{source.data}, {table.unit} {record.line}"
-        first = cell_text(record, source.source_column, place, "give a sentence")
-        second = cell_text(record, source.target_column, place, "give a sentence")
-        cell = record.cells.get(source.links_column or "links", ABSENT)
-        links = None if cell is ABSENT else _links(cell, place)
-        if links:
-            try:
-                check_links(links, len(first.split()), len(second.split()))
-            except InputError as error:
-                raise InputError(f"{place}: {error}") from None
-        pairs.append(SentencePair(str(record.line), first, second, links, record.line))
-    return tuple(pairs)
+def _checked(pair: SentencePair, row: Row) -> SentencePair:
+    with naming(row.place):
+        check_links(pair.links or frozenset(), len(pair.source.split()), len(pair.target.split()))
+    return pair
 
 
-def _links(value: object, place: str) -> Links:
+def _links(cell: Any, place: str, column: str) -> Links | None:
     """Links from a cell: Pharaoh text, nothing, or a list of such links or position pairs."""
-    if value is None:
+    if cell is None:
         return frozenset()
-    if isinstance(value, str):
-        text = value
-    elif isinstance(value, list):
-        pieces = []
-        for link in value:
-            if isinstance(link, list) and len(link) == 2:
-                pieces.append(f"{link[0]}-{link[1]}")
-            else:
-                pieces.append(str(link).replace(" ", "_"))
-        text = " ".join(pieces)
-    else:
-        raise InputError(f"{place}: the links are {kind_of(value)}; write them like 0-0 1-2")
-    try:
-        return parse_links(text)
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+    if isinstance(cell, list):
+        cell = " ".join(
+            f"{link[0]}-{link[1]}"
+            if isinstance(link, list) and len(link) == 2
+            else str(link).replace(" ", "_")
+            for link in cell
+        )
+    if not isinstance(cell, str):
+        raise InputError(f"{place}: the links are {kind_of(cell)}; write them like 0-0 1-2")
+    with naming(place):
+        return parse_links(cell)

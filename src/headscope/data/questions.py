@@ -18,11 +18,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headscope.data.files import CORRUPT, check_limit, damaged, open_bytes, text_lines
+from headscope.data.files import check_limit, not_json, open_bytes, parse_json, text_lines
 from headscope.data.languages import language_name
+from headscope.data.rows import check_unicode
 from headscope.errors import InputError, naming
 
 __all__ = ["Question", "QuestionFile", "read_questions"]
+
+_FORM = "give a SQuAD file, or one JSON object a line"
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,7 @@ def read_questions(path: str | Path, limit: int | None = None) -> QuestionFile:
 
 def _bytes(path: Path) -> bytes:
     with open_bytes(path) as handle:
-        try:
-            data = handle.read()
-        except (*CORRUPT, OSError) as error:
-            raise damaged(path, error) from None
+        data = handle.read()
     if not data.strip():
         raise InputError(f"{path} is empty; give a file with at least one question")
     return data
@@ -112,10 +112,7 @@ def _questions(path: Path, data: bytes) -> Iterator[Question | None]:
             yield _record(path, f"record {number}", record, number)
     else:
         for number, line in text_lines(io.BytesIO(data), path):
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise _not_json(f"{path}, line {number}", error) from None
+            record = parse_json(line, f"{path}, line {number}", _FORM)
             yield _record(path, f"line {number}", record, number)
 
 
@@ -137,7 +134,7 @@ def _whole(path: Path, data: bytes) -> Any:
         if rest.strip() and _is_json(first):
             return None
         place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise _not_json(f"{path}{place}", error) from None
+        raise not_json(f"{path}{place}", error, _FORM) from None
 
 
 def _is_json(line: str) -> bool:
@@ -146,13 +143,6 @@ def _is_json(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _not_json(place: str, error: BaseException) -> InputError:
-    reason = getattr(error, "msg", str(error).partition(";")[0])
-    return InputError(
-        f"{place} is not valid JSON ({reason}); give a SQuAD file, or one JSON object a line"
-    )
 
 
 def _squad(path: Path, articles: Any) -> Iterator[Question | None]:
@@ -223,11 +213,7 @@ def _text(path: Path, place: str, record: Any, name: str) -> str:
     value = _entry(path, place, record, name)
     if not isinstance(value, str):
         raise InputError(f"{path}, {place}: {name} is {_short(value)}; it must be a text")
-    if any("\ud800" <= sign <= "\udfff" for sign in value):
-        raise InputError(
-            f"{path}, {place}: {name} holds half of a surrogate pair, which is no character; "
-            "write the file anew"
-        )
+    check_unicode(value, f"{path}, {place}: {name}", "write the file anew")
     return value
 
 

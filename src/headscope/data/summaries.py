@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from headscope.data.columns import Record, cell_text
-from headscope.data.documents import DocumentSource, digest_of, record_language
+from headscope.data.columns import ABSENT
+from headscope.data.documents import DocumentSource, digest_of, language_field
 from headscope.data.files import check_limit
 from headscope.data.languages import language_name, same_language
-from headscope.data.tables import open_records
+from headscope.data.rows import ID, Field, open_rows, text_cell
 from headscope.errors import InputError
 
 __all__ = ["Summarised", "SummaryFile", "read_summaries"]
@@ -48,25 +47,24 @@ def read_summaries(
     check_limit(source.limit)
     for asked in (*filter(None, [source.language]), *source.languages):
         language_name(asked)
-    column = source.language_column or "language"
     # Of a file that does not say its language the only one asked for is taken.
     only = source.languages[0] if len(source.languages) == 1 else None
-    required, optional = [source.text_column, summary_column], ["id"]
-    told = source.language or (None if source.language_column else only)
-    (required if told is None else optional).append(column)
+    default = source.language or (None if source.language_column else only)
+    language = language_field(source, ABSENT if default is None else default)
+    text = Field(source.text_column, text_cell("give a text"))
+    summary = Field(summary_column, text_cell("give a summary"))
     found: dict[str, list[Summarised]] = {code: [] for code in source.languages}
     others: set[str] = set()
-    with open_records(Path(source.data), required, optional) as (records, unit):
-        for record in records:
-            place = f"{source.data}, {unit} {record.line}"
-            written = record_language(record, source, place) or told or ""
+    with open_rows(source.data, (text, summary, ID, language)) as rows:
+        for row in rows:
+            written = row[language] or ""
             code = next((one for one in found if same_language(one, written)), written)
             if source.languages and code not in found:
                 others.add(code)
                 continue
             kept = found.setdefault(code, [])
             if source.limit is None or len(kept) < source.limit:
-                kept.append(_item(record, source.text_column, summary_column, place))
+                kept.append(Summarised(row.id, row[text], row[summary], row.line))
     for code, items in found.items():
         if not items:
             raise InputError(
@@ -82,14 +80,4 @@ def read_summaries(
             digest_of([part for one in items for part in (one.text, one.summary)]),
         )
         for code, items in found.items()
-    )
-
-
-def _item(record: Record, text: str, summary: str, place: str) -> Summarised:
-    own = record.cells.get("id")
-    return Summarised(
-        str(own) if isinstance(own, str | int) and str(own).strip() else str(record.line),
-        cell_text(record, text, place, "give a text"),
-        cell_text(record, summary, place, "give a summary"),
-        record.line,
     )

@@ -1,4 +1,4 @@
-"""Records from TSV, JSON Lines and Parquet files: one reader, one record type, named columns.
+"""Cells of TSV, JSON Lines and Parquet files, by named columns.
 
 Columns are named by the header or the field name, nested fields by a dot (``translation.en``),
 or by number from 0; a TSV file whose columns are given by number has no header. TSV is UTF-8,
@@ -8,92 +8,59 @@ one record a line, cells split at tabs, without quoting or escaping. Text files 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headscope.data.columns import (
-    Record,
+    Numbered,
     by_number,
     from_objects,
     is_number,
     missing_column,
+    top_column,
 )
 from headscope.data.extras import need
-from headscope.data.files import check_limit, drain, file_kind, open_bytes, text_lines
+from headscope.data.files import Hash, drain, file_kind, open_bytes, parse_json, text_lines
 from headscope.errors import InputError
 
 
-@dataclass(frozen=True)
-class Table:
-    """Records of a file in order; ``digest`` is the SHA-256 of the whole (decompressed) file."""
-
-    records: tuple[Record, ...]
-    digest: str
-    unit: str = "line"
-
-
-def read_table(
-    path: str | Path,
-    required: Sequence[str],
-    optional: Sequence[str] = (),
-    limit: int | None = None,
-) -> Table:
-    """The wanted columns of a TSV, JSON Lines or Parquet file, of the first ``limit`` records.
-
-    Raises ``InputError`` naming file and line: file missing, empty or of another format, column
-    missing (with those found), row of another length, blank line between records, invalid UTF-8
-    or JSON, damaged compression.
-    """
-    path = Path(path)
-    check_limit(limit)
-    kind = file_kind(path)
-    if kind == "parquet":
-        return _read_parquet(path, required, optional, limit)
-    hasher = hashlib.sha256()
-    with open_bytes(path) as handle:
-        numbered = text_lines(handle, path, hasher)
-        reader = _tsv if kind == "tsv" else _jsonl
-        records = []
-        for record in reader(numbered, path, required, optional):
-            records.append(record)
-            if len(records) == limit:
-                break
-        drain(handle, hasher, path)
-    if not records:
-        raise InputError(f"{path} holds no records; give a file with at least one")
-    return Table(tuple(records), hasher.hexdigest())
-
-
 @contextmanager
-def open_records(
-    path: str | Path, required: Sequence[str], optional: Sequence[str] = ()
-) -> Iterator[tuple[Iterator[Record], str]]:
-    """The wanted columns of a file record by record, and what a record is called (line or row).
+def open_table(
+    path: Path, required: Sequence[str], optional: Sequence[str], hasher: Hash | None = None
+) -> Iterator[tuple[Numbered, str]]:
+    """The wanted columns of a file record by record, and what is numbered: its lines or rows.
 
-    For files of which only the beginning may be wanted: nothing is read beyond the last record
-    that was asked for, and no digest is made.  Errors are those of `read_table`, raised when the
-    record is reached; a file without records gives none.
+    Nothing is read beyond the last record that was asked for, unless there is a ``hasher``: it
+    gets the whole (decompressed) file.
+
+    Raises ``InputError`` naming file and line, when the record is reached: file missing, empty or
+    of another format, column missing (with those found), row of another length, blank line between
+    records, invalid UTF-8 or JSON, damaged compression.
     """
-    path = Path(path)
     kind = file_kind(path)
     with open_bytes(path) as handle:
-        if kind == "parquet":
-            with _readable_parquet(path):
-                pq = need("pyarrow.parquet", f"reading {path}", "data")
-                yield _parquet(pq.ParquetFile(handle), path, required, optional), "row"
-        else:
+        if kind != "parquet":
             reader = _tsv if kind == "tsv" else _jsonl
-            yield reader(text_lines(handle, path), path, required, optional), "line"
+            yield reader(text_lines(handle, path, hasher), path, required, optional), "line"
+            if hasher is not None:
+                drain(handle, hasher)
+            return
+        if hasher is not None:
+            if not handle.read(1):
+                raise InputError(f"{path} is empty; give a file with at least one record")
+            handle.seek(0)
+            drain(handle, hasher)
+            handle.seek(0)
+        with readable_parquet(path):
+            pq = need("pyarrow.parquet", f"reading {path}", "data")
+            yield _parquet(pq.ParquetFile(handle), path, required, optional), "row"
 
 
 @contextmanager
-def _readable_parquet(path: Path) -> Iterator[None]:
+def readable_parquet(path: Path) -> Iterator[None]:
+    """Says what is wrong with a Parquet file that is damaged, or is none."""
     pa = need("pyarrow", f"reading {path}", "data")
     try:
         yield
@@ -109,7 +76,7 @@ def _tsv(
     path: Path,
     required: Sequence[str],
     optional: Sequence[str],
-) -> Iterator[Record]:
+) -> Numbered:
     headless = by_number(required, optional)
     places: dict[str, int] = {}
     width = 0
@@ -126,7 +93,7 @@ def _tsv(
                 f"{path}, line {number} has {_cells(len(cells))} where {reference} has {width}; "
                 "separate cells by one tab each and leave an empty cell for a missing value"
             )
-        yield Record(number, {name: cells[place] for name, place in places.items()})
+        yield number, {name: cells[place] for name, place in places.items()}
 
 
 def _places(
@@ -171,19 +138,10 @@ def _jsonl(
     path: Path,
     required: Sequence[str],
     optional: Sequence[str],
-) -> Iterator[Record]:
+) -> Numbered:
     def objects() -> Iterator[tuple[int, object]]:
         for number, line in numbered:
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                # Beside ill-formed JSON: nested too deeply, or a number of too many digits.
-                reason = getattr(error, "msg", str(error).partition(";")[0])
-                place = f" at character {error.pos + 1}" if hasattr(error, "pos") else ""
-                raise InputError(
-                    f"{path}, line {number} is not valid JSON ({reason}{place}); write one JSON "
-                    "object a line"
-                ) from None
+            value = parse_json(line, f"{path}, line {number}", position=True)
             if not isinstance(value, dict | list):
                 raise InputError(
                     f"{path}, line {number} is no JSON object; write one JSON object a line"
@@ -198,34 +156,13 @@ def _jsonl(
     return from_objects(objects(), path, required, optional)
 
 
-def _read_parquet(
-    path: Path, required: Sequence[str], optional: Sequence[str], limit: int | None
-) -> Table:
-    pq = need("pyarrow.parquet", f"reading {path}", "data")
-    hasher = hashlib.sha256()
-    with open_bytes(path) as handle:
-        if not handle.read(1):
-            raise InputError(f"{path} is empty; give a file with at least one record")
-        handle.seek(0)
-        drain(handle, hasher, path)
-        handle.seek(0)
-        with _readable_parquet(path):
-            table = pq.ParquetFile(handle)
-            records = list(islice(_parquet(table, path, required, optional), limit))
-    if not records:
-        raise InputError(f"{path} holds no records; give a file with at least one")
-    return Table(tuple(records), hasher.hexdigest(), "row")
-
-
-def _parquet(
-    table: Any, path: Path, required: Sequence[str], optional: Sequence[str]
-) -> Iterator[Record]:
+def _parquet(table: Any, path: Path, required: Sequence[str], optional: Sequence[str]) -> Numbered:
     schema = table.schema_arrow
     columns = {}
     for name in (*required, *optional):
         numbered = is_number(name) and name not in schema.names and int(name) < len(schema.names)
         columns[name] = schema.names[int(name)] if numbered else name
-    tops = {name: _top(column, schema.names) for name, column in columns.items()}
+    tops = {name: top_column(column, schema.names) for name, column in columns.items()}
     for name in required:
         if tops[name] is None:
             raise missing_column(path, name, _leaves(schema))
@@ -241,16 +178,6 @@ def _parquet(
                 yield number, {**row, **aliases}
 
     return from_objects(rows(), path, required, present, "row")
-
-
-def _top(column: str, names: Sequence[str]) -> str | None:
-    """The top-level column that holds a dotted column."""
-    pieces = column.split(".")
-    for cut in range(len(pieces), 0, -1):
-        head = ".".join(pieces[:cut])
-        if head in names:
-            return head
-    return None
 
 
 def _leaves(schema: Any) -> list[str]:

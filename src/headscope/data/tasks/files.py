@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headscope.data.columns import ABSENT, kind_of
 from headscope.data.files import check_limit, open_bytes
 from headscope.data.languages import language_name
-from headscope.data.tables import read_table
+from headscope.data.rows import Field, Row, check_unicode, kind_of, read_rows
 from headscope.data.tasks.instructions import instruction_for, known_task
 from headscope.data.tasks.task import DEFAULT_BARE, Example, Task
 from headscope.errors import InputError
@@ -61,24 +61,23 @@ def read_task(
         language_name(language)  # says what is wrong with a code
     name = name or _stem(path)
     known = known_task(name)
-    if _is_list(path):
-        rows, digest = _from_list(path, (input_column, output_column), limit)
-    else:
-        rows, digest = _from_table(path, (input_column, output_column), limit)
+    keys = (input_column, output_column)
+    rows, digest = (
+        _from_list(path, keys, limit) if _is_list(path) else _from_table(path, keys, limit)
+    )
+    source, target = (Field(key, _text) for key in keys)
     examples = []
-    for number, line, cells in rows:
-        place = f"{path}, item {number} (line {line})"
-        given = _text(cells[input_column], input_column, place).rstrip("\r\n")
-        wanted = _text(cells[output_column], output_column, place).strip()
-        chosen = _candidates(cells.get("candidates", ABSENT), place)
+    for number, row in enumerate(rows, 1):
+        given, wanted = row[source].rstrip("\r\n"), row[target].strip()
+        chosen = row[CANDIDATES]
         if not chosen and known is not None and known.chosen:
             chosen = tuple(piece.strip() for piece in given.split(","))
         if chosen and wanted not in chosen:
             raise InputError(
-                f"{place}: the output {wanted!r} is none of the candidates "
+                f"{row.place}: the output {wanted!r} is none of the candidates "
                 f"({', '.join(chosen)}); correct one of them"
             )
-        examples.append(Example(str(number), given, wanted, line, chosen))
+        examples.append(Example(str(number), given, wanted, row.line, chosen))
     return Task(
         name=name,
         examples=tuple(examples),
@@ -106,10 +105,7 @@ def _is_list(path: Path) -> bool:
     return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
-Rows = Iterable[tuple[int, int, dict[str, Any]]]
-
-
-def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[Rows, str]:
+def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
     with open_bytes(path) as handle:
         raw = handle.read()
     try:
@@ -117,7 +113,7 @@ def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[Ro
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise InputError(f"{path}, line {line}: not valid UTF-8; save the file as UTF-8") from None
-    rows: list[tuple[int, int, dict[str, Any]]] = []
+    rows: list[Row] = []
     for number, (line, item) in enumerate(_items(path, text), 1):
         place = f"{path}, item {number} (line {line})"
         if not isinstance(item, dict):
@@ -132,7 +128,7 @@ def _from_list(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[Ro
                     f"{keys[0]!r} and {keys[1]!r}"
                 )
         if limit is None or number <= limit:
-            rows.append((number, line, item))
+            rows.append(Row(line, place, item))
     if not rows:
         raise InputError(f"{path} is an empty list; give at least one item")
     return rows, hashlib.sha256(raw).hexdigest()
@@ -177,10 +173,11 @@ def _items(path: Path, text: str) -> Iterator[tuple[int, Any]]:
         )
 
 
-def _from_table(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[Rows, str]:
-    optional = () if any(key.isdigit() for key in keys) else ("candidates",)
+def _from_table(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
+    fields = [Field(key, _text) for key in keys]
+    by_number = any(key.isdigit() for key in keys)
     try:
-        table = read_table(path, keys, optional, limit)
+        rows, digest = read_rows(path, fields if by_number else [*fields, CANDIDATES], limit)
     except InputError as error:
         # The reader's advice names the flags of sentence pairs.
         plain = str(error).partition("; name the right one with")[0]
@@ -189,13 +186,13 @@ def _from_table(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[R
         raise InputError(
             f"{plain}; name the right ones with --input-column and --output-column"
         ) from None
-    rows = [
-        (number, record.line, dict(record.cells)) for number, record in enumerate(table.records, 1)
-    ]
-    return rows, table.digest
+    return [
+        replace(row, place=f"{path}, item {number} (line {row.line})")
+        for number, row in enumerate(rows, 1)
+    ], digest
 
 
-def _text(value: object, key: str, place: str) -> str:
+def _text(value: Any, place: str, key: str) -> str:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -205,18 +202,18 @@ def _text(value: object, key: str, place: str) -> str:
         raise InputError(f"{place}: {key!r} holds {kind}, not one text; give one text")
     if not value.strip():
         raise InputError(f"{place}: {key!r} is empty; give a text or remove the item")
-    if not value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in value):
-        raise InputError(
-            f"{place}: {key!r} holds half of a surrogate pair, which is no character; correct it"
-        )
+    check_unicode(value, f"{place}: {key!r}", "correct it")
     return value
 
 
-def _candidates(value: object, place: str) -> tuple[str, ...]:
-    if value is ABSENT or value is None or value == "":
+def _candidates(value: Any, place: str, key: str) -> tuple[str, ...]:
+    if value is None or value == "":
         return ()
     if isinstance(value, str):
         return tuple(piece.strip() for piece in value.split(","))
     if isinstance(value, list) and all(isinstance(piece, str) for piece in value):
         return tuple(piece.strip() for piece in value)
     raise InputError(f"{place}: the candidates are no list of texts; give a list, or none")
+
+
+CANDIDATES: Field[tuple[str, ...]] = Field("candidates", _candidates, ())

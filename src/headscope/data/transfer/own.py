@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headscope.data.columns import ABSENT, Record, cell_text
 from headscope.data.files import check_limit
-from headscope.data.languages import language_name
-from headscope.data.tables import open_records
+from headscope.data.rows import ID, Field, Row, language_code, open_rows, text_cell
 from headscope.data.transfer.prompts import Answer, TransferFile, TransferPrompt, digest_of
-from headscope.errors import InputError, naming
+from headscope.errors import InputError
 
 __all__ = ["read_prompts"]
-
-_REQUIRED = ("a", "b", "prompt", "answers_a", "answers_b")
 
 
 def read_prompts(path: str | Path, limit: int | None = None) -> dict[str, TransferFile]:
@@ -28,12 +24,12 @@ def read_prompts(path: str | Path, limit: int | None = None) -> dict[str, Transf
     """
     check_limit(limit)
     found: dict[str, list[TransferPrompt]] = {}
-    with open_records(Path(path), _REQUIRED, ("stem", "id")) as (records, unit):
-        for record in records:
-            one = _prompt(record, f"{path}, {unit} {record.line}")
-            kept = found.setdefault(one.pair, [])
+    with open_rows(path, (A, B, PROMPT, ANSWERS_A, ANSWERS_B, STEM, ID)) as rows:
+        for row in rows:
+            prompt = _prompt(row)
+            kept = found.setdefault(prompt.pair, [])
             if limit is None or len(kept) < limit:
-                kept.append(one)
+                kept.append(prompt)
     if not found:
         raise InputError(f"{path} holds no prompts; give a file with at least one")
     return {
@@ -42,43 +38,35 @@ def read_prompts(path: str | Path, limit: int | None = None) -> dict[str, Transf
     }
 
 
-def _prompt(record: Record, place: str) -> TransferPrompt:
-    codes = []
-    for column in ("a", "b"):
-        code = cell_text(record, column, place, "give a language code such as en").strip()
-        with naming(place):
-            language_name(code)
-        codes.append(code)
-    stem = record.cells.get("stem", ABSENT)
-    if stem in (ABSENT, None):
-        stem = ""
-    if not isinstance(stem, str):
-        raise InputError(f"{place}: column 'stem' holds no text; give one or leave it out")
-    named = record.cells.get("id")
-    answers = [_answer(record, column, place) for column in ("answers_a", "answers_b")]
+def _prompt(row: Row) -> TransferPrompt:
+    a, b, stem = row[A], row[B], row[STEM]
+    answers = row[ANSWERS_A], row[ANSWERS_B]
     if set(answers[0].forms) & set(answers[1].forms):
         raise InputError(
-            f"{place}: both answers are the same, so nothing tells which statement was followed; "
-            "give statements that contradict each other"
+            f"{row.place}: both answers are the same, so nothing tells which statement was "
+            "followed; give statements that contradict each other"
         )
-    return TransferPrompt(
-        id=str(named) if isinstance(named, str | int) and str(named).strip() else str(record.line),
-        a=codes[0],
-        b=codes[1],
-        prompt=cell_text(record, "prompt", place, "give the text up to the answer"),
-        stem=stem.strip(),
-        answer_a=answers[0],
-        answer_b=answers[1],
-    )
+    return TransferPrompt(row.id, a, b, row[PROMPT], stem, *answers)
 
 
-def _answer(record: Record, column: str, place: str) -> Answer:
-    value: Any = record.cells[column]
-    forms = [value] if isinstance(value, str) else value
+def _stem(cell: Any, place: str, column: str) -> str:
+    if not isinstance(cell, str | None):
+        raise InputError(f"{place}: column {column!r} holds no text; give one or leave it out")
+    return (cell or "").strip()
+
+
+def _answer(cell: Any, place: str, column: str) -> Answer:
+    forms = [cell] if isinstance(cell, str) else cell
     good = isinstance(forms, list) and forms
-    if not good or not all(isinstance(one, str) and one.strip() for one in forms):
+    if not good or not all(isinstance(form, str) and form.strip() for form in forms):
         raise InputError(
             f"{place}: column {column!r} holds no answers; give a text or a list of texts, the "
             "English one first"
         )
-    return Answer(forms[0].strip(), tuple(one.strip() for one in forms[1:] or forms))
+    return Answer(forms[0].strip(), tuple(form.strip() for form in forms[1:] or forms))
+
+
+A, B = Field("a", language_code), Field("b", language_code)
+PROMPT = Field("prompt", text_cell("give the text up to the answer"))
+ANSWERS_A, ANSWERS_B = Field("answers_a", _answer), Field("answers_b", _answer)
+STEM = Field("stem", _stem, "")

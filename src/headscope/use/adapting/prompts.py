@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headscope.data.columns import Record, cell_text, check_unicode
-from headscope.data.files import check_limit, open_bytes, text_lines
-from headscope.data.tables import open_records
+from headscope.data.columns import ABSENT
+from headscope.data.files import check_limit
+from headscope.data.rows import ID, Field, check_unicode, open_rows, text_cell
 from headscope.errors import InputError, naming
 
 if TYPE_CHECKING:
@@ -84,25 +83,17 @@ def read_prompts(
     """
     path = Path(path)
     check_limit(limit)
+    given = Field(column, _given)
+    answer = Field(
+        reference or "reference", text_cell("give a text"), ABSENT if reference else None
+    )
+    plain = path.name.lower().endswith(_TEXT)
     found: list[Prompt] = []
-    with _records(path, column, reference) as (records, unit):
-        for record in records:
-            place = f"{path}, {unit} {record.line}"
-            value = record.cells[column]
-            given = (
-                _conversation(value, place, column)
-                if isinstance(value, list)
-                else cell_text(record, column, place, "give a text or a list of messages")
-            )
-            name = record.cells.get("id")
-            known = isinstance(name, str | int) and str(name).strip()
-            if known:
-                check_unicode(str(name), f"{place}: column 'id'")
-            hoped = reference or "reference"
-            answer = (
-                cell_text(record, hoped, place, "give a text") if hoped in record.cells else None
-            )
-            found.append(Prompt(str(name) if known else str(record.line), given, place, answer))
+    with open_rows(path, (given, answer, ID), plain=plain) as rows:
+        for row in rows:
+            prompt = row[given]
+            check_unicode(row.id, f"{row.place}: column 'id'")
+            found.append(Prompt(row.id, prompt, row.place, None if plain else row[answer]))
             if len(found) == limit:
                 break
     if not found:
@@ -163,11 +154,13 @@ def _templated(tokenizer: Any, messages: Sequence[Message]) -> str:
     )
 
 
-def _conversation(value: list[Any], place: str, column: str) -> tuple[Message, ...]:
-    if not value:
+def _given(cell: Any, place: str, column: str) -> str | tuple[Message, ...]:
+    if not isinstance(cell, list):
+        return text_cell("give a text or a list of messages")(cell, place, column)
+    if not cell:
         raise InputError(f"{place}: column {column!r} holds no message; give one, or remove it")
     found: list[Message] = []
-    for number, one in enumerate(value, 1):
+    for number, one in enumerate(cell, 1):
         role = one.get("role") if isinstance(one, dict) else None
         content = one.get("content") if isinstance(one, dict) else None
         if not isinstance(role, str) or not isinstance(content, str):
@@ -183,17 +176,3 @@ def _conversation(value: list[Any], place: str, column: str) -> tuple[Message, .
         check_unicode(role + content, f"{place}: message {number} of column {column!r}")
         found.append({"role": role, "content": content})
     return tuple(found)
-
-
-@contextmanager
-def _records(
-    path: Path, column: str, reference: str | None
-) -> Iterator[tuple[Iterator[Record], str]]:
-    if path.name.lower().endswith(_TEXT):
-        with open_bytes(path) as handle:
-            yield (Record(n, {column: line}) for n, line in text_lines(handle, path)), "line"
-        return
-    required = [column, *([reference] if reference else [])]
-    optional = [name for name in ("id", "reference") if name not in required]
-    with open_records(path, required, optional) as (records, unit):
-        yield records, unit

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 
 from headscope.data.columns import descend
 from headscope.data.extras import need
-from headscope.data.files import CORRUPT, damaged, open_bytes
+from headscope.data.files import open_bytes, parse_object
+from headscope.data.tables import readable_parquet
 from headscope.data.zstd import MAGIC, ZstdReader
 from headscope.errors import InputError
 from headscope.runs import file_digest
@@ -188,31 +189,24 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             return
         zstd = start == MAGIC
         lines = BufferedReader(ZstdReader(handle, path), _BLOCK) if zstd else handle
-        try:
-            for number, line in enumerate(lines, 1):
-                if number == 1:
-                    line = line.removeprefix(b"\xef\xbb\xbf")
-                line = line.rstrip(b"\r\n")
-                if line.strip():
-                    yield number, line
-        except (*CORRUPT, OSError) as error:
-            raise damaged(path, error) from None
+        for number, line in enumerate(lines, 1):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            line = line.rstrip(b"\r\n")
+            if line.strip():
+                yield number, line
 
 
 def _parquet_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    pa = need("pyarrow", f"reading {path}", "data")
     pq = need("pyarrow.parquet", f"reading {path}", "data")
     number = 0
     try:
-        for batch in pq.ParquetFile(handle).iter_batches(batch_size=_ROWS):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    except pa.ArrowException as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"{path} is not a readable Parquet file ({reason}); fetch or write it again"
-        ) from None
+        with readable_parquet(path):
+            for batch in pq.ParquetFile(handle).iter_batches(batch_size=_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    line = json.dumps(row, ensure_ascii=False)
+                    yield number, line.encode("utf-8", "surrogatepass")
     except TypeError as error:
         raise InputError(
             f"{path}, row {number} holds a value that JSON has none of ({error}); leave the "
@@ -229,16 +223,7 @@ def read_records(path: Path, fields: Fields) -> Iterator[tuple[int, bytes, Rated
     """
     for number, line in read_lines(path):
         place = f"{path}, line {number}"
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", str(error).partition(";")[0])
-            raise InputError(
-                f"{place} is not valid JSON ({reason}); write one JSON object a line"
-            ) from None
-        if not isinstance(value, dict):
-            raise InputError(f"{place} is no JSON object; write one JSON object a line")
-        yield number, line, _record(value, place, fields)
+        yield number, line, _record(parse_object(line, place), place, fields)
 
 
 def _record(value: dict[str, Any], place: str, fields: Fields) -> RatedRecord:

@@ -1,0 +1,191 @@
+"""Rows of files and datasets of any format: declared fields, read from their cells.
+
+A field names its column and says how a cell becomes a value, and what there is where the file has
+no such column. The formats are those of `tables`, datasets those of `hub`, and plain text with one
+row a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from headscope.data.columns import ABSENT, Numbered
+from headscope.data.files import check_limit, open_bytes, text_lines
+from headscope.data.hub import dataset_cells
+from headscope.data.languages import language_name
+from headscope.data.tables import open_table
+from headscope.errors import InputError, naming
+
+__all__ = [
+    "ID",
+    "Field",
+    "Row",
+    "check_unicode",
+    "kind_of",
+    "language_code",
+    "open_rows",
+    "read_rows",
+    "text_cell",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Field(Generic[T]):
+    """A column and what its cells mean.
+
+    `read` gets a cell, the place of its row and the column, and raises `InputError` for a cell
+    that it cannot use. Files without the column are refused, unless there is a `default`.
+    """
+
+    column: str
+    read: Callable[[Any, str, str], T]
+    default: T = ABSENT
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: its line (in a table its number) from 1, its place in words, and its cells.
+
+    A column that the file does not have is not in `cells`.
+    """
+
+    line: int
+    place: str
+    cells: Mapping[str, Any]
+
+    def __getitem__(self, field: Field[T]) -> T:
+        if field.column not in self.cells:
+            return field.default
+        return field.read(self.cells[field.column], self.place, field.column)
+
+    @property
+    def id(self) -> str:
+        """The row's own id, where `ID` was read and holds one, else its line."""
+        return self[ID] or str(self.line)
+
+
+def read_rows(
+    data: str | Path,
+    fields: Sequence[Field[Any]],
+    limit: int | None = None,
+    *,
+    dataset: bool = False,
+    split: str | None = None,
+) -> tuple[list[Row], str]:
+    """The first `limit` rows, and a SHA-256: of the whole file, or of the cells of a dataset.
+
+    Every error is an `InputError` with file, line and fix; a file without rows is one.
+    """
+    check_limit(limit)
+    columns = _columns(fields)
+    hasher = hashlib.sha256()
+    if dataset:
+        numbered = dataset_cells(str(data), split, *columns, whole=True)
+        rows = list(islice(_rows(numbered, data, "row"), limit))
+        for row in rows:
+            cells = json.dumps(row.cells, ensure_ascii=False, sort_keys=True)
+            hasher.update(cells.encode() + b"\n")
+        if not rows:
+            raise InputError(f"{data} holds no records; give a dataset or split with at least one")
+    else:
+        with open_table(Path(data), *columns, hasher) as (numbered, unit):
+            rows = list(islice(_rows(numbered, data, unit), limit))
+        if not rows:
+            raise InputError(f"{Path(data)} holds no records; give a file with at least one")
+    return rows, hasher.hexdigest()
+
+
+@contextmanager
+def open_rows(
+    data: str | Path,
+    fields: Sequence[Field[Any]],
+    *,
+    dataset: bool = False,
+    split: str | None = None,
+    plain: bool = False,
+) -> Iterator[Iterator[Row]]:
+    """The rows one after the other; nothing is read beyond the last one that is asked for.
+
+    With `plain` each line of the file is the cell of the first field. Errors are those of
+    `read_rows`, raised when the row is reached; a file without rows gives none.
+    """
+    columns = _columns(fields)
+    path = Path(data)
+    if dataset:
+        yield _rows(dataset_cells(str(data), split, *columns), data, "row")
+    elif plain:
+        with open_bytes(path) as handle:
+            lines = text_lines(handle, path)
+            yield _rows(((n, {fields[0].column: line}) for n, line in lines), data, "line")
+    else:
+        with open_table(path, *columns) as (numbered, unit):
+            yield _rows(numbered, data, unit)
+
+
+def _columns(fields: Iterable[Field[Any]]) -> tuple[list[str], list[str]]:
+    """The columns that a file must have, and those that it may have."""
+    required = [field.column for field in fields if field.default is ABSENT]
+    return required, [field.column for field in fields if field.column not in required]
+
+
+def _rows(numbered: Numbered, data: str | Path, unit: str) -> Iterator[Row]:
+    return (Row(number, f"{data}, {unit} {number}", cells) for number, cells in numbered)
+
+
+def text_cell(wanted: str) -> Callable[[Any, str, str], str]:
+    """Reads a text with something other than white space in it; a number is spelt out.
+
+    `wanted` is what to do where there is none.
+    """
+
+    def read(cell: Any, place: str, column: str) -> str:
+        if isinstance(cell, int | float) and not isinstance(cell, bool):
+            cell = str(cell)
+        if not isinstance(cell, str):
+            raise InputError(
+                f"{place}: column {column!r} holds {kind_of(cell)}, not text; {wanted}"
+            )
+        if not cell.strip():
+            raise InputError(f"{place}: column {column!r} is empty; {wanted} or remove the record")
+        check_unicode(cell, f"{place}: column {column!r}")
+        return cell
+
+    return read
+
+
+def language_code(cell: Any, place: str, column: str) -> str:
+    """Reads the code of a language."""
+    code = text_cell("give a language code such as en")(cell, place, column).strip()
+    with naming(place):
+        language_name(code)
+    return code
+
+
+def _own_id(cell: Any, place: str, column: str) -> str | None:
+    return str(cell) if isinstance(cell, str | int) and str(cell).strip() else None
+
+
+#: What a row calls itself, where it does.
+ID = Field("id", _own_id, None)
+
+
+def check_unicode(text: str, what: str, fix: str = "correct the text") -> None:
+    """InputError, naming `what` holds it, for a text with half of a surrogate pair, which JSON can
+    hold and no file or tokenizer takes."""
+    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise InputError(f"{what} holds half of a surrogate pair, which is no character; {fix}")
+
+
+def kind_of(value: object) -> str:
+    """What a cell holds, in words."""
+    names = {type(None): "nothing (null)", bool: "true or false", list: "a list", dict: "an object"}
+    return names.get(type(value), f"a value of type {type(value).__name__}")
