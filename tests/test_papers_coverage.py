@@ -165,8 +165,6 @@ ONE_WAY = ("Figure 2", "Figure 4", "Figure 5", "Figure 8", "Table 41")
         # What is of other models needs them before any data.
         (LLAMA, {"pairs": (), "tasks": ()}, "needs MODEL", ("Table 13", "Table 23", "Table 33")),
         (LLAMA, {"pairs": (), "tasks": ()}, "needs DATA", ("Table 12", "Table 32", "Table 10")),
-        # Figure 7 is of directions alone, files that are named all of them by default.
-        (LLAMA, {"tasks": (*TASKS, "other.json")}, "measured", ("Figure 7",)),
         # Examples and figures of one direction of the paper.
         (LLAMA, {"pairs": ("en-de=x",)}, "needs DATA", ONE_WAY),
         (LLAMA, {"pairs": ("en-de=x", "en-zh=x")}, "measured", ONE_WAY),
@@ -197,6 +195,18 @@ def test_an_other_model_of_another_geometry_has_no_masks_here(tmp_path: Path) ->
     names = {one.step.name for one in make_plan(paper_named("heads-up").experiments, setting).steps}
     of_others = {name for name in names if name.startswith(("swap-", "masks-of-"))}
     assert of_others and not [name for name in of_others if "70B" in name]
+
+
+def test_figure_7_is_of_directions_alone(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    for name in paper_tasks():
+        (tasks / f"{name}.json").write_text("[]", "utf-8")
+    data, heads = PaperData(DIRECTIONS, tasks=(str(tasks),)), Geometry.uniform(32, 32)
+    setting = Setting(ModelChoice(LLAMA), heads, "digest", data, tmp_path)
+    assert words_of("heads-up", setting)["Figure 7"] == "measured"
+    few = replace(setting, data=replace(data, pairs=("en-zh=x",)))
+    assert words_of("heads-up", few)["Figure 7"] == "needs DATA"
 
 
 def test_folders_have_the_languages_of_their_files(tmp_path: Path) -> None:

@@ -254,16 +254,16 @@ def leaks(place: Path, trained: TaskChoice, tested: TaskChoice) -> int | None:
 def test_the_hybrid_is_not_trained_on_what_one_of_its_tasks_holds_out(tmp_path: Path) -> None:
     rows = [{"input": f"word {at}", "output": f"answer {at}"} for at in range(60)]
     files = [tmp_path / f"{name}.json" for name in ("antonym", "synonym")]
-    for file, own in zip(files, (rows[:40], rows[20:]), strict=True):
+    for file, own in zip(files, (rows, rows[:20]), strict=True):
         file.write_text(json.dumps(own), "utf-8")
     each = [TaskChoice((str(file),), held_out=10) for file in files]
     hybrid = TaskChoice(tuple(map(str, files)), held_out=10)
     for name, tested in zip(("a", "b"), each, strict=True):
         assert leaks(tmp_path / name, hybrid, tested) == 0
     first, second = read_tasks(hybrid, LLAMA).values()
-    for side in (first, second):  # no more than what the other one holds out is missing
-        assert side.train is not None and 20 <= len(side.train.examples) <= 30
-        assert len(side.test.examples) == 10
+    assert len(first.test.examples) == len(second.test.examples) == 10
+    assert first.train is not None  # no more than what the other one holds out is missing
+    assert 40 <= len(first.train.examples) < 50
 
 
 def test_a_direction_is_not_trained_on_the_targets_it_holds_out(tmp_path: Path) -> None:
