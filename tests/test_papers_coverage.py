@@ -10,11 +10,14 @@ from typing import get_args
 
 import pytest
 
+from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.papers.heads_up.asked import directions
 from headscope.recipes.papers.listing import listing
 from headscope.recipes.papers.paper import PaperData, Setting
 from headscope.recipes.papers.plan import Coverage, make_plan
+from headscope.recipes.papers.published import paper_tasks
 from headscope.recipes.papers.registry import PAPERS, paper_named
 from headscope.recipes.papers.reproduce import Reproduce
 from headscope.report.sections.paper_parts import coverage_words
@@ -113,7 +116,7 @@ def test_tables_of_a_model_of_the_paper_are_its_own(tmp_path: Path) -> None:
         ModelChoice("Qwen/Qwen2.5-7B-Instruct"),
         Geometry.uniform(28, 28),
         "digest",
-        PaperData(pairs=places, others=("Qwen/Qwen2.5-7B",)),
+        PaperData(pairs=places, others=("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-3B-Instruct")),
         tmp_path,
     )
     words = words_of("heads-up", large)
@@ -126,13 +129,128 @@ def test_tables_of_a_model_of_the_paper_are_its_own(tmp_path: Path) -> None:
     assert words["Table 1"] == "measured"
     assert words["Table 14"] == words["Figure 7"] == "needs DATA"  # 6 of 42 directions
     assert words["Table 6"] == words["Table 40"] == "needs DATA"
-    both = replace(few, data=replace(few.data, pairs=(*places[:5], *places[:5])))
-    assert words_of("heads-up", both)["Table 8"] == "needs DATA"  # 3 of its 6
-    both = replace(few, data=replace(few.data, pairs=(*places, *places)))
-    assert words_of("heads-up", both)["Table 8"] == "measured"
+    second = tuple(place.replace("=x", "=y") for place in places)
+    for pairs, word in (
+        ((*places[:5], *second[:5]), "needs DATA"),  # 3 of its 6
+        ((*places, *places), "needs DATA"),  # no other sentences
+        ((*places, *second), "measured"),
+    ):
+        both = replace(few, data=replace(few.data, pairs=pairs))
+        assert words_of("heads-up", both)["Table 8"] == word
 
 
 LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
+
+
+DIRECTIONS = tuple(f"{a}-{b}=x" for a in LANGUAGES for b in LANGUAGES if a != b)
+TASKS = tuple(f"{name}.json" for name in paper_tasks())
+LLAMA, BASE = "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B"
+LARGE, QWEN = "meta-llama/Llama-3.1-70B-Instruct", "Qwen/Qwen2.5-7B"
+ONE_WAY = ("Figure 2", "Figure 4", "Figure 5", "Figure 8", "Table 41")
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "word", "elements"),
+    [
+        # Masks of another geometry fit no model, and another size is no partner.
+        (LLAMA, {"others": (LARGE,)}, "needs MODEL", ("Table 5", "Table 37")),
+        (LLAMA, {"others": (LARGE,)}, "measured", ("Table 1", "Table 4", "Table 36")),
+        (LLAMA, {"others": (BASE,)}, "needs MODEL", ("Table 4", "Table 36")),
+        (LLAMA, {"others": (QWEN,)}, "needs MODEL", ("Table 4", "Table 5", "Table 37")),
+        # Either of a pair is the other one's partner.
+        (LLAMA, {"others": (BASE,)}, "measured", ("Table 5", "Table 37")),
+        (BASE, {"others": (LLAMA,)}, "measured", ("Table 5", "Table 37")),
+        (QWEN, {"others": (f"{QWEN}-Instruct",)}, "measured", ("Table 5", "Table 38")),
+        (QWEN, {"others": (f"{QWEN}-Instruct",)}, "needs MODEL", ("Table 37",)),
+        # What is of other models needs them before any data.
+        (LLAMA, {"pairs": (), "tasks": ()}, "needs MODEL", ("Table 13", "Table 23", "Table 33")),
+        (LLAMA, {"pairs": (), "tasks": ()}, "needs DATA", ("Table 12", "Table 32", "Table 10")),
+        # Examples and figures of one direction of the paper.
+        (LLAMA, {"pairs": ("en-de=x",)}, "needs DATA", ONE_WAY),
+        (LLAMA, {"pairs": ("en-de=x", "en-zh=x")}, "measured", ONE_WAY),
+        (LLAMA, {"pairs": ("en-zh=x", "en-zh=y")}, "needs DATA", ("Table 42",)),
+        (LLAMA, {"pairs": ("zh-en=x", "zh-en=x")}, "needs DATA", ("Table 42",)),
+        (LLAMA, {"pairs": ("zh-en=x", "zh-en=y")}, "measured", ("Table 42",)),
+    ],
+)
+def test_what_is_given_decides_what_is_measured(
+    model: str,
+    data: dict[str, tuple[str, ...]],
+    word: str,
+    elements: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    given = replace(PaperData(DIRECTIONS, tasks=TASKS), **data)
+    heads = Geometry.uniform(32, 32)
+    setting = Setting(ModelChoice(model), heads, "digest", given, tmp_path)
+    found = words_of("heads-up", setting)
+    assert {name: found[name] for name in elements} == dict.fromkeys(elements, word)
+    whole = words_of("heads-up", replace(setting, full=True))
+    assert word != "needs DATA" or "Table 42" in elements or "--full" not in whole.values()
+
+
+def test_an_other_model_of_another_geometry_has_no_masks_here(tmp_path: Path) -> None:
+    data = PaperData(DIRECTIONS[:6], tasks=TASKS[:2], others=(LARGE, BASE))
+    setting = Setting(ModelChoice(LLAMA), Geometry.uniform(32, 32), "digest", data, tmp_path)
+    names = {one.step.name for one in make_plan(paper_named("heads-up").experiments, setting).steps}
+    of_others = {name for name in names if name.startswith(("swap-", "masks-of-"))}
+    assert of_others and not [name for name in of_others if "70B" in name]
+
+
+def test_figure_7_is_of_directions_alone(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    for name in paper_tasks():
+        (tasks / f"{name}.json").write_text("[]", "utf-8")
+    data, heads = PaperData(DIRECTIONS, tasks=(str(tasks),)), Geometry.uniform(32, 32)
+    setting = Setting(ModelChoice(LLAMA), heads, "digest", data, tmp_path)
+    assert words_of("heads-up", setting)["Figure 7"] == "measured"
+    few = replace(setting, data=replace(data, pairs=("en-zh=x",)))
+    assert words_of("heads-up", few)["Figure 7"] == "needs DATA"
+
+
+def test_folders_have_the_languages_of_their_files(tmp_path: Path) -> None:
+    folder = tmp_path / "flores"
+    folder.mkdir()
+    for code in ("eng_Latn", "zho_Hans", "deu_Latn"):
+        (folder / f"{code}.dev").write_text("a\n", "utf-8")
+    data, heads = PaperData((str(folder),)), Geometry.uniform(32, 32)
+    setting = Setting(ModelChoice(LLAMA), heads, "digest", data, tmp_path)
+    assert {one.name for one in directions(setting)} == {
+        *("en-zh", "en-de", "zh-en", "zh-de", "de-en", "de-zh")
+    }
+    assert words_of("heads-up", setting)["Table 1"] == "needs DATA"
+    (tmp_path / "words").mkdir()
+    with pytest.raises(InputError, match="no files of the split"):
+        directions(replace(setting, data=PaperData((str(tmp_path / "words"),))))
+
+
+def test_what_to_give_is_what_helps(tmp_path: Path) -> None:
+    setting = Setting(ModelChoice(LLAMA), Geometry.uniform(32, 32), "digest", PaperData(), tmp_path)
+    plan = make_plan(paper_named("heads-up").experiments, setting)
+    missing = {name: one for each in plan.experiments for name, (_, one) in each.coverage.items()}
+    for name, words in (
+        ("Table 33", "Llama-3.1-8B (Table 33)"),
+        ("Table 31", "Mistral-7B-Instruct-v0.3 (Table 31)"),
+        ("Table 43", "en-zh=FILE for each of en-zh"),
+    ):
+        assert words in missing[name].give
+    for name in ("Figure 7", *ONE_WAY):
+        assert "--tasks" not in missing[name].give and "word tasks" not in missing[name].why
+
+
+def test_the_documentation_says_what_the_words_do_not() -> None:
+    told = (ROOT / "docs" / "papers" / "index.md").read_text("utf-8")
+    for words in (
+        "the bundled model's own directions and word tasks stand in",
+        "row of another model's mask is then left out",
+        "Table 32 has 36 rows",
+        "held-out sentences of that direction",
+        "not at steering",
+        "columns `source` and `target`",
+        "digest of their inputs and outputs",
+    ):
+        assert words in told
 
 
 @pytest.mark.skipif(SEEDS is None, reason="the papers' texts are not at hand")

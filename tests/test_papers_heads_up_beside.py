@@ -20,7 +20,8 @@ from heads_up_helpers import (
 )
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers.heads_up import beside as beside_module
-from headscope.recipes.papers.heads_up.asked import Asked, word_tasks
+from headscope.recipes.papers.heads_up import scaling
+from headscope.recipes.papers.heads_up.asked import Asked, directions, word_tasks
 from headscope.recipes.papers.heads_up.beside import beside, partner
 from headscope.recipes.papers.heads_up.verdict import (
     published_reached,
@@ -28,7 +29,8 @@ from headscope.recipes.papers.heads_up.verdict import (
 from headscope.recipes.papers.heads_up.walks import target_first
 from headscope.recipes.papers.heads_up.words import ACCURACY, same_task
 from headscope.recipes.papers.paper import Setting, Steering
-from headscope.recipes.papers.published import PaperTask, inputs_digest, paper_tasks
+from headscope.recipes.papers.published import PaperTask, examples_digest, paper_tasks
+from headscope.recipes.papers.results import _table
 
 BASE, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B"
 FIGURES = Path(__file__).parents[1] / "src/headscope/recipes/papers/data/heads-up.tsv"
@@ -144,7 +146,9 @@ def test_word_tasks_of_the_papers_inputs_are_compared(
     task = tmp_path / "antonym.json"
     rows = [{"input": word, "output": "x"} for word in ("up", "left", "in ")]
     task.write_text(json.dumps(rows), "utf-8")
-    known = PaperTask(3, inputs_digest(["in", "up", "left"]), "Name the antonym.")
+    known = PaperTask(
+        3, examples_digest([("in", "x"), ("up", "x"), ("left", "x")]), "Name the antonym."
+    )
     monkeypatch.setattr(beside_module, "paper_tasks", lambda: {"antonym": known})
     setting = with_(llama, pairs=(), tasks=(str(task),))
     (table,) = [one for one in EXPERIMENTS["table-2"].tell(setting).tables if one.reference][:1]
@@ -157,7 +161,7 @@ def test_the_papers_instructions_are_asked_of_its_tasks(llama: Setting, tmp_path
     tasks = paper_tasks()
     assert len(tasks) == 35
     for one in tasks.values():
-        assert len(one.inputs) == 64 and one.prompt.count("{input}") == 1
+        assert len(one.digest) == 64 and one.prompt.count("{input}") == 1
     for name in ("antonym", "mine"):
         (tmp_path / f"{name}.json").write_text('[{"input": "a", "output": "b"}]', "utf-8")
     places = tuple(str(tmp_path / f"{name}.json") for name in ("antonym", "mine"))
@@ -230,3 +234,75 @@ def test_the_bundled_tasks_alone_have_other_names_in_the_paper(
 
 def first_word(setting: Setting) -> Asked:
     return word_tasks(setting)[0]
+
+
+def test_word_tasks_are_known_by_their_outputs_too(
+    llama: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = PaperTask(1, examples_digest([("up", "down")]), "Name the antonym.")
+    monkeypatch.setattr(beside_module, "paper_tasks", lambda: {"antonym": known, "synonym": known})
+    places = []
+    for name, output in (("antonym", "down"), ("synonym", "over"), ("mine", "x")):
+        places.append(str(tmp_path / f"{name}.json"))
+        Path(places[-1]).write_text(json.dumps([{"input": "up", "output": output}]), "utf-8")
+    setting = with_(llama, pairs=(), tasks=tuple(places))
+    # Of Table 2 is the antonym alone; of Table 32 the synonym, whose outputs are others, too.
+    assert beside(setting, "Table 2").reference.comparable
+    assert "other examples of synonym" in beside(setting, ACCURACY).reference.why
+    assert "mine" not in beside(setting, ACCURACY).reference.why
+
+
+def test_no_difference_to_the_paper_s_hybrid_is_told(
+    llama: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside_module, "_of_paper", lambda task: True)
+    conditions = [row("masked", "accuracy", 0.7), row("hybrid", "accuracy", 0.5)]
+    put(llama, "shots-antonym-masked", {"tasks": {"antonym": {"conditions": conditions}}})
+    (table,) = EXPERIMENTS["table-3"].tell(llama).tables
+    at = table.columns.index("antonym")
+    by = {one["name"]: one["cells"][at] for one in _table(table)["rows"]}
+    assert by["mask, 5-shot"]["difference"] == pytest.approx(0.7 - 0.73)
+    hybrid = by["mask of hybrid, 5-shot"]
+    assert (hybrid["published"], hybrid["difference"]) == ("0.69", None)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "steps"),
+    [
+        ("microsoft/Phi-3.5-MoE-instruct", "Llama-3.1-8B-Instruct", (6190, 16)),
+        ("Qwen/Qwen2.5-14B-Instruct", "Qwen2.5-14B-Instruct", (12370, 8)),
+    ],
+)
+def test_settings_are_cited_where_they_are_printed(
+    llama: Setting, model: str, shape: str, steps: tuple[int, int]
+) -> None:
+    told = EXPERIMENTS["table-9"].tell(with_(llama, model=model))
+    table = table_of(told, "The model")
+    assert table.reference is not None and table.reference.model == shape
+    training = table_of(told, "The training")
+    found = tuple(cells(training, name)[0].published for name in ("steps", "batch size"))
+    assert found == steps
+    data = table_of(told, "The data").reference
+    assert data is not None and "appendix A" in data.why
+
+
+def test_inputs_of_sizes_are_the_papers_from_english_alone(llama: Setting) -> None:
+    setting = with_(llama, pairs=("en-de=a", "zh-en=b"))
+    sample = {"condition": "as is", "input": "I", "reference": "R", "output": "O"}
+    for step, task in (("printed-en-de", "en-de"), ("proof-zh-en", "zh-en")):
+        put(setting, step, {})
+        folder = setting.at(step) / "samples"
+        folder.mkdir()
+        (folder / f"{task}.jsonl").write_text(f"{json.dumps(sample)}\n" * 2, "utf-8")
+    note = table_of(EXPERIMENTS["table-4"].tell(setting), "Outputs for one sentence").note
+    assert "from English (Table 4)" in note and "zh-en: I" in note
+
+
+def test_sentences_left_out_of_a_second_file_are_told(llama: Setting) -> None:
+    setting = with_(llama, pairs=("zh-en=a", "en-de=b"))
+    left_out = {"draws": 2, "tasks": {"en-de": {"left_out": 3}}}
+    put(setting, "scaling-en-de", left_out)
+    place = beside(setting, "Table 8", "IWSLT2017")
+    both = scaling._bleu(setting, directions(setting), place)
+    assert "3 sentences were left out" in both.note
+    assert "left out" not in scaling._bleu(setting, directions(setting)[:1], place).note

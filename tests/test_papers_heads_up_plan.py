@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting, table_of
 from headscope.errors import InputError
+from headscope.recipes.inputs import ModelChoice
+from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.papers.heads_up import PAPER, attention, families, scaling, states, walks
 from headscope.recipes.papers.heads_up import steps as steps_module
 from headscope.recipes.papers.heads_up.asked import (
@@ -20,7 +23,8 @@ from headscope.recipes.papers.heads_up.asked import (
 from headscope.recipes.papers.paper import Missing, Setting, Steering, Step
 from headscope.recipes.papers.plan import Coverage, make_plan
 from headscope.recipes.papers.published import paper_tasks, published
-from headscope.recipes.tasks import prompts, read_tasks
+from headscope.recipes.tasks import TaskChoice, found_on, prompts, read_tasks
+from headscope.recipes.verify.scaling import VerifyScaling, _parts
 
 
 @pytest.fixture
@@ -205,9 +209,11 @@ def test_too_few_steps_are_told_before_anything_is_run(llama: Setting, tmp_path:
 def test_sizes_are_compared_on_the_paper_s_sentence_and_into_english(
     llama: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    large = "meta-llama/Llama-3.1-70B-Instruct"
+    llama = replace(llama, data=replace(llama.data, others=(large,)))
     folder = with_pairs(llama, "xnli")
     asked = configs_of(folder, monkeypatch, steps_module, "verify_mask")
-    for name, model in (("", LLAMA), ("-of-Llama-3.1-8B", llama.data.others[0])):
+    for name, model in (("", LLAMA), ("-of-Llama-3.1-70B-Instruct", large)):
         own = asked[f"printed-en-fr{name}"]
         assert own.model.model == model and own.masks == (str(folder.at(f"mask-en-fr{name}")),)
         (read,) = read_tasks(own.tasks, LLAMA).values()
@@ -217,7 +223,68 @@ def test_sizes_are_compared_on_the_paper_s_sentence_and_into_english(
     probed = configs_of(folder, monkeypatch, states, "compare_states")
     assert probed["states-en-de"].heads == str(folder.at("mask-en-de"))
     assert probed["states"].heads == str(folder.at("mask-en-zh"))
+    # On Table 4's own sentence; those of Figure 4 are of held-out ones.
+    own = probed["states-en-de"]
+    (read,) = read_tasks(own.tasks, LLAMA).values()
+    (shown,) = [one.input for one in read.test.examples if one.id == own.example]
+    assert shown == "I have never seen such a beautiful sunset."
+    assert (probed["states"].tasks.data, probed["states"].example) == (("xnli",), None)
     found = words(folder)
     assert found["Table 4"][0] == "measured" and found["Table 36"][0] == "--full"
     few = words(with_pairs(llama, "en-zh=a", "en-de=a"))
     assert few["Table 4"][0] == few["Table 36"][0] == "needs DATA"
+
+
+def test_the_mask_of_queries_is_of_english_to_chinese(llama: Setting) -> None:
+    both = with_pairs(llama, "en-de=a", "en-zh=b")
+    names = [one.name for one in steps(both, "table-39")]
+    assert names and all("en-zh" in name for name in names)
+
+
+def leaks(place: Path, trained: TaskChoice, tested: TaskChoice) -> int | None:
+    """How many examples of one choice a mask of another one has seen; InputError if any."""
+    place.mkdir()
+    found = found_on(read_tasks(trained, LLAMA))
+    (place / "found_on.json").write_text(json.dumps(found), "utf-8")
+    (place / "run.json").write_text("{}", "utf-8")
+    tests = [one.test for one in read_tasks(tested, LLAMA).values()]
+    return check_task_leakage(str(place), tests)["overlap"]
+
+
+def test_the_hybrid_is_not_trained_on_what_one_of_its_tasks_holds_out(tmp_path: Path) -> None:
+    rows = [{"input": f"word {at}", "output": f"answer {at}"} for at in range(60)]
+    files = [tmp_path / f"{name}.json" for name in ("antonym", "synonym")]
+    for file, own in zip(files, (rows, rows[:20]), strict=True):
+        file.write_text(json.dumps(own), "utf-8")
+    each = [TaskChoice((str(file),), held_out=10) for file in files]
+    hybrid = TaskChoice(tuple(map(str, files)), held_out=10)
+    for name, tested in zip(("a", "b"), each, strict=True):
+        assert leaks(tmp_path / name, hybrid, tested) == 0
+    first, second = read_tasks(hybrid, LLAMA).values()
+    assert len(first.test.examples) == len(second.test.examples) == 10
+    assert first.train is not None  # no more than what the other one holds out is missing
+    assert 40 <= len(first.train.examples) < 50
+
+
+def test_a_direction_is_not_trained_on_the_targets_it_holds_out(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.tsv"
+    lines = [f"Sentence number {at}.\tSatz {at // 2}." for at in range(60)]
+    file.write_text("source\ttarget\n" + "\n".join(lines), "utf-8")
+    choice = TaskChoice(
+        pair=("en-de",), data=(f"en-de={file}",), held_out=10, instruction="{input}"
+    )
+    assert leaks(tmp_path / "run", choice, choice) == 0
+    (sides,) = read_tasks(choice, LLAMA).values()
+    assert sides.train is not None and len(sides.test.examples) == 10
+    # Sentences of a second file that the mask or α knows are left out and counted.
+    check = tmp_path / "check.tsv"
+    known = (sides.train.examples[0], sides.test.examples[0])
+    both = [f"{known[0].input}\tNeu.", f"New.\t{known[1].output}", "Other.\tAnderer."]
+    check.write_text("source\ttarget\n" + "\n".join(both), "utf-8")
+    config = VerifyScaling((), choice, ModelChoice(LLAMA), str(check))
+    chosen, measured, left_out = _parts(sides, {"en-de": sides}, config)
+    assert chosen is sides.test and left_out == 2
+    assert [one.input for one in measured.examples] == ["Other."]
+    check.write_text("source\ttarget\n" + "\n".join(lines), "utf-8")
+    with pytest.raises(InputError, match="α is chosen on"):
+        _parts(sides, {"en-de": sides}, config)

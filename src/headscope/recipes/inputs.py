@@ -6,7 +6,8 @@ import dataclasses
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -149,6 +150,16 @@ class PairsChoice:
     shots: int = 0
     shots_data: tuple[str, ...] = field(default=(), metadata={"signature": False})
     language_names: tuple[str, ...] = ()
+
+
+def kin(model: str, others: Iterable[str], part: str) -> tuple[str, ...]:
+    """Those of other models whose names differ from this one's in a part alone, a pattern of it."""
+
+    def name(one: str) -> str:
+        return re.sub("^meta-", "", one.rstrip("/").rpartition("/")[2].casefold())
+
+    own, rest = name(model), re.sub(part, "", name(model))
+    return tuple(one for one in others if name(one) != own and re.sub(part, "", name(one)) == rest)
 
 
 def read_directions(

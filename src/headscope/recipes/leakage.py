@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,6 +17,7 @@ from headscope.heads.resolve import place_of
 __all__ = [
     "FOUND_ON",
     "Leakage",
+    "apart",
     "check_document_leakage",
     "check_leakage",
     "check_reference",
@@ -106,15 +107,7 @@ def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = 
     if stored is None:
         return Leakage(known=False, overlap=None, of=of)
     file, known = stored
-    overlap = sum(
-        any(
-            digest in known
-            for side in task_digests([one], task.is_translation).values()
-            for digest in side
-        )
-        for task in both
-        for one in task.examples
-    )
+    overlap = sum(_is_among(one, task, known) for task in both for one in task.examples)
     if overlap and not allow_overlap:
         raise InputError(
             f"{overlap} of {of} test examples are among those these heads were found on ({file}), "
@@ -122,6 +115,19 @@ def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = 
             "were found with, on other examples, or add --allow-overlap"
         )
     return Leakage(known=True, overlap=overlap, of=of)
+
+
+def apart(task: Task, others: Iterable[Task]) -> tuple[Example, ...]:
+    """A task's examples without those that `check_task_leakage` would find among others'."""
+    known = known_digests(
+        {str(at): task_digests(one.examples, one.is_translation) for at, one in enumerate(others)}
+    )
+    return tuple(one for one in task.examples if not _is_among(one, task, known))
+
+
+def _is_among(example: Example, task: Task, known: Collection[str]) -> bool:
+    sides = task_digests([example], task.is_translation).values()
+    return any(digest in known for side in sides for digest in side)
 
 
 def task_digests(examples: Sequence[Example], translation: bool) -> dict[str, list[str]]:

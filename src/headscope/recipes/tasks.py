@@ -1,14 +1,15 @@
 """From what people name (tasks, files, directions) to tasks with sides to train and to test on.
 
-The sides never share an example: of a file some inputs are held out by a hash, and the pocket
-model's own tasks come from different splits of its world.
+The sides never share an example: of a file some inputs are held out by a hash, of a translation's
+neither side is trained on, and the pocket model's own tasks come from different splits of its
+world. Nor is a word task trained on what another one that is named beside it holds out.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from headscope.data.tasks import (
 )
 from headscope.errors import InputError
 from headscope.recipes.inputs import POCKET, PairsChoice, read_directions
-from headscope.recipes.leakage import task_digests
+from headscope.recipes.leakage import apart, task_digests
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -124,6 +125,7 @@ def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskS
             "no task given; add --task FILE, or --pair en-de with --data, or for pocket --task "
             "plural-de or --pair en-de"
         )
+    words = [sides.test for sides in found if not sides.test.is_translation]
     named: dict[str, TaskSides] = {}
     for sides in found:
         if sides.name in named:
@@ -131,7 +133,7 @@ def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskS
                 f"two tasks are called {sides.name!r} ({named[sides.name].test.path} and "
                 f"{sides.test.path}); rename one file"
             )
-        named[sides.name] = sides
+        named[sides.name] = sides if sides.test.is_translation else _apart(sides, words)
     return named
 
 
@@ -319,10 +321,18 @@ def _sides(task: Task, held_out: int, seed: int) -> TaskSides:
     inputs = {sentence_digest(example.input) for example in task.examples}
     if len(inputs) <= held_out:
         return TaskSides(None, task)
-    train, test = split_task(task, held_out, seed)
-    return TaskSides(
-        dataclasses.replace(task, examples=train), dataclasses.replace(task, examples=test)
+    train, test = (
+        dataclasses.replace(task, examples=part) for part in split_task(task, held_out, seed)
     )
+    return _apart(TaskSides(train, test), [test])
+
+
+def _apart(sides: TaskSides, held_out: Iterable[Task]) -> TaskSides:
+    """The task without those of its training examples that these hold out."""
+    if sides.train is None:
+        return sides
+    kept = apart(sides.train, held_out)
+    return TaskSides(dataclasses.replace(sides.train, examples=kept) if kept else None, sides.test)
 
 
 def _bare(choice: TaskChoice, model: str) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError, first_line
+from headscope.heads import Geometry
 from headscope.recipes.costs.shapes import PUBLISHED, Shape
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["read_shape", "shape_of", "shape_of_config"]
+__all__ = ["heads_of", "read_shape", "shape_of", "shape_of_config"]
 
 #: Share of a model's parameters that a shape may miss: biases and the like, no part of a layer.
 _MISSED = 0.02
@@ -42,6 +44,16 @@ def read_shape(name: str) -> Shape:
 
     folder, _ = resolve(name, None, patterns=("config.json",))
     return shape_of_config(read_config(folder, name), name)
+
+
+@cache
+def heads_of(name: str) -> Geometry | None:
+    """The heads of a model by its name; None where its shape cannot be read."""
+    try:
+        shape = read_shape(name)
+    except InputError:
+        return None
+    return Geometry.uniform(shape.layers, shape.query_heads)
 
 
 def shape_of(lm: LanguageModel) -> Shape:

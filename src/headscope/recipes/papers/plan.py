@@ -93,8 +93,7 @@ def make_plan(
     for experiment in experiments:
         steps = experiment.steps(setting)
         if isinstance(steps, Missing):
-            coverage = dict.fromkeys(experiment.elements, (steps.coverage, steps))
-            planned.append(Planned(experiment, (), steps, coverage))
+            planned.append(Planned(experiment, (), steps, _covered(experiment, setting, (), steps)))
             continue
         for step in steps:
             before = known.get(step.name)
@@ -118,13 +117,13 @@ def make_plan(
 
 
 def _covered(
-    one: Experiment, setting: Setting, steps: Sequence[PlannedStep]
+    one: Experiment, setting: Setting, steps: Sequence[PlannedStep], missing: Missing | None = None
 ) -> dict[str, tuple[Coverage, Missing | None]]:
-    """What becomes of each element of an experiment that can be run.
+    """What becomes of each element of an experiment; `missing` is why it cannot be run.
 
-    No element is measured by another experiment than the paper's.
+    No element is measured by another experiment than the paper's; another model comes before data.
     """
-    if one.apart:
+    if one.apart and missing is None:
         other = Missing(one.title, f"beside the paper: --only {one.name}", "needs MODEL")
         return dict.fromkeys(one.elements, (other.coverage, other))
     later = {step.step.name for step in steps if step.state in ("left out", "blocked")}
@@ -132,6 +131,9 @@ def _covered(
     found: dict[str, tuple[Coverage, Missing | None]] = {}
     for element in one.elements:
         needed = one.needs(setting, element, own)
+        for_another = isinstance(needed, Missing) and needed.coverage == "needs MODEL"
+        if missing is not None and not (for_another and missing.coverage == "needs DATA"):
+            needed = missing
         if isinstance(needed, Missing):
             found[element] = (needed.coverage, needed)
         else:

@@ -31,7 +31,7 @@ __all__ = [
     "Note",
     "PaperTask",
     "Published",
-    "inputs_digest",
+    "examples_digest",
     "notes",
     "paper_model",
     "paper_tasks",
@@ -89,7 +89,7 @@ _MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _FORMERLY = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("cohereforai/", "coherelabs/"))
 
 _COLUMNS = ("table", "model", "row", "column", "measure", "value")
-_TASK_COLUMNS = ("task", "examples", "inputs", "instruction")
+_TASK_COLUMNS = ("task", "examples", "digest", "instruction")
 _NOTE_COLUMNS = ("paper", "table", "place", "kept", "why")
 
 
@@ -121,12 +121,12 @@ class PaperTask:
 
     Attributes:
         examples: how many it has.
-        inputs: `inputs_digest` of them, in the data of Todd et al. (2024) that the paper names.
+        digest: `examples_digest` of them, in the data of Todd et al. (2024) that the paper names.
         instruction: the paper's words, without input and output.
     """
 
     examples: int
-    inputs: str
+    digest: str
     instruction: str
 
     @property
@@ -179,15 +179,16 @@ def paper_tasks() -> Mapping[str, PaperTask]:
     """The word tasks of Heads Up!, by name."""
     return MappingProxyType(
         {
-            name: PaperTask(int(examples), inputs, instruction)
-            for name, examples, inputs, instruction in _lines("heads-up-tasks.tsv", _TASK_COLUMNS)
+            name: PaperTask(int(examples), digest, instruction)
+            for name, examples, digest, instruction in _lines("heads-up-tasks.tsv", _TASK_COLUMNS)
         }
     )
 
 
-def inputs_digest(inputs: Iterable[str]) -> str:
-    """SHA-256 of the inputs of a task, whatever their order and the white space around them."""
-    return hashlib.sha256("\0".join(sorted(one.strip() for one in inputs)).encode()).hexdigest()
+def examples_digest(examples: Iterable[tuple[str, str]]) -> str:
+    """SHA-256 of the (input, output) of a task in any order, without white space around them."""
+    texts = sorted("\t".join(side.strip() for side in one) for one in examples)
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def paper_model(paper: str, model: str) -> str | None:

@@ -21,7 +21,7 @@ from headscope.recipes.inputs import (
     read_directions,
     run_with_model,
 )
-from headscope.recipes.leakage import check_task_leakage
+from headscope.recipes.leakage import apart, check_task_leakage
 from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task, sample_rows
 from headscope.runs import Run
@@ -89,7 +89,7 @@ def verify_scaling(
     parts = {name: _parts(sides, tasks, config) for name, sides in tasks.items()}
     named = masks_by_task(config.masks, tasks)
     leaks = {
-        name: check_task_leakage(str(named[name]), parts[name], config.allow_overlap)
+        name: check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap)
         for name in tasks
     }
     lm = config.model.load_for(out)
@@ -100,7 +100,7 @@ def verify_scaling(
         "masks": {name: digest_of(mask) for name, mask in masks.items()},
     }
     data = task_inputs(tasks)
-    data |= {f"check {name}": check.digest for name, (_, check) in parts.items()}
+    data |= {f"check {name}": check.digest for name, (_, check, _) in parts.items()}
 
     def compute(run: Run) -> dict[str, Any]:
         shots = config.tasks.shots
@@ -108,7 +108,9 @@ def verify_scaling(
         shown: dict[str, dict[str, Any]] = {}
         for name, sides in tasks.items():
             work = _Work(lm, run, sides, masks[name], config, progress)
-            shown[name] = work.task(grid, *parts[name]) | {"leakage": dict(leaks[name])}
+            choose, check, left_out = parts[name]
+            shown[name] = work.task(grid, choose, check) | {"leakage": dict(leaks[name])}
+            shown[name] |= {"left_out": left_out} if left_out else {}
         return {
             **works,
             "tasks": shown,
@@ -197,13 +199,16 @@ class _Work:
 
 def _parts(
     sides: TaskSides, tasks: dict[str, TaskSides], config: VerifyScaling
-) -> tuple[Task, Task]:
-    """The examples to choose α on, and those to measure on."""
+) -> tuple[Task, Task, int]:
+    """The examples to choose α on, those to measure on, and how many of these are left out.
+
+    Of other sentences those are left out that a mask of this task is trained on, or α chosen on.
+    """
     task = sides.test
     if task.instruction is None:
         raise InputError(f"the task {task.name!r} has no instruction to scale under; give one")
     if config.check_data is None:
-        return halves_of(task, config.seed)
+        return *halves_of(task, config.seed), 0
     if len(tasks) > 1 or not task.is_translation:
         raise InputError("--check-data is for one translation direction; test one --pair")
     choice = PairsChoice(
@@ -215,5 +220,8 @@ def _parts(
     )
     pairs = next(iter(read_directions(choice, config.model.model, "test").values()))
     made = translation_task(pairs, task.instruction, task.bare, task.name, task.chat)
-    check_apart(task, made)
-    return task, made
+    new = apart(made, [task] if sides.train is None else [task, sides.train])
+    if not new:
+        check_apart(task, made)
+        return task, made, 0
+    return task, replace(made, examples=new), len(made.examples) - len(new)

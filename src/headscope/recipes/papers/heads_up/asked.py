@@ -9,6 +9,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from headscope.data.flores import directions_in
+from headscope.data.languages import Direction
 from headscope.errors import InputError
 from headscope.recipes.papers.paper import Missing, Setting
 from headscope.recipes.papers.published import paper_tasks
@@ -128,27 +130,27 @@ class Asked:
 
 
 def directions(setting: Setting) -> tuple[Asked, ...]:
-    """The directions that there are sentences for, those of the defaults first.
+    """The directions that there are sentences for, English to Chinese and the defaults first.
 
-    Of a folder of many languages the paper's 42, those of its Table 1 by default; of files those
+    Of a folder those of the paper's 42 that it has, its Table 1 by default; of files those
     that are named, all by default, but a direction of a folder is the folder's, and its file is to
     measure on (`check_file`); of the bundled model its 20.
     """
     places = setting.data.pairs
     if not places:
         return _steered(setting, _pocket_directions() if setting.pocket else ())
-    files = [one for one in places if _direction(one) is not None]
-    folders = [one for one in places if _direction(one) is None]
     found: dict[str, Asked] = {}
     told = None if setting.pocket else INSTRUCTION
-    for folder in folders:
-        every = [f"{a}-{b}" for a, b in permutations(LANGUAGES, 2)]
-        for name in [*TABLE_1, *(one for one in every if one not in TABLE_1)]:
+    for folder in (one for one in places if _direction(one) is None):
+        every = [Direction(a, b) for a, b in permutations(LANGUAGES, 2)]
+        if Path(folder).is_dir():
+            every = directions_in(Path(folder), every, "dev")
+        for name in sorted(map(str, every), key=lambda name: name not in TABLE_1):
             found.setdefault(name, _pair(name, (folder,), name in TABLE_1, _SENTENCES, told))
-    for one in files:
-        name = str(_direction(one))
-        found.setdefault(name, _pair(name, (one,), True, _SENTENCES, told))
-    return _steered(setting, found.values())
+    for one in places:
+        if (named := _direction(one)) is not None:
+            found.setdefault(named, _pair(named, (one,), True, _SENTENCES, told))
+    return _steered(setting, sorted(found.values(), key=lambda one: one.name != "en-zh"))
 
 
 def word_tasks(setting: Setting) -> tuple[Asked, ...]:
@@ -196,14 +198,13 @@ def chosen(tasks: Sequence[Asked]) -> tuple[Asked, ...]:
 
 def first_task(setting: Setting) -> Asked | None:
     """The task whose single mask is looked at closely: the paper's, or the first one."""
-    every = (*chosen(directions(setting)), *chosen(word_tasks(setting)))
-    return next((one for one in every if one.name == "en-zh"), next(iter(every), None))
+    return next(iter((*chosen(directions(setting)), *chosen(word_tasks(setting)))), None)
 
 
 def of_printed(task: Asked) -> Asked:
     """A direction from English on the two sentences that the paper prints for its single prompts.
 
-    The first is of Figures 2, 4, 5, 8 and 9, the second of Table 4. The translations are ours.
+    The first is of Figures 2, 5, 8 and 9, the second of Table 4. The translations are ours.
     """
     file = resources.files("headscope.recipes.papers") / "data" / "heads-up-prompts.tsv"
     source, _, target = task.name.partition("-")
@@ -248,8 +249,7 @@ def check_file(setting: Setting, direction: str) -> str | None:
     """The first file named for a direction beside what it is trained on: IWSLT2017's sentences."""
     files = [one for one in setting.data.pairs if _direction(one) == direction]
     trained = {place for one in directions(setting) for place in one.choice.data}
-    beside = files[1:] if trained & set(files) else files
-    return beside[0].partition("=")[2] if beside else None
+    return next((one.partition("=")[2] for one in files if one not in trained), None)
 
 
 def with_shots(task: Asked, shots: int = 5) -> Asked:

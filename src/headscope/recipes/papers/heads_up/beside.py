@@ -13,9 +13,10 @@ from headscope.errors import InputError
 from headscope.recipes.papers.heads_up.asked import Asked, word_tasks
 from headscope.recipes.papers.paper import Setting, decided
 from headscope.recipes.papers.published import (
-    inputs_digest,
+    examples_digest,
     paper_model,
     paper_tasks,
+    published,
     reference,
     value,
 )
@@ -102,8 +103,8 @@ def beside(
     """What stands beside a table: one of the paper's, or that of the model by its name.
 
     `data` names the sentences that the paper measured on, whose content is not known here, so that
-    no sentences count as the same; without it word tasks are compared, which are told by their
-    inputs. `main` is the model whose values stand beside those of models that the table does not
+    no sentences count as the same; without it those word tasks are compared that the table has, by
+    their examples. `main` is the model whose values stand beside those of models that it does not
     have. `other` says why ours is another quantity, whatever the data.
     """
     model = setting.model.model
@@ -114,14 +115,16 @@ def beside(
         differs.append(f"sentences not known by content to be {data}'s")
         differs += ["our instructions"] if setting.pocket else []
     elif not other:
-        strange = [task.name for task in word_tasks(setting) if not _of_paper(task)]
+        names = {one.column for one in published(NAME) if one.table == table}
+        shown = [one for one in word_tasks(setting) if setting.pocket or one.name in names]
+        strange = [task.name for task in shown if not _of_paper(task)]
         differs += [f"other examples of {listed(strange)}"] if strange else []
     differs += decided(setting)
     return Beside(table, reference(NAME, table, model, default=main, differs=differs))
 
 
 def _of_paper(task: Asked) -> bool:
-    """Whether a task has the inputs of the paper's task of this name."""
+    """Whether a task has the examples of the paper's task of this name."""
     theirs = paper_tasks().get(task.name)
     if theirs is None or not task.choice.task or not Path(task.choice.task[0]).is_file():
         return False
@@ -129,7 +132,7 @@ def _of_paper(task: Asked) -> bool:
         examples = read_task(task.choice.task[0]).examples
     except InputError:  # the step that reads it says why
         return False
-    return inputs_digest(one.input for one in examples) == theirs.inputs
+    return examples_digest((one.input, one.output) for one in examples) == theirs.digest
 
 
 def not_run(published: float | str | None = None, why: str = NOT_RUN, digits: int = 3) -> Cell:
@@ -156,7 +159,7 @@ def condition(result: Mapping[str, Any] | None, task: str, name: str) -> Mapping
 def cell(
     row: Mapping[str, Any] | None,
     measure: str,
-    published: float | None = None,
+    published: float | str | None = None,
     why: str = NOT_RUN,
     digits: int = 3,
 ) -> Cell:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headscope.recipes.inputs import kin
 from headscope.recipes.papers.heads_up.asked import (
     NO_MASKS,
     NO_PAIRS,
@@ -109,10 +110,7 @@ def _probed(setting: Setting) -> Asked | None:
 def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks = _size_tasks(setting)
     if not tasks:
-        return Missing(
-            f"{NO_PAIRS[0]}, and other sizes of the model's family",
-            f"{NO_PAIRS[1]}; --others MODEL for each size",
-        )
+        return Missing(NO_PAIRS[0], f"{NO_PAIRS[1]}; --others MODEL for each size of its family")
     found: list[Step] = []
     for other in (None, *_sizes(setting)):
         found += trained(setting, tasks, other=other)
@@ -126,13 +124,13 @@ def _size_steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 
 def _sizes(setting: Setting) -> tuple[str, ...]:
-    """The other models that translate, too."""
-    return setting.data.others if setting.data.pairs else ()
+    """The other sizes of the model's family, by their names."""
+    others = setting.data.others if setting.data.pairs else ()
+    return kin(setting.model.model, others, r"\d+(\.\d+)?[bm]\b")
 
 
 def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
-    """Both tables compare models of several sizes."""
-    if not (setting.data.pairs and setting.data.others):
+    if not _sizes(setting):
         give = "--others MODEL for each size, with --pairs"
         return Missing("the table compares sizes of one family", give, "needs MODEL")
     own = (TABLE_36,) if element == "Table 36" else TABLE_4_DIRECTIONS
@@ -159,7 +157,7 @@ def _size_tell(setting: Setting) -> Findings:
             "Outputs for one sentence of each direction",
             (*CONDITIONS, "right"),
             tuple(rows),
-            note="Inputs, the paper's where it prints one, else the first held-out ones: "
+            note="Inputs, the paper's from English (Table 4), else the first held-out ones: "
             + "; ".join(f"{name}: {text}" for name, text in inputs.items())
             if inputs
             else "",

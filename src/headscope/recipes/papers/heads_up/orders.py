@@ -7,6 +7,7 @@ from math import comb
 from typing import Any
 
 from headscope.recipes.papers.claims import LEVEL, with_claims
+from headscope.recipes.papers.heads_up.asked import too_few
 from headscope.recipes.papers.heads_up.beside import Beside, not_run
 from headscope.recipes.papers.heads_up.walks import (
     INFLUENTIAL,
@@ -131,6 +132,7 @@ FIGURE_8 = Experiment(
         "removal in order of rank gained",
         "with the most influential heads gone first the task takes over later",
     ),
+    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
 )
 FIGURE_9 = Experiment(
     "figure-9",
@@ -144,4 +146,5 @@ FIGURE_9 = Experiment(
         "removal in order of weight, negative start",
         "by the weights of a mask begun with hardly any head the task takes over later",
     ),
+    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
 )

@@ -10,13 +10,7 @@ from typing import Any
 
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import with_claims
-from headscope.recipes.papers.heads_up.asked import (
-    NO_PAIRS,
-    Asked,
-    check_file,
-    directions,
-    too_few,
-)
+from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, check_file, directions, too_few
 from headscope.recipes.papers.heads_up.beside import (
     Beside,
     beside,
@@ -106,15 +100,13 @@ def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """BLEU is of other sentences than the masks; the bundled model's halves are such."""
     if setting.pocket and not setting.data.pairs:
         return None
-    wanted = {f"scaling-{name}" for name in TABLE_8}
+    # The examples of Table 42 are of one direction, which its caption has the other way round.
+    wanted = {f"scaling-{name}" for name in (("zh-en",) if element == "Table 42" else TABLE_8)}
+    own = [step for step in steps if step.name in wanted]
     if element == "Figure 6":  # the α of Table 8's directions are its
-        few = too_few(setting, TABLE_8)
-        return few or [step for step in steps if step.name in wanted]
+        return too_few(setting, TABLE_8) or own
     checked = {_name(task) for task in _tasks(setting) if check_file(setting, task.name)}
-    own = [step for step in steps if step.name in checked]
-    if element == "Table 42":  # outputs of one direction
-        return own[:1] or CHECK
-    return CHECK if wanted - checked else [step for step in own if step.name in wanted]
+    return CHECK if wanted - checked else own
 
 
 def _tell(setting: Setting) -> Findings:
@@ -149,6 +141,7 @@ def _bleu(setting: Setting, tasks: Sequence[Asked], place: Beside) -> Table:
     results = {task.name: setting.result(_name(task)) for task in tasks}
     draws = next((one["draws"] for one in results.values() if one), draws_of(setting))
     random = "scaled random masks"
+    left = sum(task_of(one, name).get("left_out", 0) for name, one in results.items())
 
     def shown(name: str, task: str) -> Cell:
         if name == random:
@@ -164,7 +157,8 @@ def _bleu(setting: Setting, tasks: Sequence[Asked], place: Beside) -> Table:
         place.reference,
         "BLEU over characters as the published code has it, a mean over outputs. α was chosen by "
         "the loss on other sentences than these. Random masks, which the paper does not have, keep "
-        f"as many heads and have the same α: mean of {draws} draws.",
+        f"as many heads and have the same α: mean of {draws} draws."
+        + (f" {left} sentences were left out, which masks or α were made with." * (left > 0)),
     )
 
 
@@ -227,7 +221,7 @@ def _examples(setting: Setting, tasks: Sequence[Asked]) -> Table:
     """Table 42: some outputs, instructed and under the scaled mask, each with its BLEU."""
     place = beside(setting, "Table 42", "IWSLT2017", other="other sentences than the paper's three")
     found = {task.name: _differ(setting, task) for task in tasks}
-    shown = next((name for name, (differ, _) in found.items() if differ), "")
+    shown = next((name for name in ("zh-en", *found) if found.get(name, ((), 0))[0]), "")
     rows = []
     for at, pair in enumerate(found[shown][0][:EXAMPLES] if shown else (), 1):
         cells = [Cell(pair[0]["reference"])]

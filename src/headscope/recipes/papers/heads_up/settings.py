@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from headscope.find.mask import MaskTraining, preset
-from headscope.recipes.papers.heads_up.asked import Asked, chosen, directions, word_tasks
+from headscope.recipes.papers.heads_up.asked import Asked, chosen, directions, too_few, word_tasks
 from headscope.recipes.papers.heads_up.beside import MAIN, NAME, task_of
 from headscope.recipes.papers.heads_up.steps import mask_name, proof_name, slug, training_changes
 from headscope.recipes.papers.heads_up.words import instructions, same_task
 from headscope.recipes.papers.paper import Experiment, Setting, Step
-from headscope.recipes.papers.published import ANY, paper_model, source, value
+from headscope.recipes.papers.published import ANY, paper_model, reference, source, value
 from headscope.shown.blocks import NOT_RUN, Cell, Findings, Reference, Row, Table, grid
 
 __all__ = ["TABLE_9"]
@@ -58,7 +58,7 @@ def _tell(setting: Setting) -> Findings:
 
 def _model(setting: Setting) -> Table:
     """Table 9: the model's shape."""
-    theirs = paper_model(NAME, setting.model.model) or MAIN
+    theirs = reference(NAME, "Table 9", setting.model.model, default=MAIN).model
     geometry = setting.geometry
     about = _about(setting)
     keys = about.get("key_value_heads")
@@ -103,7 +103,7 @@ def _data(setting: Setting) -> Table:
         "The data",
         ("examples trained on", "held out", "bare prompt", "instructed prompt"),
         tuple(Row(task.name, _data_cells(setting, task)) for task in tasks),
-        _reference("Table 10", ANY, "of word tasks all examples, not those trained on"),
+        _reference("Table 10", ANY, "of word tasks all examples; of directions appendix A"),
         f"{instructions(setting)} The paper holds out 100 examples of each task, of which the "
         "bundled model's word tasks have fewer.",
     )
@@ -150,7 +150,9 @@ def _training(setting: Setting, translation: bool) -> MaskTraining:
 def _hyper_cell(setting: Setting, name: str, translation: bool) -> Cell:
     one = _training(setting, translation)
     row = "translation" if translation else "word task"
-    theirs = value(NAME, "Table 11", model=ANY, row=row, column=name, measure="setting")
+    place = {"row": row, "column": name, "measure": "setting"}
+    theirs = value(NAME, "Section B", model=paper_model(NAME, setting.model.model) or ANY, **place)
+    theirs = theirs or value(NAME, "Table 11", model=ANY, **place)
     ours: float = getattr(one, HYPER[name])
     # As many decimals as either needs: counts of steps have none.
     shown = (f"{number:.4f}".rstrip("0") for number in (ours, theirs) if number is not None)
@@ -163,4 +165,5 @@ TABLE_9 = Experiment(
     "Models, data and settings, ours beside the paper's",
     _steps,
     _tell,
+    needs=lambda setting, name, steps: too_few(setting, words=True) if name == "Table 10" else (),
 )

@@ -67,8 +67,10 @@ def _shot_tell(setting: Setting) -> Findings:
 
     def accuracy(name: str, task: str) -> Cell:
         results, own = lines[name]
-        row = condition(results[task], task, own)
-        return cell(row, "accuracy", place.value(name, task, "accuracy"))
+        row, theirs = condition(results[task], task, own), place.value(name, task, "accuracy")
+        # Of other tasks than the paper's hybrid: a text beside ours, with which none is compared.
+        other = theirs if own != "hybrid" or theirs is None else f"{theirs:.2f}"
+        return cell(row, "accuracy", other)
 
     table = grid(
         "Accuracy behind five examples",

@@ -10,12 +10,10 @@ from typing import Any
 
 from headscope.recipes.compare.masks import CompareMasks, compare_masks
 from headscope.recipes.costs.work import Work
-from headscope.recipes.inputs import Progress
+from headscope.recipes.inputs import Progress, kin
 from headscope.recipes.papers.claims import LEVEL, of_interval, with_claims
 from headscope.recipes.papers.heads_up.asked import (
-    NO_MASKS,
     NO_PAIRS,
-    NO_TASKS,
     TABLE_1,
     TABLE_2,
     Asked,
@@ -33,9 +31,14 @@ from headscope.shown.blocks import Cell, Claim, Findings, Heatmap, Row, Table, g
 __all__ = ["FIGURE_7", "TABLE_5", "default_masks"]
 
 #: Of which base model the paper compares the masks of an instructed one.
-SIMILARITY = {MAIN: "Table 37", "Qwen2.5-7B-Instruct": "Table 38"}
+SIMILARITY = {MAIN: "Table 37", "Llama-3.1-8B": "Table 37"}
+SIMILARITY |= {"Qwen2.5-7B-Instruct": "Table 38", "Qwen2.5-7B": "Table 38"}
+NO_PARTNER = Missing(
+    "the paper compares the masks of an instructed model with those of its base model",
+    "--others MODEL with --pairs and --tasks, MODEL being the other one of these two",
+    "needs MODEL",
+)
 COMPARED = "masks-compared"
-BOTH = Missing("it is of directions and of word tasks", f"{NO_PAIRS[1]}; and {NO_TASKS[1]}")
 #: Columns beside another model's masks: our key, the paper's measure, decimals.
 PAIR = {
     "heads": ("size_a", "heads", 0),
@@ -71,9 +74,9 @@ def _base_name(other: str) -> str:
 
 
 def _compared(setting: Setting) -> tuple[Step, ...] | Missing:
-    if len(default_masks(setting)) < 2:
-        return NO_MASKS
-    return _beside_each_other(setting, (*directions(setting), *word_tasks(setting)))
+    """The masks of directions, as in the paper, and of the bundled model's words."""
+    tasks = (*directions(setting), *(word_tasks(setting) if setting.pocket else ()))
+    return _beside_each_other(setting, tasks) if len(chosen(tasks)) > 1 else Missing(*NO_PAIRS)
 
 
 def _beside_each_other(
@@ -102,11 +105,7 @@ def _widest(setting: Setting, name: str) -> dict[str, Any] | None:
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     tasks = _asked_of_others(setting)
     if not tasks or not others_of(setting):
-        return Missing(
-            "the paper compares the masks of an instructed model with those of its base model",
-            "--others MODEL with --pairs and --tasks",
-            "needs MODEL",
-        )
+        return NO_PARTNER
     own = [mask_step(setting, task) for task in tasks]
     others = (_beside_each_other(setting, tasks, other) for other in others_of(setting))
     return (*own, *(step for steps in others for step in steps))
@@ -114,10 +113,10 @@ def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 def _needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed:
     """Table 5 the default masks of both models; of Tables 37 and 38 this model's all masks."""
+    if not kin(setting.model.model, others_of(setting), r"-(instruct|it|chat|base)\b"):
+        return NO_PARTNER
     every = too_few(setting) or too_few(setting, words=True)
     first = too_few(setting, TABLE_1) or too_few(setting, TABLE_2, words=True)
-    if not (setting.data.pairs and setting.data.tasks):  # other models know no bundled data
-        every = first = BOTH
     return of_tasks(setting, element, steps, (SIMILARITY,), every, first)
 
 

@@ -15,7 +15,7 @@ from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.claims import of_removal, with_claims
-from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task
+from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, first_task, of_printed, too_few
 from headscope.recipes.papers.heads_up.steps import draws_of, mask_name, mask_step
 from headscope.recipes.papers.heads_up.walks import WALK, beside_walk, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
@@ -37,10 +37,12 @@ LENS = {"as is": "as is", "instructed": "instructed", "masked": "masked"}
 def _states(
     task: Asked, setting: Setting, place: Path, progress: Progress | None
 ) -> Mapping[str, Any]:
+    printed = bool(setting.data.pairs) and states_name(setting, task) != STATES  # Table 4's own
     config = CompareStates(
         str(setting.at(mask_name(task))),
         setting.model,
-        task.choice,
+        of_printed(task).choice if printed else task.choice,
+        "3" if printed else None,  # by its line
         draws=draws_of(setting),
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
@@ -74,7 +76,7 @@ def states_steps(setting: Setting, task: Asked | None = None) -> tuple[Step, ...
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:
     task = first_task(setting)
     if task is None:
-        return NO_MASKS
+        return Missing(*NO_PAIRS)
     return (*states_steps(setting), walk_step(setting, task, WALK))
 
 
@@ -258,4 +260,5 @@ FIGURE_4 = Experiment(
     "Whether the masked model passes through the states of the instructed one",
     _steps,
     _tell,
+    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
 )

@@ -20,7 +20,6 @@ from headscope.recipes.verify.mask import VerifyMask, verify_mask
 from headscope.verify.masks.asking import Asking
 
 __all__ = [
-    "PAPER_STEPS",
     "Kind",
     "draws_of",
     "mask_name",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headscope.recipes.costs.reading import heads_of
 from headscope.recipes.papers.claims import with_claims
 from headscope.recipes.papers.heads_up.asked import (
     EN_ZH,
@@ -84,20 +85,17 @@ CONDITIONS = {"original": "as is", "instructed": "instructed", "random mask": ""
 ONCE = "Every mask was trained once, with one seed."
 GIVE_OTHER = "For the mask of another model give --others MODEL and files of the data."
 NO_OTHER = "no other model"
-ANOTHER_MODEL = Missing(
-    "the table is of another model of the paper", "--model MODEL, one of Table 9", "needs MODEL"
-)
 
 
 def others_of(setting: Setting) -> tuple[str, ...]:
-    """The other models, where there are files that they can be asked about, too."""
-    return setting.data.others if setting.data.pairs or setting.data.tasks else ()
+    """The other models whose masks fit this one's heads."""
+    return tuple(one for one in setting.data.others if heads_of(one) in (None, setting.geometry))
 
 
 def others_asked(setting: Setting, task: Asked) -> tuple[str, ...]:
     """The other models that are asked for tasks of this kind."""
     given = setting.data.pairs if task.translation else setting.data.tasks
-    return setting.data.others if given else ()
+    return others_of(setting) if given else ()
 
 
 def beside_others(setting: Setting, every: Sequence[Asked]) -> tuple[Step, ...]:
@@ -130,7 +128,9 @@ def of_tasks(
     for by_model in tables:
         if element in by_model.values():
             own = by_model.get(paper_model(NAME, setting.model.model) or MAIN, by_model[MAIN])
-            return few if element == own else ANOTHER_MODEL
+            models = ", ".join(f"{model} ({table})" for model, table in by_model.items())
+            why = "the table is of another model of the paper"
+            return few if element == own else Missing(why, f"--model: {models}", "needs MODEL")
     return few_default or [step for step in steps if not step.extended]
 
 

@@ -144,6 +144,7 @@ TABLE_39 = Experiment(
     "Masks of queries: removed heads attend evenly",
     _both("query", first=True),
     _query_tell,
+    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
 )
 
 
@@ -187,7 +188,7 @@ def _expert_steps(setting: Setting) -> tuple[Step, ...] | Missing:
         return Missing(
             "a model with a mixture of experts, told by its name, and sentence pairs",
             "--model microsoft/Phi-3.5-MoE-instruct (or another one) with --pairs en-zh=FILE for "
-            f"of {', '.join(EN_ZH)}, or --pairs FOLDER",
+            f"each of {', '.join(EN_ZH)}, or --pairs FOLDER",
             "needs MODEL",
         )
     tasks = _expert_tasks(setting)

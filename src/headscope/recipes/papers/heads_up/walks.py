@@ -11,7 +11,7 @@ from typing import Any
 
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.heads_up.asked import NO_MASKS, Asked, first_task, of_printed
+from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, first_task, of_printed, too_few
 from headscope.recipes.papers.heads_up.beside import Beside, beside
 from headscope.recipes.papers.heads_up.steps import Kind, mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
@@ -133,7 +133,7 @@ def walk_steps(name: str) -> Callable[[Setting], tuple[Step, ...] | Missing]:
     def steps(setting: Setting) -> tuple[Step, ...] | Missing:
         task = first_task(setting)
         if task is None:
-            return NO_MASKS
+            return Missing(*NO_PAIRS)
         kind: Kind = "negative" if name == NEGATIVE else ""
         needed = [mask_step(setting, task, kind), walk_step(setting, task, name)]
         if name != WALK:
@@ -262,4 +262,5 @@ FIGURE_2 = Experiment(
     "Heads removed one by one by rising weight: when the task takes over",
     walk_steps(WALK),
     _walk_tell,
+    needs=lambda setting, element, steps: too_few(setting, ("en-zh",)),
 )

@@ -30,7 +30,6 @@ __all__ = [
     "given_directions",
     "halved",
     "how_chosen",
-    "how_scored",
     "in_chat",
     "largest",
     "named",
