@@ -65,8 +65,8 @@ def dataset_cells(
         if missing and whole:
             raise missing_column(name, missing[0], _names(data.features))
         if not missing:
-            wanted = {top_column(column, names) for column in (*required, *optional)} - {None}
-            data = data.select_columns(sorted(wanted))
+            tops = (top_column(column, names) for column in (*required, *optional))
+            data = data.select_columns(sorted({top for top in tops if top is not None}))
     try:
         yield from from_objects(enumerate(data, 1), name, required, optional, "row")
     except _failures(datasets) as error:
