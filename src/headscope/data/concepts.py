@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headscope.data.extras import need
 from headscope.data.files import file_kind, open_bytes, text_lines
 from headscope.data.languages import is_known
 from headscope.data.rows import Field, read_rows
+from headscope.data.tables import readable_parquet
 from headscope.errors import InputError
 
 __all__ = ["Concept", "ConceptFile", "concept_file", "read_concepts"]
@@ -87,12 +89,11 @@ ID = Field("id", lambda cell, place, column: cell, None)
 def _columns(path: Path) -> list[str]:
     """The names of a table's columns, from its first record."""
     kind = file_kind(path)
-    if kind == "parquet":
-        from headscope.data.extras import need
-
-        pq = need("pyarrow.parquet", f"reading {path}", "data")
-        return [str(name) for name in pq.ParquetFile(path).schema_arrow.names]
     with open_bytes(path) as handle:
+        if kind == "parquet":
+            with readable_parquet(path):
+                pq = need("pyarrow.parquet", f"reading {path}", "data")
+                return [str(name) for name in pq.ParquetFile(handle).schema_arrow.names]
         _, first = next(text_lines(handle, path), (1, ""))
     if kind == "tsv":
         return first.split("\t")
