@@ -131,8 +131,8 @@ def _covered(
     found: dict[str, tuple[Coverage, Missing | None]] = {}
     for element in one.elements:
         needed = one.needs(setting, element, own)
-        other = isinstance(needed, Missing) and needed.coverage == "needs MODEL"
-        if missing is not None and not (other and missing.coverage == "needs DATA"):
+        of_model = isinstance(needed, Missing) and needed.coverage == "needs MODEL"
+        if missing is not None and not (of_model and missing.coverage == "needs DATA"):
             needed = missing
         if isinstance(needed, Missing):
             found[element] = (needed.coverage, needed)
