@@ -737,7 +737,7 @@ def test_heads_that_are_no_loss_are_not_needed(bundled: Setting) -> None:
     found["conditions"][0]["change"]["chrf"] = {"value": 0.5, "low": -0.5, "high": 1.5}
     put(bundled, "removal", found)
     told = experiment("figure-1").tell(bundled)
-    assert "points, and not surely lower than as it is" in told.found
+    assert "points, where the change as such includes zero" in told.found
     assert claims(told)["translation needs the heads"]["holds"] is None
 
 
