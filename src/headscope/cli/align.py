@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit
 
 if TYPE_CHECKING:
@@ -108,3 +108,6 @@ def _config(source: PairSource, how: AlignWords) -> dict[str, Any]:
     if how.aligner != "eflomal":
         del aligned["eflomal"]
     return {**read, **aligned}
+
+
+command = align

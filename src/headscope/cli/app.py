@@ -13,57 +13,8 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from headscope.cli import (
-    align,
-    architectures,
-    atlas,
-    check,
-    costs,
-    methods,
-    output,
-    report,
-    reproduce,
-    survey,
-)
-from headscope.cli.compare import classes as compare_classes
-from headscope.cli.compare import formation as compare_formation
-from headscope.cli.compare import masks as compare_masks
-from headscope.cli.compare import methods as compare_methods
-from headscope.cli.compare import overlap as compare_overlap
-from headscope.cli.compare import states as compare_states
-from headscope.cli.find import causal_gating as find_causal_gating
-from headscope.cli.find import first_order as find_first_order
-from headscope.cli.find import induction as find_induction
-from headscope.cli.find import key_tokens as find_key_tokens
-from headscope.cli.find import lahis as find_lahis
-from headscope.cli.find import mask as find_mask
-from headscope.cli.find import patching as find_patching
-from headscope.cli.find import retrieval as find_retrieval
-from headscope.cli.find import soft_gate as find_soft_gate
-from headscope.cli.find import translation_score as find_translation_score
-from headscope.cli.pocket import sample as pocket_sample
-from headscope.cli.pocket import tasks as pocket_tasks
-from headscope.cli.pocket import train as pocket_train
-from headscope.cli.pocket import trater as pocket_trater
-from headscope.cli.use import adapt as use_adapt
-from headscope.cli.use import export as use_export
-from headscope.cli.use import mix as use_mix
-from headscope.cli.use import rate as use_rate
-from headscope.cli.verify import attention as verify_attention
-from headscope.cli.verify import failures as verify_failures
-from headscope.cli.verify import families as verify_families
-from headscope.cli.verify import heads as verify_heads
-from headscope.cli.verify import layers as verify_layers
-from headscope.cli.verify import mask as verify_mask
-from headscope.cli.verify import measure as verify_measure
-from headscope.cli.verify import off_target as verify_off_target
-from headscope.cli.verify import one_by_one as verify_one_by_one
-from headscope.cli.verify import perplexity as verify_perplexity
-from headscope.cli.verify import removal as verify_removal
-from headscope.cli.verify import scaling as verify_scaling
-from headscope.cli.verify import summaries as verify_summaries
-from headscope.cli.verify import tasks as verify_tasks
-from headscope.cli.verify import transfer as verify_transfer
+from headscope.cli import output
+from headscope.cli.commands import group_of
 from headscope.errors import Caution, InputError
 
 __all__ = ["main"]
@@ -72,70 +23,54 @@ INTERRUPTED = 130
 #: What a place that is full or may not be written says, also where it cannot tell its name.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
+CLI = "headscope.cli"
+
 app = typer.Typer(
     name="headscope",
     pretty_exceptions_enable=False,
     help="Find, prove, compare and use single attention heads of decoder language models.",
+    cls=group_of(
+        CLI,
+        "atlas",
+        "align",
+        "find",
+        "compare",
+        "verify",
+        "use",
+        "survey",
+        "reproduce",
+        "methods",
+        "report",
+        "check",
+        "costs",
+        "architectures",
+        "pocket",
+    ),
 )
-find = typer.Typer(help="Score heads: one method a command.")
-compare = typer.Typer(help="Compare sets of heads, methods, checkpoints and models.")
-verify = typer.Typer(help="Prove heads: what the model does without them, beside controls.")
-use = typer.Typer(help="Put heads to use: rate and mix a corpus, apply gates, export them.")
-pocket = typer.Typer(help="The bundled model and its world.")
-
-app.command("atlas")(atlas.atlas)
-app.command("align")(align.align)
-app.add_typer(find, name="find")
-find.command("translation-score")(find_translation_score.translation_score)
-find.command("key-tokens")(find_key_tokens.key_tokens)
-find.command("soft-gate")(find_soft_gate.soft_gate)
-find.command("causal-gating")(find_causal_gating.causal_gating)
-find.command("lahis")(find_lahis.lahis)
-find.command("first-order")(find_first_order.first_order)
-find.command("mask")(find_mask.mask)
-find.command("induction")(find_induction.induction)
-find.command("retrieval")(find_retrieval.retrieval)
-find.command("patching")(find_patching.patching)
-app.add_typer(compare, name="compare")
-compare.command("overlap")(compare_overlap.overlap)
-compare.command("methods")(compare_methods.methods)
-compare.command("formation")(compare_formation.formation)
-compare.command("classes")(compare_classes.classes)
-compare.command("masks")(compare_masks.masks)
-compare.command("states")(compare_states.states)
-app.add_typer(verify, name="verify")
-verify.command("removal")(verify_removal.removal)
-verify.command("heads")(verify_heads.heads)
-verify.command("tasks")(verify_tasks.tasks)
-verify.command("attention")(verify_attention.attention)
-verify.command("one-by-one")(verify_one_by_one.one_by_one)
-verify.command("perplexity")(verify_perplexity.perplexity)
-verify.command("layers")(verify_layers.layers)
-verify.command("summaries")(verify_summaries.summaries)
-verify.command("off-target")(verify_off_target.off_target)
-verify.command("transfer")(verify_transfer.transfer)
-verify.command("measure")(verify_measure.measure)
-verify.command("failures")(verify_failures.failures)
-verify.command("mask")(verify_mask.mask)
-verify.command("scaling")(verify_scaling.scaling)
-verify.command("families")(verify_families.families)
-app.add_typer(use, name="use")
-use.command("adapt")(use_adapt.adapt)
-use.command("export")(use_export.export)
-use.command("rate")(use_rate.rate)
-use.command("mix")(use_mix.mix)
-app.command("survey")(survey.survey)
-app.command("reproduce")(reproduce.reproduce)
-app.command("methods")(methods.methods)
-app.command("report")(report.report)
-app.command("check")(check.check)
-app.command("costs")(costs.costs)
-app.command("architectures")(architectures.architectures)
-app.add_typer(pocket, name="pocket")
-pocket.command("sample")(pocket_sample.sample)
-pocket.command("tasks")(pocket_tasks.tasks)
-pocket.command("train")(pocket_train.train)
-pocket.command("trater")(pocket_trater.trater)
+GROUPS = {
+    "find": (
+        "Score heads: one method a command.",
+        ("translation-score", "key-tokens", "soft-gate", "causal-gating", "lahis", "first-order",
+         "mask", "induction", "retrieval", "patching"),
+    ),
+    "compare": (
+        "Compare sets of heads, methods, checkpoints and models.",
+        ("overlap", "methods", "formation", "classes", "masks", "states"),
+    ),
+    "verify": (
+        "Prove heads: what the model does without them, beside controls.",
+        ("removal", "heads", "tasks", "attention", "one-by-one", "perplexity", "layers",
+         "summaries", "off-target", "transfer", "measure", "failures", "mask", "scaling",
+         "families"),
+    ),
+    "use": (
+        "Put heads to use: rate and mix a corpus, apply gates, export them.",
+        ("adapt", "export", "rate", "mix"),
+    ),
+    "pocket": ("The bundled model and its world.", ("sample", "tasks", "train", "trater")),
+}  # fmt: skip
+for _name, (_help, _commands) in GROUPS.items():
+    app.add_typer(typer.Typer(help=_help, cls=group_of(f"{CLI}.{_name}", *_commands)), name=_name)
 
 
 def _version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit, progress
 from headscope.errors import InputError
 
@@ -61,3 +61,6 @@ def architectures(
             f"{', '.join(failed)}: gates or peaks differ from the slow reference with the "
             "installed version of transformers; use one that the table in the documentation names"
         )
+
+
+command = architectures

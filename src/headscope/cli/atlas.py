@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.find.translation_score import class_lines
 from headscope.cli.groups import (
     baseline_rules,
@@ -95,3 +95,6 @@ def _summary(result: dict[str, Any]) -> str:
             f"report: {result['report']}",
         ]
     )
+
+
+command = atlas

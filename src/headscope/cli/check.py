@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit, progress
 from headscope.errors import InputError
 
@@ -78,3 +78,6 @@ def check(
             f"{model}: gates or peaks differ from the slow reference, so results on this model "
             "would be wrong; try --dtype float32, or another model"
         )
+
+
+command = check

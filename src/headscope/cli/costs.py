@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit
 from headscope.errors import InputError
 
@@ -159,3 +159,6 @@ def _short(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g}{sign}"
     return f"{number:.0f}"
+
+
+command = costs

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.recipes.inputs import ModelChoice, PairsChoice
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit
 
 
@@ -28,3 +28,6 @@ def methods(as_json: options.AsJson = False) -> None:
         "methods": [asdict(one) for one in found],
     }
     emit(result, as_json, "\n".join(lines))
+
+
+command = methods

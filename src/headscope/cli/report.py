@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit
 from headscope.errors import InputError
 
@@ -40,3 +40,6 @@ def report(
         "reports": [file.resolve() for file in files],
     }
     emit(result, as_json, "\n".join(f"report: {file.resolve()}" for file in files))
+
+
+command = report

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
 from headscope.errors import InputError
@@ -248,3 +248,6 @@ def _summary(result: dict[str, Any]) -> str:
     lines.append(f"signature: {result['signature']}")
     lines.append(f"report: {result['report']}")
     return "\n".join(lines)
+
+
+command = reproduce

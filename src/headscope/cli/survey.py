@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.compare.methods import TopHeads, agreement_table
 from headscope.cli.groups import model_argument, taking
 from headscope.cli.output import emit, progress
@@ -98,3 +98,6 @@ def _summary(result: dict[str, Any]) -> str:
         lines.append(f"{one['method']:<18} {time:>9}  {said}".rstrip())
     table = agreement_table(result)
     return "\n".join([*lines, "", table, f"report: {result['report']}"])
+
+
+command = survey

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Annotated
 
+from headscope import options
 from headscope.data.align import LlmAligner
+from headscope.data.align.llm import default_cache
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField
 from headscope.errors import InputError
+from headscope.settings import UNSIGNED, MadeBy, Settings
 
 __all__ = ["TranslationScore"]
 
 
+def llm_aligner(
+    aligner: options.Aligner = None,
+    llm_model: options.LlmModel = None,
+    base_url: options.BaseUrl = None,
+    confidence: options.Confidence = 0.9,
+    cache: Path | None = None,
+) -> LlmAligner | None:
+    """The annotator that `--aligner llm` asks; None for every other aligner."""
+    if aligner != "llm":
+        return None
+    if llm_model is None:
+        raise InputError("--aligner llm needs the name of a model; add --llm-model NAME")
+    return LlmAligner(llm_model, base_url, cache or default_cache(), threshold=confidence)
+
+
 @dataclass(frozen=True)
-class TranslationScore:
+class TranslationScore(Settings):
     """How to score.
 
     Attributes:
@@ -36,37 +55,28 @@ class TranslationScore:
             again without the model; else those of few heads (`headscope.find.capture.keep_peaks`).
     """
 
-    decode: Literal["reference", "greedy"] = "reference"
-    scope: Literal["all", "source"] = "all"
-    query: Literal["predict", "read"] = "predict"
-    average: Literal["macro", "micro"] = "macro"
-    aligner: Literal["links", "eflomal", "llm"] | None = None
-    llm: LlmAligner | None = None
-    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
-    chat: bool | None = None
-    skip_identical: bool = False
-    max_new_tokens: int | None = None
+    decode: options.Decode = "reference"
+    scope: options.Scope = "all"
+    query: options.Query = "predict"
+    average: options.Average = "macro"
+    skip_identical: options.SkipIdentical = False
+    aligner: options.Aligner = None
+    llm: Annotated[LlmAligner | None, MadeBy(llm_aligner)] = None
+    template: Annotated[TemplateField[Template], options.TRANSLATION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    chat: options.Chat = None
+    max_new_tokens: options.MaxNewTokens = None
     chance_draws: int = 20
     bootstrap_draws: int = 1000
     level: float = 0.95
-    seed: int = 0
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    keep_peaks: bool = field(default=False, metadata={"signature": False})
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    keep_peaks: options.KeepPeaks = field(default=False, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("decode", ("reference", "greedy")),
-            ("scope", ("all", "source")),
-            ("query", ("predict", "read")),
-            ("average", ("macro", "micro")),
-        ):
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}; it must be {' or '.join(known)}"
-                )
+        super().__post_init__()
         if self.chance_draws < 0 or self.bootstrap_draws < 1:
             raise InputError("chance_draws must be 0 or more and bootstrap_draws 1 or more")
-        if self.batch_tokens < 1 or (self.max_new_tokens is not None and self.max_new_tokens < 1):
-            raise InputError("batch_tokens and max_new_tokens must be 1 or more")
         if not 0 < self.level < 1:
             raise InputError(f"level is {self.level}; it must lie between 0 and 1, such as 0.95")

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from headscope import options
 from headscope.errors import InputError, MissingExtra
 from headscope.measure.identify import off_targets
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.metrics import chrf, chrf_from_statistics, sentence_chrf
+from headscope.settings import Settings
 
 __all__ = [
     "Baseline",
@@ -32,7 +34,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Rules:
+class Rules(Settings):
     """When a model counts as not doing a task.
 
     Attributes:
@@ -42,19 +44,10 @@ class Rules:
         errors: standard errors that an accuracy has to lie above chance.
     """
 
-    examples: int = 16
-    off_target: float = 0.5
-    unfinished: float = 0.5
-    errors: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.examples < 1:
-            raise InputError(f"examples is {self.examples}; look at 1 example or more")
-        if not 0 <= self.errors < math.inf:
-            raise InputError(f"errors is {self.errors}; it must be a number, 0 or more")
-        for name in ("off_target", "unfinished"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it is a share, from 0 to 1")
+    examples: options.BaselineExamples = 16
+    off_target: options.BaselineOffTarget = 0.5
+    unfinished: options.BaselineUnfinished = 0.5
+    errors: options.BaselineErrors = 2.0
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from headscope import options
 from headscope.data.documents import DocumentFile, DocumentSource, read_documents
 from headscope.data.languages import language_name, same_language
 from headscope.errors import InputError
 from headscope.recipes.inputs import POCKET
+from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -26,7 +28,7 @@ POCKET_LIMIT = 200
 
 
 @dataclass(frozen=True)
-class DocumentsChoice:
+class DocumentsChoice(Settings):
     """Which documents: files or datasets, and languages.
 
     `data` holds files, folders or Hub datasets, each as `LANG=FILE`, or alone if it says its
@@ -36,12 +38,30 @@ class DocumentsChoice:
     was given.
     """
 
-    data: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    text_column: str = "text"
-    language_column: str | None = None
-    languages: tuple[str, ...] = ()
-    split: str | None = None
-    limit: int | None = None
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Documents: text file (.txt, one a line), JSON Lines, Parquet or TSV file, or Hub "
+            "dataset; LANG may be left out where a column says it; repeatable. May be left out for "
+            "pocket.",
+            metavar="LANG=DATA",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    text_column: options.TextColumn = "text"
+    language_column: options.LanguageColumn = None
+    languages: Annotated[
+        tuple[str, ...],
+        Option("Only these languages; repeatable.", flag="--language", metavar="CODE"),
+    ] = ()
+    split: options.Split = None
+    limit: Annotated[
+        int | None,
+        Option(
+            "Read the first so many documents of each language, and insist on them; without it "
+            "1000, or for pocket its own 200.",
+            min=1,
+        ),
+    ] = None
 
 
 def read_languages(

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
+from headscope import options
 from headscope.data.languages import language_name, parse_direction, same_language
 from headscope.data.pairs import PairFile, PairSource, SentencePair, direction_of, read_pairs
 from headscope.data.split import (
@@ -25,6 +26,7 @@ from headscope.data.split import (
     text_digests,
 )
 from headscope.errors import InputError, MissingExtra, ModelError, naming
+from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from headscope.runs import Run
 
 POCKET = "pocket"
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 #: What `--split` calls the two halves of a single file.
 HALVES = ("find", "verify")
 #: Called with a title, how much is done, and of how much; `Steps` without the title.
@@ -42,19 +45,47 @@ _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept mo
 
 
 @dataclass(frozen=True)
-class ModelChoice:
+class ModelChoice(Settings):
     """Which model, and how it is loaded (see `headscope.load`)."""
 
-    model: str = POCKET
-    revision: str | None = None
-    device: str | None = field(default=None, metadata={"signature": False})
-    dtype: str = "auto"
-    device_map: str | None = field(default=None, metadata={"signature": False})
-    max_memory: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    offload_folder: str | None = field(default=None, metadata={"signature": False})
-    quantise: str | None = field(default=None, metadata={"signature": "given"})
+    model: Annotated[
+        str, Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL")
+    ] = POCKET
+    revision: Annotated[str | None, Option("Branch, tag or commit of a Hub model.")] = None
+    device: Annotated[
+        str | None, Option("Such as cpu or cuda:1; without it the first GPU, or CPU.")
+    ] = field(default=None, metadata=UNSIGNED)
+    dtype: Annotated[DtypeName, Option("auto: float32 on CPU, else the checkpoint's own.")] = "auto"
+    device_map: Annotated[str | None, Option("Placement over several devices, such as auto.")] = (
+        field(default=None, metadata=UNSIGNED)
+    )
+    max_memory: Annotated[
+        tuple[str, ...],
+        Option(
+            "With --device-map auto: weights a device takes at most, such as 0=20GiB or "
+            "cpu=64GiB; repeatable. What fits nowhere waits on disk.",
+            metavar="DEVICE=SIZE",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    offload_folder: Annotated[
+        str | None,
+        Option(
+            "With --device-map: where weights wait that cannot be read from the checkpoint as "
+            "they are; removed at the end.",
+            metavar="DIR",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    quantise: Annotated[
+        Literal["8bit", "4bit"] | None,
+        Option("Load the weights of an ordinary checkpoint in 8 bits (LLM.int8) or 4 (NF4)."),
+    ] = field(default=None, metadata=GIVEN)
     # What it reads is in every signature, so where it lies need not be.
-    tokenizer: str | None = field(default=None, metadata={"signature": False})
+    tokenizer: Annotated[
+        str | None,
+        Option(
+            "Take the tokenizer from here: a folder, a Hub id, or a GGUF file.", metavar="MODEL"
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
 
     def load(self) -> LanguageModel:
         """The model, self-checked; inside `kept_model` the one loaded last, if it is the same.
@@ -126,7 +157,7 @@ def kept_model() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class PairsChoice:
+class PairsChoice(Settings):
     """Which sentence pairs: directions, and files for them.
 
     `pair` holds directions such as `en-de`; `all` stands for every direction of the pocket model.
@@ -138,18 +169,41 @@ class PairsChoice:
     for anything else. `language_names` hold `zh=Simplified Chinese`: what prompts call a language.
     """
 
-    pair: tuple[str, ...] = ()
-    data: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    source_language: str | None = None
-    target_language: str | None = None
-    source_column: str = "source"
-    target_column: str = "target"
-    links_column: str | None = None
-    split: str | None = None
-    limit: int | None = None
-    shots: int = 0
-    shots_data: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    language_names: tuple[str, ...] = ()
+    pair: options.Pairs = ()
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset; with several "
+            "pairs PAIR=DATA, repeatable. May be left out for pocket.",
+            metavar="DATA",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    source_language: Annotated[str | None, Option("Instead of --pair.", metavar="CODE")] = None
+    target_language: Annotated[str | None, Option("Instead of --pair.", metavar="CODE")] = None
+    source_column: options.SourceColumn = "source"
+    target_column: options.TargetColumn = "target"
+    links_column: Annotated[
+        str | None, Option("Likewise; without it links, if there.", metavar="COLUMN")
+    ] = None
+    split: options.Split = None
+    limit: options.Limit = None
+    shots: options.Shots = 0
+    shots_data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Where --shots are drawn from, named as the sentence pairs are; without it sentences "
+            "of these that are then used for nothing else.",
+            metavar="DATA",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    language_names: Annotated[
+        tuple[str, ...],
+        Option(
+            'What prompts call a language, such as zh="Simplified Chinese"; repeatable.',
+            flag="--language-name",
+            metavar="CODE=NAME",
+        ),
+    ] = ()
 
 
 def kin(model: str, others: Iterable[str], part: str) -> tuple[str, ...]:
@@ -526,10 +580,10 @@ class Prompted(Protocol):
     def chat(self) -> bool | None: ...
 
 
-Settings = TypeVar("Settings", bound=Prompted)
+PromptedSettings = TypeVar("PromptedSettings", bound=Prompted)
 
 
-def resolved_chat(lm: LanguageModel, settings: Settings) -> Settings:
+def resolved_chat(lm: LanguageModel, settings: PromptedSettings) -> PromptedSettings:
     """The settings with what `chat` comes to for this model, as its signature has to say.
 
     Raises `InputError` if a chat template is wanted of a tokenizer without one.
@@ -538,7 +592,7 @@ def resolved_chat(lm: LanguageModel, settings: Settings) -> Settings:
 
     chat = uses_chat(lm, settings.chat, settings.template.text)
     changed: Any = dataclasses.replace(cast(Any, settings), chat=chat)
-    return cast(Settings, changed)
+    return cast(PromptedSettings, changed)
 
 
 def model_provenance(lm: LanguageModel) -> dict[str, Any]:

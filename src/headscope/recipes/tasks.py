@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headscope import options
 from headscope.data.split import sentence_digest
 from headscope.data.tasks import (
     DEFAULT_BARE,
@@ -30,6 +31,7 @@ from headscope.data.tasks import (
 from headscope.errors import InputError
 from headscope.recipes.inputs import POCKET, PairsChoice, read_directions
 from headscope.recipes.leakage import apart, task_digests
+from headscope.settings import UNSIGNED, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -52,7 +54,7 @@ POCKET_SENTENCES = 1000
 
 
 @dataclass(frozen=True)
-class TaskChoice:
+class TaskChoice(Settings):
     """Which tasks, and how they are asked for.
 
     Attributes:
@@ -75,21 +77,21 @@ class TaskChoice:
         split: split of a FLORES folder or dataset of pairs.
     """
 
-    task: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    pair: tuple[str, ...] = ()
-    data: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    instruction: str | None = None
-    bare: str | None = None
-    chat: bool | None = None
-    shots: int = 0
-    held_out: int = 100
-    limit: int | None = None
-    language: str | None = None
-    input_column: str = "input"
-    output_column: str = "output"
-    source_column: str = "source"
-    target_column: str = "target"
-    split: str | None = None
+    task: options.Tasks = field(default=(), metadata=UNSIGNED)
+    pair: options.Pairs = ()
+    data: options.DataOfTasks = field(default=(), metadata=UNSIGNED)
+    instruction: options.Instruction = None
+    bare: options.Bare = None
+    chat: options.Chat = None
+    shots: options.Shots = 0
+    held_out: options.HeldOut = 100
+    limit: options.Limit = None
+    language: options.OutputLanguage = None
+    input_column: options.InputColumn = "input"
+    output_column: options.OutputColumn = "output"
+    source_column: options.SourceColumn = "source"
+    target_column: options.TargetColumn = "target"
+    split: options.Split = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Argument
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import cell, emit
 
 
@@ -53,3 +53,6 @@ def _table(result: dict[str, Any]) -> str:
         if one["counted_over"] > 1
     ]
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = classes

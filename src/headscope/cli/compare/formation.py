@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import baseline_rules, pairs_choice, taking, translation_score_choice
 from headscope.cli.output import cell, emit, progress
 from headscope.errors import InputError
@@ -121,3 +121,6 @@ def _table(result: dict[str, Any]) -> str:
     if not result["same_tokenizer"]:
         lines.append("note: the checkpoints do not all have the same tokenizer")
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = formation

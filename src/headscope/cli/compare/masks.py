@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import cell, emit
 
 
@@ -69,3 +69,6 @@ def _table(result: dict[str, Any], rows: int = 30) -> str:
     if result["key_value_heads"] is None:
         lines.append("groups that share keys are not known from these runs; add --model")
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = masks

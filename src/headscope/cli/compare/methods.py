@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit
 
 __all__ = ["TopHeads", "agreement_table", "methods"]
@@ -73,3 +73,6 @@ def agreement_table(result: dict[str, Any], rows: int = 15) -> str:
     lines += ["", "heads that most methods select:"]
     lines += [f"{one['layer']}.{one['head']}  {', '.join(one['selected_by'])}" for one in best]
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = methods

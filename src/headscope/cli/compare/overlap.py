@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import cell, emit
 from headscope.errors import InputError
 
@@ -96,3 +96,6 @@ def _table(result: dict[str, Any], rows: int = 30) -> str:
             for group in result["groups"]
         ]
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = overlap

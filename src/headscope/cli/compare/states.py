@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
@@ -77,3 +77,6 @@ def _table(result: dict[str, Any]) -> str:
         f"{nearer['mean']:+.3f} ({nearer['low']:+.3f} to {nearer['high']:+.3f})"
     )
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = states

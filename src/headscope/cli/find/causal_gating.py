@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.find.score_table import score_table
 from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
@@ -97,3 +97,6 @@ def _table(result: Mapping[str, Any]) -> str:
         words = name.replace("without", f"without {len(check['removed'].get(role, ()))}")
         lines.append(f"  {words:<32}{one['nll']:>8.3f}  {'' if name == 'untouched' else bounds}")
     return "\n".join([*(line.rstrip() for line in lines), f"run: {result['run']}"])
+
+
+command = causal_gating

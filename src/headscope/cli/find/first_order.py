@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.find.score_table import score_table
 from headscope.cli.groups import documents_choice, model_choice, taking
 from headscope.cli.output import emit, progress
@@ -39,3 +39,6 @@ def first_order(
         result = find_first_order(FindFirstOrder(model, documents, score), out, update)
     table = score_table(result, ("score", "low", "high", "raising"))
     emit(result, as_json, f"{table}\nrun: {result['run']}")
+
+
+command = first_order

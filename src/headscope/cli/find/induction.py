@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.find.score_table import score_table
 from headscope.cli.groups import documents_choice, model_choice, taking
 from headscope.cli.output import emit, progress
@@ -47,3 +47,6 @@ def induction(
     columns = ("score", "low", "high", "chance", "duplicate", "previous_token")
     table = score_table(result, (*columns, "previous_token_text"))
     emit(result, as_json, f"{table}\nrun: {result['run']}")
+
+
+command = induction

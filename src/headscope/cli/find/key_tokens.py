@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
 from headscope.errors import InputError
@@ -141,3 +141,6 @@ def _table(result: dict[str, Any]) -> str:
         lines.append(f"{whose}, {result['tokens']} tokens: {result['answer'].strip()}")
     lines.append(f"run: {result['run']}")
     return "\n".join(lines)
+
+
+command = key_tokens

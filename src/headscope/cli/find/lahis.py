@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.find.score_table import score_table
 from headscope.cli.groups import documents_choice, model_choice, taking
 from headscope.cli.output import emit, progress
@@ -88,3 +88,6 @@ def _table(result: dict[str, Any]) -> str:
 
 def _names(heads: list[dict[str, Any]]) -> str:
     return " ".join(f"{one['layer']}.{one['head']}" for one in heads)
+
+
+command = lahis

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, note, progress
 
@@ -131,3 +131,6 @@ def _table(result: dict[str, Any]) -> str:
     lines += [f"note: {note}" for note in result["notes"]]
     lines.append(f"run: {result['run']}")
     return "\n".join(lines)
+
+
+command = mask

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.find.score_table import score_table
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
@@ -85,3 +85,6 @@ def _table(result: dict[str, Any]) -> str:
         f"{left['same_first_token']} whose answers begin alike"
     )
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = patching

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.find.score_table import score_table
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
@@ -104,3 +104,6 @@ def _table(result: dict[str, Any]) -> str:
             f"{one['length']:>6}  {one['depth']:>5.2f}  {one['examples']:>7}  {answered:>8}"
         )
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = retrieval

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
 
@@ -181,3 +181,6 @@ def _table(result: Mapping[str, Any]) -> str:
         "cut"
     )
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = soft_gate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import (
     baseline_rules,
     model_choice,
@@ -78,3 +78,6 @@ def class_lines(result: Mapping[str, Any]) -> list[str]:
                 f"{idle} inactive{mean}"
             )
     return lines
+
+
+command = translation_score

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit
 from headscope.errors import InputError
 
@@ -120,3 +120,6 @@ def _corpus(
     }
     words = f"{file}: {len(drawn)} documents, {result['bilingual']} of them with a translation"
     return result, as_json, words
+
+
+command = sample

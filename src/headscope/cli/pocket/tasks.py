@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit
 
 
@@ -37,3 +37,6 @@ def tasks(
     }
     lines = [f"{name}: {count} items" for name, count in counts.items()]
     emit(result, as_json, "\n".join([*lines, f"task files: {out}"]))
+
+
+command = tasks

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit
 
 
@@ -50,3 +50,6 @@ def train(
         as_json,
         f"weights: {folder}" if finished else f"stopped; run again to go on: {folder}",
     )
+
+
+command = train

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import cell, emit, progress
 
 if TYPE_CHECKING:
@@ -80,3 +80,6 @@ def _table(result: Mapping[str, Any]) -> str:
         told = [cell(one[name], form) for name, form in names.items()]
         lines.append("\t".join([one["kind"], cell(one["share"], ".1%"), *told]))
     return "\n".join(lines)
+
+
+command = trater

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, one_line, progress
 from headscope.cli.use.gates import gate_choice
@@ -205,3 +205,6 @@ def steering_text(result: Mapping[str, Any]) -> str:
 def _line(text: str, width: int = 88) -> str:
     flat = one_line(text)
     return flat if len(flat) <= width else f"{flat[: width - 1]}…"
+
+
+command = adapt

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
 from headscope.cli.use.gates import gate_choice
@@ -97,3 +97,6 @@ def export_text(result: Mapping[str, Any]) -> str:
             )
     lines.append(f"licence: {base['license'] or 'not known; the model card says why'}")
     return "\n".join([*lines, f"written: {result['path']}", f"run: {result['run']}"])
+
+
+command = export

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 
 if TYPE_CHECKING:
     from headscope.recipes.use.gates import GateChoice

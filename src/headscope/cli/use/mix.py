@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import cell, emit, progress
 
 __all__ = ["mix"]
@@ -128,3 +128,6 @@ def _table(result: Mapping[str, Any]) -> str:
     tokens = "" if result["tokens"] is None else f", {result['tokens']} tokens"
     lines.append(f"{result['documents']} documents{tokens} in {result['run']}/documents")
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = mix

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import cell, emit, one_line, progress
 
@@ -171,3 +171,6 @@ def _table(result: Mapping[str, Any]) -> str:
         reasons = result["reasons"].items()
         lines += [f"  {count} because {one_line(reason)}" for reason, count in reasons]
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = rate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
@@ -63,3 +63,6 @@ def _cell(task: dict[str, Any], condition: str, group: str) -> str:
     own = next(one for one in task["conditions"] if one["condition"] == condition)
     mean = own["heads"][group]["mean"]
     return "-" if mean is None else f"{mean:.3f}"
+
+
+command = attention

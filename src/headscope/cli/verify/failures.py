@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit, progress
 from headscope.errors import InputError
 
@@ -115,3 +115,6 @@ def _table(result: dict[str, Any], examples: int = 3) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
+
+
+command = failures

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
@@ -99,3 +99,6 @@ def _table(result: Mapping[str, Any]) -> str:
         lines.append(line("  random heads", "", ("random", one["name"])))
         lines.append(line("  random heads, same layers", "", ("random-layer-matched", one["name"])))
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = families

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.find.score_table import score_table
 from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
 from headscope.cli.output import cell, emit, progress
@@ -76,3 +76,6 @@ def _table(result: Mapping[str, Any]) -> str:
         lines.append(f"{one['with']}, {one['ablate']}: {spans[0]}  {spans[1]}  {p}")
     lines.append("Backup heads may stand in for a removed one: the changes are lower bounds.")
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = heads

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import documents_choice, model_choice, taking
 from headscope.cli.output import emit, progress
 
@@ -85,3 +85,6 @@ def layers_table(result: Mapping[str, Any]) -> str:
         counts = ", ".join(f"{name} {one['important']}" for name, one in profiles.items())
         lines.append(f"important heads: {counts}")
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = layers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
@@ -126,3 +126,6 @@ def _line(words: str, rows: Sequence[Mapping[str, Any]], score: str, span: str) 
         f"{words:<24}{mean('nll', 3):>8}{span:>18}{mean('perplexity', 2):>10}"
         f"{mean('rouge_l', 1):>9}{mean(score, 1, scale) + ending:>9}"
     )
+
+
+command = mask

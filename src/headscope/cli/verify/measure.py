@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.output import emit, progress
 from headscope.cli.verify.removal import removal_table
 
@@ -25,3 +25,6 @@ def measure(
     with progress() as update:
         result = measure_again(run, update)
     emit(result, as_json, removal_table(result))
+
+
+command = measure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
 from headscope.cli.output import emit, progress
 from headscope.cli.verify.writing import LanguageAmount, effects_table, leak_line
@@ -129,3 +129,6 @@ def off_target_table(result: Mapping[str, Any]) -> str:
     lines += leak_line(result["leakage"], "texts")
     lines += [f"not measured, {name}: {why}" for name, why in result["not_measured"].items()]
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = off_target

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import (
     baseline_rules,
     model_choice,
@@ -206,3 +206,6 @@ def _row(number: int, head: str, step: Mapping[str, Any]) -> str:
         text = "" if changed is None else f"{words}, chrF++ {chrf:.1f}"
     rank, first = step["target_rank"], step["top5_ranks"][0]
     return f"{number:>7}  {head:<7}{rank:>9.6g}{first:>9.6g}  {text}".rstrip()
+
+
+command = one_by_one

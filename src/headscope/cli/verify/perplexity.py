@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import documents_choice, model_choice, taking
 from headscope.cli.output import emit, progress
 
@@ -150,3 +150,6 @@ def _number(value: float | None) -> str:
 
 def _p(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
+
+
+command = perplexity

@@ -3,80 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from headscope.cli import options
-from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
-from headscope.cli.output import cell, emit, progress
+from headscope.cli.commands import Study
+from headscope.cli.output import cell
+from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 
-if TYPE_CHECKING:
-    from headscope.data.prompts import Template
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import ModelChoice, PairsChoice
-
-__all__ = ["removal", "removal_table"]
+__all__ = ["command", "removal_table"]
 
 #: What a draw has in common with the chosen heads that it stands beside.
 SAME = ("k", "gate", "ablate")
-
-
-@taking(model=model_choice, pairs=pairs_choice, template=template_choice, baseline=baseline_rules)
-def removal(
-    heads: options.Heads,
-    model: ModelChoice,
-    pairs: PairsChoice,
-    template: Template,
-    baseline: Rules,
-    k: options.Amounts = None,
-    rank: options.Rank = "above-chance",
-    gate: options.Gates = None,
-    measure: options.Measures = None,
-    draws: options.DrawsOfMeasure = None,
-    pool: options.Pool = "non-alignment",
-    ablate: options.Ablations = None,
-    threshold: options.Threshold = 0.1,
-    chat: options.ChatTemplate = None,
-    max_new_tokens: options.MaxNewTokens = None,
-    allow_overlap: options.AllowOverlap = False,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Translate without heads, and without as many random ones, free and of the same layers.
-
-    With --measure loss the model reads the reference translations instead, and the loss is told for
-    linked words (their first and later tokens) and other tokens apart. Without --draws 10 random
-    sets of each kind are drawn for texts, 99 for losses.
-
-    Without --data the bundled model is tested on its own test sentences: 1,000 in all, at most 200
-    of a direction; --limit N takes N of each.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
-    from headscope.verify.removal import Removal
-
-    settings = Removal(
-        gates=tuple(gate) if gate else (0.0,),
-        draws=10 if draws is None else draws,
-        measure=tuple(dict.fromkeys(measure)) if measure else None,
-        loss_draws=draws if "loss" in (measure or ()) else None,
-        pool=pool,
-        threshold=threshold,
-        ablate=cast("tuple[options.AblateName, ...]", tuple(ablate or ("zero",))),
-        seed=seed,
-        template=template,
-        chat=chat,
-        max_new_tokens=max_new_tokens,
-        batch_tokens=batch_tokens,
-    )
-    config = VerifyRemoval(
-        heads, tuple(k or ()), model, pairs, settings, allow_overlap, rank, baseline
-    )
-    hide_loading_bars()
-    with progress() as update:
-        result = verify_removal(config, out, update)
-    emit(result, as_json, removal_table(result))
 
 
 def removal_table(result: Mapping[str, Any]) -> str:
@@ -286,3 +222,6 @@ def _mean(values: list[float | None]) -> float | None:
 
 def _signed(value: float | None) -> str:
     return "-" if value is None else f"{value:+.1f}"
+
+
+command = Study(VerifyRemoval, verify_removal, removal_table)

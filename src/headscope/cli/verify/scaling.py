@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
 from headscope.cli.output import emit, progress
 
@@ -119,3 +119,6 @@ def _measured(one: Mapping[str, Any]) -> list[str]:
         cells = "".join(f"{'-' if value is None else f'{value:.3f}':>11}" for value in values)
         lines.append(f"{row['name']:<24}{row['nll']:>8.3f}{cells}")
     return lines
+
+
+command = scaling

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
 from headscope.cli.verify.writing import GeneralAmount, effects_table, leak_line
@@ -118,3 +118,6 @@ def summaries_table(result: Mapping[str, Any]) -> str:
     lines += leak_line(result["leakage"], "texts")
     lines += [f"not measured, {name}: {why}" for name, why in result["not_measured"].items()]
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = summaries

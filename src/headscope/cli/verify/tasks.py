@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import cell, emit, progress
 from headscope.errors import InputError
@@ -171,3 +171,6 @@ def _remarks(result: Mapping[str, Any]) -> list[str]:
     lines += [f"{name}: {n} prompts lost their beginning, being longer than the model's context"
               for name, n in cut.items()]  # fmt: skip
     return lines
+
+
+command = tasks

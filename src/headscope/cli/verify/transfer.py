@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from headscope.cli import options
+from headscope.cli import old_options as options
 from headscope.cli.groups import model_choice, taking
 from headscope.cli.output import emit, progress
 from headscope.cli.verify.writing import LanguageAmount, effects_table
@@ -111,3 +111,6 @@ def transfer_table(result: Mapping[str, Any]) -> str:
         if not one["heads"]
     ]
     return "\n".join([*lines, f"run: {result['run']}"])
+
+
+command = transfer

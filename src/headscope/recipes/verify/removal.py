@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from headscope import options
 from headscope.data.align import choose_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
@@ -40,6 +41,7 @@ from headscope.recipes.leakage import check_leakage
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
 from headscope.runs import Run, reopen_run
+from headscope.settings import UNSIGNED, Part, Settings
 from headscope.verify.removal import Removal, conditions
 from headscope.verify.removal.outputs import Label, read_outputs
 
@@ -54,23 +56,43 @@ COMMAND = "verify removal"
 POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
 
 
-@dataclass(frozen=True)
-class VerifyRemoval:
-    """A whole run of the command.
+def _removal(**values: Any) -> Removal:
+    """`--draws` is the number of random sets of whatever is measured."""
+    if "loss" in values.get("measure", ()):
+        values["loss_draws"] = values.get("draws")
+    if "measure" in values:
+        values["measure"] = tuple(dict.fromkeys(values["measure"]))
+    return Removal(**values)
 
-    `heads` is what `resolve_heads` reads; `k` lists how many of them are removed (empty: the
-    default number of ranked scores, or a whole set) and `rank` what scores are ranked by. The
-    heads themselves, not their place, count in the run's signature, and what they are ranked by.
+
+@dataclass(frozen=True)
+class VerifyRemoval(Settings):
+    """Translate without heads, and without as many random ones, free and of the same layers.
+
+    With --measure loss the model reads the reference translations instead, and the loss is told for
+    linked words (their first and later tokens) and other tokens apart. Without --draws 10 random
+    sets of each kind are drawn for texts, 99 for losses.
+
+    Without --data the bundled model is tested on its own test sentences: 1,000 in all, at most 200
+    of a direction; --limit N takes N of each.
     """
 
-    heads: str = field(metadata={"signature": False})
-    k: tuple[Amount, ...] = field(default=(), metadata={"signature": False})
+    # The heads themselves, not their place, count in the run's signature.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: options.Amounts = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
-    removal: Removal = field(default_factory=Removal)
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
-    baseline: Rules = field(default_factory=Rules)
+    removal: Annotated[
+        Removal,
+        Part(
+            without=("layer_matched",),
+            changed={"draws": options.DRAWS_OF_MEASURE},
+            make=_removal,
+        ),
+    ] = field(default_factory=Removal)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
 
 class Opened(NamedTuple):

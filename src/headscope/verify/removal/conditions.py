@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import (
     DEFAULT_TEMPLATE,
@@ -21,7 +22,8 @@ from headscope.data.prompts import (
 )
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
-from headscope.heads.draws import Pool, draw_heads
+from headscope.heads.draws import draw_heads
+from headscope.settings import GIVEN, UNSIGNED, Settings
 from headscope.verify.removal.outputs import BASELINE, Ablate, Kind, Label
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def check_gate(gate: float) -> None:
 
 
 @dataclass(frozen=True)
-class Removal:
+class Removal(Settings):
     """How heads are removed and what they are compared with.
 
     Attributes:
@@ -90,19 +92,21 @@ class Removal:
             them are those whose texts are.
     """
 
-    gates: tuple[float, ...] = (0.0,)
-    draws: int = 10
+    template: Annotated[TemplateField[Template], options.TRANSLATION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    gates: options.Gates = (0.0,)
+    measure: options.Measures = field(default=None, metadata=GIVEN)
+    draws: options.Draws = 10
     layer_matched: bool = True
-    pool: Pool = "non-alignment"
-    threshold: float = 0.1
-    ablate: tuple[Ablate, ...] = ("zero",)
-    seed: int = 0
-    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
-    chat: bool | None = None
-    max_new_tokens: int | None = None
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    measure: tuple[str, ...] | None = field(default=None, metadata={"signature": "given"})
-    loss_draws: int | None = field(default=None, metadata={"signature": "given"})
+    pool: options.Pool = "non-alignment"
+    ablate: options.Ablations = ("zero",)
+    threshold: options.Threshold = 0.1
+    chat: options.Chat = None
+    max_new_tokens: options.MaxNewTokens = None
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    loss_draws: int | None = field(default=None, metadata=GIVEN)
 
     @property
     def all_draws(self) -> dict[str, int]:
@@ -136,6 +140,7 @@ class Removal:
             raise InputError(
                 f"draws is {self.draws}; an effect needs at least one random draw beside it"
             )
+        super().__post_init__()
 
 
 class Translating(Protocol):

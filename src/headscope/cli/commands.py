@@ -1,0 +1,218 @@
+"""From a settings class to a command: its options, the settings built from them, and the run."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import keyword
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import fields as fields_of
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+
+from headscope.cli.output import emit, note, progress
+from headscope.settings import MadeBy, Option, Part, marked
+
+__all__ = ["Study", "build", "command_of", "group_of", "options_of"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A command that runs a study.
+
+    Attributes:
+        settings: what is asked for; the docstring is the command's help, fields are its options.
+        run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
+        text: what the terminal shows of a result.
+    """
+
+    settings: type
+    run: Callable[..., Any]
+    text: Callable[[Any], str]
+
+    def __call__(self, given: Mapping[str, Any]) -> None:
+        """Run with the values of the options, and print the result."""
+        from headscope.cli.models import hide_loading_bars
+
+        settings = build(self.settings, given)
+        takes = inspect.signature(self.run).parameters
+        if "progress" in takes:
+            hide_loading_bars()
+        with progress() as update:
+            helpers = {"out": given["out"], "progress": update, "tell": note}
+            result = self.run(
+                settings, **{name: helpers[name] for name in helpers if name in takes}
+            )
+        emit(result, given["json"], self.text(result))
+
+
+class _Typed(NamedTuple):
+    """An option as the command line has it: its name, its type and default there."""
+
+    name: str
+    annotation: Any
+    default: Any
+
+
+#: What every study has beside its settings.
+ENDING = {
+    "out": (Path | None, Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR")),
+    "json": (bool, Option("Print one JSON object on stdout and nothing else.")),
+}
+
+
+def command_of(study: Study) -> Callable[..., None]:
+    """A function that Typer can read: the options of the settings, then `--out` and `--json`."""
+    typed = {each.name: each for each in _of(study.settings)}
+    for name, (hint, option) in ENDING.items():
+        typed[name] = _typed(name, hint, option, False if hint is bool else None)
+
+    def call(**given: Any) -> None:
+        study(given)
+
+    described: Any = call
+    described.__doc__ = study.settings.__doc__
+    described.__annotations__ = {name: each.annotation for name, each in typed.items()}
+    described.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY,
+                default=each.default, annotation=each.annotation,
+            )
+            for name, each in typed.items()
+        ]
+    )  # fmt: skip
+    return call
+
+
+def options_of(owner: Any) -> list[str]:
+    """The names of the options of a settings class or of a function."""
+    return list(dict.fromkeys(each.name for each in _of(owner)))
+
+
+def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:  # noqa: B008
+    """Settings, or what a function makes, from the values of their options."""
+    values = {}
+    for name, hint, mark, default in _members(owner, part):
+        if isinstance(mark, MadeBy):
+            values[name] = build(mark.function, given)
+        elif isinstance(mark, Option):
+            value = given[_name(name, mark)]
+            if isinstance(value, list):
+                value = tuple(value) or None
+            if value is not None:
+                values[name] = value if mark.read is None else mark.read(value)
+            elif default is MISSING:
+                values[name] = None
+        elif is_dataclass(kind := _plain(hint)):
+            inside = mark if isinstance(mark, Part) else Part()
+            if next(_of(kind, inside), None) is not None:
+                values[name] = build(kind, given, inside)
+    return (part.make or owner)(**values)
+
+
+def _of(owner: Any, part: Part = Part()) -> Iterator[_Typed]:  # noqa: B008
+    for name, hint, mark, default in _members(owner, part):
+        if isinstance(mark, MadeBy):
+            yield from _of(mark.function)
+        elif isinstance(mark, Option):
+            yield _typed(_name(name, mark), hint, mark, default)
+        elif is_dataclass(kind := _plain(hint)):
+            yield from _of(kind, mark if isinstance(mark, Part) else Part())
+
+
+def _members(
+    owner: Any,
+    part: Part = Part(),  # noqa: B008
+) -> Iterator[tuple[str, Any, Option | Part | MadeBy | None, Any]]:
+    """The fields of a class or the parameters of a function: name, type, mark and default."""
+    found = marked(owner)
+    if isinstance(owner, type):
+        defaults = {
+            each.name: each.default if each.default_factory is MISSING else ()
+            for each in fields_of(owner)
+            if each.init
+        }
+    else:
+        defaults = {
+            each.name: MISSING if each.default is each.empty else each.default
+            for each in inspect.signature(owner).parameters.values()
+        }
+    for name, default in defaults.items():
+        if name not in part.without:
+            hint, mark = found[name]
+            yield name, hint, part.changed.get(name, mark), default
+
+
+def _name(field: str, option: Option) -> str:
+    """The name under which the value of an option is given."""
+    name = option.flag.partition("/")[0].lstrip("-").replace("-", "_") or field
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _typed(name: str, hint: Any, option: Option, default: Any) -> _Typed:
+    kind = _plain(hint)
+    several = get_origin(kind) is tuple
+    typed: Any = option.typed or (get_args(kind)[0] if several else kind)
+    shown = default if option.default is ... else option.default
+    if shown is not MISSING and (several or option.read is not None):
+        shown = None if option.default is ... else option.default
+    if several:
+        typed = types.GenericAlias(list, typed)
+    if shown is None:
+        typed = typed | None
+    bounds = {
+        name: value for name in ("min", "max") if (value := getattr(option, name)) is not None
+    }
+    about: dict[str, Any] = {"metavar": option.metavar, "help": option.help, **bounds}
+    flag = option.flag or f"--{name.rstrip('_').replace('_', '-')}"
+    mark = typer.Argument(**about) if option.argument else typer.Option(flag, **about)
+    return _Typed(
+        name, Annotated[typed, mark], inspect.Parameter.empty if shown is MISSING else shown
+    )
+
+
+def _plain(hint: Any) -> Any:
+    """A type without `None`."""
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [each for each in get_args(hint) if each is not NoneType]
+        return kinds[0] if len(kinds) == 1 else hint
+    return hint
+
+
+def group_of(folder: str, *names: str) -> type[TyperGroup]:
+    """A group of commands, each in the module of its name in a folder, read when it is asked for.
+
+    A module's `command` is a `Study` or a function that Typer can read.
+    """
+
+    class Commands(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            unread: dict[str, Any] = dict.fromkeys(names)
+            self.commands = {**unread, **self.commands}
+            return list(self.commands)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in self.list_commands(ctx):
+                return None
+            if self.commands[cmd_name] is None:
+                module = importlib.import_module(f"{folder}.{cmd_name.replace('-', '_')}")
+                command = module.command
+                if isinstance(command, Study):
+                    command = command_of(command)
+                self.commands[cmd_name] = get_command_from_info(
+                    CommandInfo(name=cmd_name, callback=command),
+                    pretty_exceptions_short=False,
+                    rich_markup_mode=self.rich_markup_mode,
+                )
+            return self.commands[cmd_name]
+
+    return Commands

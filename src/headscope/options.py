@@ -1,0 +1,282 @@
+"""Options with the same name and meaning in several settings.
+
+The names are a contract: a script written for one command works with the next one. Where values
+are listed, the first one is the default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from headscope.data.prompts import Template
+from headscope.data.tasks.task import from_option as task_template
+from headscope.heads import Amount
+from headscope.settings import Option
+
+# The model
+BatchTokens = Annotated[int, Option("Padded tokens of a batch.", min=1)]
+BatchTokensByDevice = Annotated[int | None, Option("Padded tokens of a batch.", min=1)]
+
+# The run
+Seed = Annotated[int, Option("Seed of everything drawn at random.", min=0)]
+Limit = Annotated[
+    int | None,
+    Option(
+        "Read the first so many records of each direction or task; without it all, or as many as "
+        "the command says.",
+        min=1,
+    ),
+]
+
+# Sentence pairs
+Pairs = Annotated[
+    tuple[str, ...], Option("Source and target language; repeatable; or all.", metavar="en-de")
+]
+Pair = Annotated[str | None, Option("Source and target language.", metavar="en-de")]
+Data = Annotated[
+    str, Option("TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset.", metavar="DATA")
+]
+SourceColumn = Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")]
+TargetColumn = Annotated[str, Option("Likewise.", metavar="COLUMN")]
+Split = Annotated[
+    str | None,
+    Option(
+        "Split of a FLORES folder (dev) or of a dataset; of a file of sentence pairs find or "
+        "verify, one half of it each.",
+    ),
+]
+WorldSplit = Literal["train", "dev", "test"]
+
+# Scoring
+TRANSLATION = Option(
+    "The prompt up to where the target begins, with {source}, {source_language} and "
+    "{target_language}.",
+    typed=str,
+    read=Template.from_option,
+)
+MaxNewTokens = Annotated[int | None, Option("Longest generated answer.", min=1)]
+DecodeName = Literal["reference", "greedy"]
+Decode = Annotated[
+    DecodeName, Option("Score the reference in one pass, or the model's own translation.")
+]
+ScopeName = Literal["all", "source"]
+Scope = Annotated[ScopeName, Option("Keys that a peak may fall on: all, or the source's.")]
+QueryName = Literal["predict", "read"]
+Query = Annotated[QueryName, Option("The position that predicts a token, or its own.")]
+AverageName = Literal["macro", "micro"]
+Average = Annotated[AverageName, Option("Mean of sentence scores, or over all tokens.")]
+SkipIdentical = Annotated[
+    bool, Option("Leave out target words whose source word looks the same (names, digits).")
+]
+KeepPeaks = Annotated[
+    bool,
+    Option(
+        "Keep the peaks of all heads on all sentences in the run folder, and not of 40 heads on "
+        "200 sentences.",
+    ),
+]
+AlignerName = Literal["links", "eflomal", "llm"]
+Aligner = Annotated[
+    AlignerName | None, Option("Without it the data's links if it has them, else eflomal.")
+]
+Threshold = Annotated[float, Option("Score above which a head aligns tokens.", min=0.0, max=1.0)]
+Inactive = Annotated[float, Option("Score up to which a head is inactive.", min=0.0, max=1.0)]
+
+# The language model that annotates word links or judges translations
+LlmModel = Annotated[
+    str | None, Option("Language model that is asked, where llm is chosen.", metavar="NAME")
+]
+BaseUrl = Annotated[
+    str | None,
+    Option(
+        "Endpoint of --llm-model; without it HEADSCOPE_BASE_URL or OPENAI_BASE_URL. The key is "
+        "read from HEADSCOPE_API_KEY or OPENAI_API_KEY.",
+        metavar="URL",
+    ),
+]
+Cache = Annotated[Path | None, Option("Where answers of --llm-model are kept.", metavar="DIR")]
+Confidence = Annotated[
+    float, Option("Links above this confidence of --aligner llm.", min=0.0, max=1.0)
+]
+
+# Sets of heads
+Heads = Annotated[
+    str, Option("A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.")
+]
+Masks = Annotated[
+    tuple[str, ...],
+    Option(
+        "A run of headscope find mask; repeatable, with several tasks as TASK=RUN.", metavar="RUN"
+    ),
+]
+Amounts = Annotated[
+    tuple[Amount, ...],
+    Option(
+        "Number of heads, or a share such as 0.15 or 15%; repeatable. Without it a set is used "
+        "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
+        metavar="K",
+        typed=str,
+    ),
+]
+RankName = Literal["above-chance", "score"]
+Rank = Annotated[
+    RankName,
+    Option(
+        "What --k cuts translation scores by: the score minus chance, or the score as in the "
+        "paper. Other scores, and those without chance, are cut by score.",
+    ),
+]
+Draws = Annotated[int, Option("Draws of random heads.", min=1)]
+DRAWS_OF_MEASURE = Option(
+    "Draws of random heads; without it as many as the measure asks for.", min=1, default=None
+)
+Measures = Annotated[
+    tuple[str, ...] | None,
+    Option(
+        "What is measured: the translations (text, the default), or the loss of the reference "
+        "translations (loss), which needs no generation; repeatable.",
+        metavar="text|loss",
+    ),
+]
+PoolName = Literal["non-alignment", "outside"]
+Pool = Annotated[PoolName, Option("Heads that random ones are drawn from.")]
+AblateName = Literal["zero", "mean"]
+Ablate = Annotated[
+    AblateName, Option("What a removed head gives: zero, or its mean over other examples.")
+]
+Ablations = Annotated[
+    tuple[AblateName, ...],
+    Option(
+        "What a removed head gives: zero (default), or its mean over examples that are set aside; "
+        "repeatable, with the same heads and draws.",
+        metavar="zero|mean",
+        typed=str,
+    ),
+]
+ReferenceTexts = Annotated[
+    str | None,
+    Option(
+        "For --ablate mean: documents that neither find nor test (.txt, or a column text); the "
+        "first 200 of a language give the means. May be left out for pocket, and where some of the "
+        "data can be set aside.",
+        metavar="FILE",
+    ),
+]
+Gates = Annotated[
+    tuple[float, ...],
+    Option(
+        "Number by which the heads' outputs are multiplied; without it 0, removal; repeatable: 0, "
+        "0.5, 2 are points of a dose curve.",
+        flag="--gate",
+        metavar="G",
+    ),
+]
+AllowOverlap = Annotated[bool, Option("Test also on sentences that the heads were found on.")]
+
+# Tasks of inputs and outputs
+Tasks = Annotated[
+    tuple[str, ...],
+    Option(
+        "A file of inputs and outputs (JSON list, JSON Lines, TSV), a name in the folder --data, "
+        "or for pocket a word task such as plural-de; repeatable.",
+        metavar="FILE|NAME",
+    ),
+]
+DataOfTasks = Annotated[
+    tuple[str, ...],
+    Option(
+        "A folder of task files, or the sentence pairs of --pair; with several pairs PAIR=DATA, "
+        "repeatable. May be left out for pocket.",
+        metavar="DATA",
+    ),
+]
+Instruction = Annotated[
+    str | None,
+    Option(
+        "The instructed prompt up to where the output begins, with {input}; without it the task's "
+        "own.",
+        metavar="TEXT",
+        read=task_template,
+    ),
+]
+Bare = Annotated[
+    str | None,
+    Option("The prompt without an instruction, with {input}.", metavar="TEXT", read=task_template),
+]
+Chat = Annotated[
+    bool | None,
+    Option(
+        "Put prompts through the chat template; without it where the tokenizer has one.",
+        flag="--chat/--no-chat",
+    ),
+]
+Shots = Annotated[int, Option("Examples put before each input or sentence.", min=0)]
+BaselineExamples = Annotated[
+    int,
+    Option(
+        "Examples of each direction or task on which the original model is tried first.",
+        flag="--baseline-examples",
+        min=1,
+    ),
+]
+BaselineOffTarget = Annotated[
+    float,
+    Option(
+        "Share of their outputs in another language above which a warning is given.",
+        flag="--baseline-off-target",
+        min=0.0,
+        max=1.0,
+    ),
+]
+BaselineUnfinished = Annotated[
+    float,
+    Option(
+        "Share of their outputs that are empty or cut off above which a warning is given.",
+        flag="--baseline-unfinished",
+        min=0.0,
+        max=1.0,
+    ),
+]
+BaselineErrors = Annotated[
+    float,
+    Option(
+        "Standard errors above chance that the original model's accuracy has to reach; below a "
+        "warning is given.",
+        flag="--baseline-errors",
+        min=0.0,
+    ),
+]
+HeldOut = Annotated[int, Option("Examples of each task to test on, not trained on.", min=1)]
+OutputLanguage = Annotated[
+    str | None, Option("Language of a task file's outputs.", flag="--language", metavar="CODE")
+]
+InputColumn = Annotated[str, Option("Key or column of a task's inputs.", metavar="COLUMN")]
+OutputColumn = Annotated[str, Option("Key or column of a task's outputs.", metavar="COLUMN")]
+
+# Documents
+TextColumn = Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")]
+LanguageColumn = Annotated[
+    str | None, Option("Likewise; without it language, if there.", metavar="COLUMN")
+]
+
+# Heads that copy and carry over
+CountAll = Annotated[
+    bool, Option("Count also what the model does not get right by itself.", flag="--all")
+]
+
+# Memory of backward passes
+Checkpointing = Annotated[
+    bool, Option("Compute layers twice instead of keeping what they computed.")
+]
+
+# Looking at single examples
+Example = Annotated[str | None, Option("The id of one held-out example to show.", metavar="ID")]
+
+# Data of many experiments at once
+PairFiles = Annotated[
+    tuple[str, ...], Option("Sentence pairs of en-de, say; repeatable.", metavar="PAIR=FILE")
+]
+DocumentFiles = Annotated[
+    tuple[str, ...], Option("Documents of a language; repeatable.", metavar="LANG=FILE")
+]

@@ -1,0 +1,129 @@
+"""Settings say all about their options: help, bounds and reader stand on the field itself.
+
+A command's options, the check of its values and the defaults follow from its settings class::
+
+    @dataclass(frozen=True)
+    class Removal(Settings):
+        draws: Annotated[int, Option("Draws of random heads.", min=1)] = 10
+
+    @dataclass(frozen=True, kw_only=True)
+    class VerifyTasks(Settings):
+        removal: Annotated[Removal, Part(without=("measure",))] = field(default_factory=Removal)
+
+Fields without an `Option`, and with a type that is no settings class, have no option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from headscope.errors import InputError
+
+__all__ = ["GIVEN", "UNSIGNED", "MadeBy", "Option", "Part", "Settings", "marked"]
+
+#: Of a field that does not decide what is computed, and so is not in a run's signature.
+UNSIGNED = {"signature": False}
+#: Of a field that counts in the signature unless it is None.
+GIVEN = {"signature": "given"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field is given on the command line.
+
+    Attributes:
+        help: one or two sentences.
+        flag: such as `--language` or `--chat/--no-chat`; empty: the field's name with dashes.
+        metavar: what stands for the value in help; None: its type.
+        min, max: bounds of a number, both allowed.
+        read: from what is typed (of a repeatable option all of it, a tuple) to the field's value.
+        typed: the type that is typed where it is not the field's, such as `str` with `read`.
+        default: what holds on the command line; `...`: the field's own default.
+        argument: whether it is named by its place and has no flag.
+    """
+
+    help: str
+    flag: str = ""
+    metavar: str | None = None
+    min: float | None = None
+    max: float | None = None
+    read: Callable[[Any], Any] | None = None
+    typed: Any = None
+    default: Any = ...
+    argument: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """How settings inside others show: which of their options a command lacks, and which differ.
+
+    Attributes:
+        without: fields that have no option here.
+        changed: options of fields that are said otherwise here, by the fields' names.
+        make: what is called with the fields' values, those that are given, instead of the class.
+    """
+
+    without: tuple[str, ...] = ()
+    changed: Mapping[str, Option] = field(default_factory=dict)
+    make: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class MadeBy:
+    """A field that a function makes from options of its own: its parameters, each with `Option`."""
+
+    function: Callable[..., Any]
+
+
+class Settings:
+    """A frozen dataclass whose values are checked when it is made."""
+
+    def __post_init__(self) -> None:
+        """`InputError` for a value outside the bounds or the choices of its field."""
+        for name, (hint, mark) in marked(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(mark, Option):
+                for each in value if isinstance(value, tuple) else (value,):
+                    _check(name, each, hint, mark)
+
+
+def _check(name: str, value: Any, hint: Any, option: Option) -> None:
+    choices = _choices(hint)
+    if choices and value not in choices:
+        names = ", ".join(str(choice) for choice in choices if choice is not None)
+        raise InputError(f"{name} is {value!r}; it is one of {names}")
+    if isinstance(value, (int, float)):
+        if option.min is not None and not value >= option.min:
+            raise InputError(f"{name} is {value}; it must be at least {option.min}")
+        if option.max is not None and not value <= option.max:
+            raise InputError(f"{name} is {value}; it must be at most {option.max}")
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """What a value, or each of several, may be, where its type lists that."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) is tuple:
+        return _choices(get_args(hint)[0])
+    inside = get_args(hint)
+    listed = [_choices(each) for each in inside if each is not type(None)]
+    return (*listed[0], None) if len(inside) == 2 and len(listed) == 1 and listed[0] else ()
+
+
+def marked(
+    owner: Any,
+) -> dict[str, tuple[Any, Option | Part | MadeBy | None]]:
+    """The fields of a settings class, or parameters of a function: type, and how it is shown."""
+    names = [each.name for each in fields(owner)] if isinstance(owner, type) else None
+    hints = get_type_hints(owner, include_extras=True)
+    hints.pop("return", None)
+    found: dict[str, tuple[Any, Option | Part | MadeBy | None]] = {}
+    for name in hints if names is None else names:
+        hint, mark = hints[name], None
+        if get_origin(hint) is Annotated:
+            hint, *extras = get_args(hint)
+            mark = next((one for one in extras if isinstance(one, Option | Part | MadeBy)), None)
+        found[name] = (hint, mark)
+    return found
