@@ -26,7 +26,7 @@ from headscope.data.split import (
     text_digests,
 )
 from headscope.errors import InputError, MissingExtra, ModelError, naming
-from headscope.recipes.results import ModelFacts, ModelResult
+from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import decode
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 
