@@ -217,7 +217,8 @@ def _run_all(
     """Run the steps that are due; those that could not be, with why.
 
     Finished steps of the plan are asked for their results too: their recipes compute which run it
-    would be now, and raise `InputError` where another one is there.
+    would be now, and raise `InputError` where another one is there. That cannot be told of a step
+    behind one that is not there.
     """
     failed: dict[str, Failed] = {}
     known = {one.step.name for one in plan.steps if one.state == "stored"}
