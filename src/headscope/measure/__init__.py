@@ -5,7 +5,7 @@ from headscope.measure.external import External, bert_score, bleurt, comet
 # `identify` itself stays in its module, whose name it would take.
 from headscope.measure.identify import identifier_name, off_targets, same_language
 from headscope.measure.intervals import (
-    Difference,
+    Estimate,
     Interval,
     bootstrap_difference,
     bootstrap_interval,
@@ -29,7 +29,7 @@ from headscope.measure.statistics import Overlap, least_p, overlap, p_draws, p_s
 
 __all__ = [
     "BleuTokenizer",
-    "Difference",
+    "Estimate",
     "External",
     "Interval",
     "Overlap",

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from headscope.errors import InputError
 from headscope.measure.intervals import (
     BLOCK,
-    Difference,
+    Estimate,
     FromStatistics,
     Interval,
     bootstrap_difference,
@@ -27,7 +27,7 @@ from headscope.measure.intervals import (
 )
 
 __all__ = [
-    "Difference",
+    "Estimate",
     "Interval",
     "Overlap",
     "bootstrap_difference",
@@ -124,6 +124,8 @@ def p_sentences(
     if alternative not in ("lower", "two-sided"):
         raise InputError(f"alternative is 'lower' or 'two-sided', not {alternative!r}")
     pairs = paired_statistics(condition, control)
+    if all((treated == controls).all() for treated, controls in pairs):
+        return 1.0  # nothing differs, as with what never happens
     draws = len(pairs[0][1])
     drawn = np.random.default_rng(seed).integers(draws, size=trials)
     observed = 0.0
