@@ -157,17 +157,17 @@ class Trial:
         """The score of a condition."""
         return Estimate.of(self.scores[at], self.estimates[:, at])
 
-    def difference(self, at: int, others: Sequence[int] = (0,)) -> Estimate:
-        """The score of a condition minus the mean of others; paired, since examples are the same.
+    def difference(self, at: int | Sequence[int], others: Sequence[int] = (0,)) -> Estimate:
+        """The score of a condition, or the mean of several, minus the mean of others.
 
-        NaN where there is no other.
+        Paired, since examples are the same; NaN where there is no other.
         """
         if not others:
             return Estimate(np.nan, np.nan, np.nan)
-        places = list(others)
+        own, other = np.ravel(at), list(others)
         return Estimate.of(
-            self.scores[at] - self.scores[places].mean(),
-            self.estimates[:, at] - self.estimates[:, places].mean(axis=1),
+            self.scores[own].mean() - self.scores[other].mean(),
+            self.estimates[:, own].mean(axis=1) - self.estimates[:, other].mean(axis=1),
         )
 
     def distinct(self, draws: Sequence[int]) -> list[int]:
