@@ -170,6 +170,10 @@ class Trial:
             self.estimates[:, own].mean(axis=1) - self.estimates[:, other].mean(axis=1),
         )
 
+    def changes(self, draws: Sequence[int]) -> Draws:
+        """The scores of draws minus that of the original model."""
+        return Draws.of(self.scores[list(draws)] - self.scores[0])
+
     def distinct(self, draws: Sequence[int]) -> list[int]:
         """Of draws the first of each set."""
         first: dict[tuple[Hashable, ...], int] = {}

@@ -32,12 +32,12 @@ from headscope.verify.languages.conditions import (
     Condition,
     Documents,
     LanguageRemoval,
+    Text,
     plan,
     read_texts,
 )
-from headscope.verify.languages.evidence import describe_languages
+from headscope.verify.languages.evidence import describe_languages, text_trials
 from headscope.verify.languages.matrix import matrices
-from headscope.verify.languages.resampling import Text, resample
 from headscope.verify.languages.sets import LanguageHeads, language_heads
 from headscope.verify.removal import Removal
 
@@ -150,10 +150,10 @@ def evidence(
     """`languages` and `matrices` of a result, from losses of documents alone."""
     if progress:
         progress("comparing", 0, 1)
-    drawn = resample(texts, seed)
+    trials = text_trials(planned, texts, seed)
     told = {
-        "languages": describe_languages(planned, texts, drawn, seed),
-        "matrices": matrices(planned, texts, drawn),
+        "languages": describe_languages(planned, trials),
+        "matrices": matrices(planned, trials),
     }
     if progress:
         progress("comparing", 1, 1)
@@ -188,7 +188,9 @@ def store_texts(
     )
 
 
-def paired_loss(one: Path, other: Path, language: str, seed: int = 0) -> dict[str, float | None] | None:
+def paired_loss(
+    one: Path, other: Path, language: str, seed: int = 0
+) -> dict[str, float | None] | None:
     """What the heads removed in `one` cost their language's text more than those in `other`.
 
     Both are folders of finished runs on the same documents. Nats a token, with the interval of the
