@@ -24,7 +24,6 @@ from headscope.recipes.use.adapt import COMMAND, PromptsChoice, written
 from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.use.steering_measures import (
     MEASURES,
-    add_tests,
     answer_numbers,
     controls,
 )
@@ -279,8 +278,8 @@ def _made(
         identifier, named = None, None
     run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
     statistics(run, numbers)
-    shown = evidence(numbers, MEASURES, controls(groups), config.seed, progress)
-    add_tests(shown, numbers, config.seed)
+    beside = controls(groups)
+    shown = evidence(numbers, MEASURES, beside, config.seed, progress, changes=True)
     if named is not None:
         for code, counted in languages_written(groups, named).items():
             shown["languages"][code]["written"] = counted
