@@ -210,13 +210,19 @@ class Trial:
             return None
         return p_draws(scores[at], scores[self.distinct(draws)])
 
-    def against(self, at: int, draws: Sequence[int], side: Side = "lower") -> Against:
-        """A condition beside random draws; `side` is where the claim says that its score lies."""
+    def against(
+        self, at: int, draws: Sequence[int], side: Side = "lower", swaps: bool = True
+    ) -> Against:
+        """A condition beside random draws.
+
+        `side` is where the claim says that its score lies. Without `swaps` there is no p over
+        examples.
+        """
         distinct = len(self.distinct(draws))
         return Against(
             self.difference(at, draws),
             Draws.of(self.scores[list(draws)]),
-            self.p_examples(at, draws, side),
+            self.p_examples(at, draws, side) if swaps else None,
             self.p_draws(at, draws, side),
             distinct,
             least_p(distinct),
