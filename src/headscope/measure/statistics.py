@@ -37,7 +37,6 @@ __all__ = [
     "counted_mean",
     "holm",
     "least_p",
-    "mean_against_draws",
     "overlap",
     "p_draws",
     "p_sentences",
@@ -193,33 +192,3 @@ def counted(values: ArrayLike) -> NDArray[np.float64]:
 def counted_mean(sums: NDArray[Any]) -> NDArray[np.float64]:
     """The mean of what `counted` made, from sums over sentences."""
     return np.asarray(sums[..., 0] / sums[..., 1], dtype=np.float64)
-
-
-def mean_against_draws(
-    condition: Sequence[ArrayLike],
-    draws: Sequence[ArrayLike],
-    seed: int = 0,
-    alternative: Literal["lower", "higher"] = "higher",
-) -> dict[str, float]:
-    """A mean over sentences under a condition, against those under random draws.
-
-    Args:
-        condition: a number of each sentence (S,), by language pair.
-        draws: the same under each of several different random removals, (draws, S).
-        seed: of resampled sentences and of swaps.
-        alternative: whether the condition's mean is tested to be higher or lower.
-
-    Returns:
-        `value`: the condition's mean minus that of the draws, over several pairs the plain mean;
-        its bounds over sentences, `low` and `high`; `p_sentences`, `p_draws` (see there).
-    """
-    sign = -1.0 if alternative == "higher" else 1.0
-    one, others = [counted(part) for part in condition], [counted(part) for part in draws]
-    found = bootstrap_difference(one, others, counted_mean, seed=seed)
-    means = np.mean([np.mean(np.asarray(part), axis=1) for part in draws], axis=0)
-    own = float(np.mean([np.mean(np.asarray(part)) for part in condition]))
-    return {
-        **{name: float(value) for name, value in found._asdict().items()},
-        "p_sentences": p_sentences(one, others, lambda sums: sign * counted_mean(sums), seed=seed),
-        "p_draws": p_draws(sign * own, sign * means),
-    }
