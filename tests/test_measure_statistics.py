@@ -229,9 +229,7 @@ def test_difference_equals_the_naive_one_whatever_the_block_size(
     pairs = [chrf_counts(9, seed=1), chrf_counts(4, seed=2)]
     conditions, controls = [one for one, _ in pairs], [several for _, several in pairs]
     found = bootstrap_difference(conditions, controls, chrf_from_statistics, draws=30, seed=6)
-    assert astuple(found) == pytest.approx(
-        naive_difference(conditions, controls, 30, 6), abs=1e-9
-    )
+    assert astuple(found) == pytest.approx(naive_difference(conditions, controls, 30, 6), abs=1e-9)
 
 
 def test_difference_of_one_pair_and_one_control_takes_plain_arrays() -> None:

@@ -33,7 +33,6 @@ from headscope.measure.statistics import (
     counted_mean,
     holm,
     least_p,
-    mean_against_draws,
     overlap,
 )
 from headscope.recipes.inputs import ModelChoice
@@ -532,15 +531,6 @@ def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1, 1]
     assert holm([]) == []
-
-
-def test_a_mean_against_draws_by_hand() -> None:
-    own, draws = np.array([1.0, 2, 3]), np.array([[0.0, 1, 2], [3, 3, 3], [0, 0, 0]])
-    found = mean_against_draws([own], [draws])
-    assert found["value"] == pytest.approx(2 - (1 + 3 + 0) / 3)
-    assert found["p_draws"] == 2 / 4
-    assert mean_against_draws([own], [draws], alternative="lower")["p_draws"] == 3 / 4
-    assert found["low"] <= found["value"] <= found["high"]
 
 
 # The room
