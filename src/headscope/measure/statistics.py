@@ -1,7 +1,4 @@
-"""Overlap of head sets against chance, and tests of the effect of a removal.
-
-The intervals of `headscope.measure.intervals` can be imported from here too.
-"""
+"""Overlap of head sets against chance, and tests of the effect of a removal."""
 
 from __future__ import annotations
 
@@ -14,25 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
-from headscope.measure.intervals import (
-    BLOCK,
-    Estimate,
-    FromStatistics,
-    Interval,
-    bootstrap_difference,
-    bootstrap_interval,
-    bootstrap_score,
-    paired_statistics,
-    wilson_interval,
-)
+from headscope.measure.intervals import BLOCK, FromStatistics, paired_statistics
 
 __all__ = [
-    "Estimate",
-    "Interval",
     "Overlap",
-    "bootstrap_difference",
-    "bootstrap_interval",
-    "bootstrap_score",
     "counted",
     "counted_mean",
     "holm",
@@ -40,7 +22,6 @@ __all__ = [
     "overlap",
     "p_draws",
     "p_sentences",
-    "wilson_interval",
 ]
 
 Alternative = Literal["lower", "two-sided"]

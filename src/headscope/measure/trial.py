@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.measure.intervals import Estimate, FromStatistics, known, resampled_scores
-from headscope.measure.statistics import least_p, p_draws, p_sentences
+from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
 
 __all__ = ["Against", "Draws", "Estimate", "Group", "Side", "Trial"]
 
@@ -95,7 +95,8 @@ class Group:
     Attributes:
         statistics: of each condition numbers of every example, (examples, features); None where
             it was not run or measured. All groups of a trial have the same conditions.
-        score: from sums over examples (..., features) to scores (...).
+        score: from sums over examples (..., features) to scores (...); without it, the mean of what
+            `counted` made.
         sets: what each condition changes, such as its heads; equal sets are one draw.
         seed: of resampled and swapped examples.
         given: the scores, where they need not be means over examples.
@@ -105,7 +106,7 @@ class Group:
     """
 
     statistics: Sequence[NDArray[Any] | None]
-    score: FromStatistics
+    score: FromStatistics = counted_mean
     sets: Sequence[Hashable] = ()
     seed: int = 0
     given: Sequence[float] | None = None

@@ -25,7 +25,6 @@ from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.use.steering_measures import (
     MEASURES,
     answer_numbers,
-    controls,
 )
 from headscope.recipes.use.steering_prompts import asked_for, path_of
 from headscope.recipes.verify.writing_heads import SHARE, writing_heads
@@ -33,7 +32,7 @@ from headscope.recipes.verify.writing_run import arms_settings, statistics, writ
 from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.writing.arms import Arm, Name, as_is, beside
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.off_target import (
     identified_rows,
@@ -278,8 +277,11 @@ def _made(
         identifier, named = None, None
     run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
     statistics(run, numbers)
-    beside = controls(groups)
-    shown = evidence(numbers, MEASURES, beside, config.seed, progress, changes=True)
+    kinds = dict.fromkeys(
+        arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
+    )
+    tested = controls(*kinds, apart=True)
+    shown = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
     if named is not None:
         for code, counted in languages_written(groups, named).items():
             shown["languages"][code]["written"] = counted

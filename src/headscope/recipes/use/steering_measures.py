@@ -8,29 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headscope.measure.metrics import chrf_from_statistics
-from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.statistics import counted
 from headscope.verify.removal.measures import measure
 from headscope.verify.removal.outputs import Translations
-from headscope.verify.writing.arms import MATCHED, RANDOM
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group
 
-__all__ = ["MEASURES", "answer_numbers", "controls"]
+__all__ = ["MEASURES", "answer_numbers"]
 
 #: What is to be proved: fewer answers in another language, none of them empty, none worse.
 MEASURES = {
-    "off_target": Measure(counted_mean),
-    "empty": Measure(counted_mean, raises=True),
+    "off_target": Measure(),
+    "empty": Measure(raises=True),
     "chrf": Measure(chrf_from_statistics, raises=True),
 }
-
-
-def controls(groups: Sequence[Group]) -> dict[str, dict[str, str]]:
-    """Which random kinds stand beside each chosen kind."""
-    kinds = dict.fromkeys(
-        arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
-    )
-    return {kind: {f"{kind}-{RANDOM}": "", f"{kind}-{MATCHED}": "_layer_matched"} for kind in kinds}
 
 
 def answer_numbers(

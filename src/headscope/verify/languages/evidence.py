@@ -14,21 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
 from headscope.verify.languages.conditions import Condition, Text
+from headscope.verify.removal.outputs import CONTROLS
 
 __all__ = [
-    "CONTROLS",
     "TextTrial",
     "against_random",
     "describe_languages",
     "random_rows",
     "text_trials",
 ]
-
-#: The kinds of random draws, with what is put behind the names of figures that use them.
-CONTROLS = {"random": "", "random-layer-matched": "_layer_matched"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +78,7 @@ def text_trials(
         own = [None if one is None else counted(np.exp(one / text.tokens)) for one in read]
         found[name] = TextTrial(
             text,
-            *(Trial([Group(one, counted_mean, removed, seed)]) for one in (sums, own)),
+            *(Trial([Group(one, sets=removed, seed=seed)]) for one in (sums, own)),
         )
     return found
 

@@ -14,7 +14,8 @@ import numpy as np
 from headscope.measure.statistics import p_draws
 from headscope.measure.trial import Estimate, Trial
 from headscope.verify.languages.conditions import Condition, Role
-from headscope.verify.languages.evidence import CONTROLS, TextTrial, random_rows
+from headscope.verify.languages.evidence import TextTrial, random_rows
+from headscope.verify.removal.outputs import CONTROLS
 
 __all__ = ["matrices"]
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.measure.intervals import FromStatistics, known
+from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Side, Trial
 from headscope.verify.writing.arms import BASELINE, Arm, Name
 
@@ -28,7 +29,7 @@ Progress = Callable[[str, int, int], None]
 class Measure:
     """How sums of statistics become a score, and whether what is to be proved raises it."""
 
-    score: FromStatistics
+    score: FromStatistics = counted_mean
     raises: bool = False
 
     @property

@@ -15,9 +15,9 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.measure.identify import identify, off_targets
-from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.statistics import counted
 from headscope.verify.languages.sets import NAMED, LanguageHeads
-from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group, output_rows
 
@@ -36,10 +36,10 @@ __all__ = [
 
 SPECIFIC, FULL, CHOSEN = "specific", "full", "chosen"
 MEASURES = {
-    "off_target": Measure(counted_mean, raises=True),
-    "empty": Measure(counted_mean, raises=True),
+    "off_target": Measure(raises=True),
+    "empty": Measure(raises=True),
 }
-CONTROLS = {kind: {RANDOM: "", MATCHED: "_layer_matched"} for kind in (SPECIFIC, FULL, CHOSEN)}
+CONTROLS = controls(SPECIFIC, FULL, CHOSEN)
 
 Named = Sequence[Sequence[Sequence[str | None]]]
 

@@ -18,10 +18,10 @@ from headscope.heads import HeadSet
 from headscope.measure.external import bert_score
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.rouge import rouge_l
-from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.statistics import counted
 from headscope.verify.removal.measures import Distinct, measure
 from headscope.verify.removal.outputs import Translations
-from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group
 
@@ -30,13 +30,13 @@ __all__ = ["CONTROLS", "GENERAL", "MEASURES", "general_arms", "measure_summaries
 GENERAL = "general"
 #: ROUGE-L and BERTScore are means over texts, chrF++ is that of all texts together.
 MEASURES = {
-    "rouge_l": Measure(counted_mean),
+    "rouge_l": Measure(),
     "chrf": Measure(chrf_from_statistics),
-    "bert_score": Measure(counted_mean),
-    "off_target": Measure(counted_mean, raises=True),
-    "empty": Measure(counted_mean, raises=True),
+    "bert_score": Measure(),
+    "off_target": Measure(raises=True),
+    "empty": Measure(raises=True),
 }
-CONTROLS = {GENERAL: {RANDOM: "", MATCHED: "_layer_matched"}}
+CONTROLS = controls(GENERAL)
 
 
 def general_arms(heads: HeadSet, gate: float, draws: int, seed: int) -> tuple[Arm, ...]:

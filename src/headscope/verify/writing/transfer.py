@@ -19,8 +19,8 @@ import numpy as np
 from headscope.data.transfer import TransferPrompt
 from headscope.data.transfer.prompts import follows
 from headscope.heads import HeadSet
-from headscope.measure.statistics import counted, counted_mean
-from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
+from headscope.measure.statistics import counted
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group, output_rows
 
@@ -38,15 +38,13 @@ __all__ = [
 UP, DOWN = "up", "down"
 #: What is to be proved: A's share rises, B's falls. Nothing is expected of the other two.
 MEASURES = {
-    "follows_a": Measure(counted_mean, raises=True),
-    "follows_b": Measure(counted_mean),
-    "both": Measure(counted_mean),
-    "neither": Measure(counted_mean),
-    "ranked_a": Measure(counted_mean, raises=True),
+    "follows_a": Measure(raises=True),
+    "follows_b": Measure(),
+    "both": Measure(),
+    "neither": Measure(),
+    "ranked_a": Measure(raises=True),
 }
-CONTROLS = {
-    kind: {f"{kind}-{RANDOM}": "", f"{kind}-{MATCHED}": "_layer_matched"} for kind in (UP, DOWN)
-}
+CONTROLS = controls(UP, DOWN, apart=True)
 
 
 def transfer_arms(
