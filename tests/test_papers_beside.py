@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import find_helpers
 from headscope.compare.stability import Choice, links_agreement, scores_agreement, stability
@@ -43,6 +43,7 @@ from headscope.recipes.papers.listing import listing
 from headscope.recipes.papers.paper import Missing, PaperData, Setting
 from headscope.recipes.papers.reproduce import Reproduce, reproduce
 from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD
+from headscope.recipes.verify.copying import copies_written
 from headscope.runs.parts import read_records
 from headscope.verify.removal.losses import ReferenceLosses
 from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
@@ -522,6 +523,31 @@ def test_copies_written_are_counted_again_from_the_outputs(
         top = counted["top", k, 0.0, None]["source_copy"]
         base = counted["baseline", 0, 1.0, None]["source_copy"]
         assert row[:4] == pytest.approx([base, top, fmean(drawn), top - fmean(drawn)])
+
+
+def test_copies_are_compared_with_different_draws_of_the_same_ablation(tmp_path: Path) -> None:
+    """A run of two ablations, from before draws were all different."""
+    rows = [
+        {"kind": kind, "k": 1, "gate": 0.0, "draw": draw, "ablate": ablate, "heads": [heads]}
+        for ablate in ("zero", "mean")
+        for kind, draw, heads in (
+            ("top", None, "0.0"), ("random", 0, "0.1"), ("random", 1, "0.2"), ("random", 2, "0.1")
+        )
+    ]  # fmt: skip
+    copied = [[0, 0], [1, 0], [0, 0], [1, 1], [0, 0], [1, 1], [1, 1], [1, 1], [1, 1]]
+    (tmp_path / "result.json").write_text(
+        json.dumps({"directions": {"en-de": {}}, "conditions": rows})
+    )
+    save_file(
+        {"en-de.source_copy": np.array(copied, np.uint8)}, tmp_path / "statistics.safetensors"
+    )
+    zero, mean = copies_written(tmp_path)
+    assert (zero["as_is"], zero["without"], zero["random"]) == (0, 0.5, pytest.approx(1 / 3))
+    assert zero["against_random"]["value"] == pytest.approx(0.5 - 1 / 3)
+    # Of two different sets one copies as much.
+    assert zero["against_random"]["p_draws"] == pytest.approx(2 / 3)
+    assert zero["against_random"]["least_p"] == pytest.approx(1 / 3)
+    assert (mean["without"], mean["random"], mean["against_random"]["p_draws"]) == (1, 1, 1)
 
 
 # Tests

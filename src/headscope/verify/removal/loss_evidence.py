@@ -24,8 +24,9 @@ __all__ = ["LINKED_MINUS_UNLINKED", "loss_evidence"]
 Floats = NDArray[np.float64]
 
 LINKED_MINUS_UNLINKED = "linked_minus_unlinked"
-#: Columns of a sentence's statistics: its NLL, and whether it has one, of all tokens and each kind.
-ALL, LINKED, UNLINKED = 0, 1, 3
+#: The NLL of all tokens and of each kind, in the order of a sentence's statistics.
+LEVELS = ("nll", *(f"nll_{kind}" for kind in CLASSES))
+LINKED, UNLINKED = 1, 3
 
 
 def loss_evidence(
@@ -63,23 +64,29 @@ def _trials(
     directions: Sequence[ReferenceLosses],
     seed: int,
 ) -> dict[str, Trial]:
-    """A trial of the NLL of all tokens, of each kind, and of the difference of two kinds."""
+    """A trial of the NLL of all tokens and of each kind, over sentences and over tokens (`_micro`),
+    and of the difference of two kinds."""
     removed = [frozenset(heads) for heads in sets]
-    scores = {name: _nll(column) for column, name in enumerate(("nll", *CLASSES))}
-    scores[LINKED_MINUS_UNLINKED] = _gap
-    statistics = [list(_statistics(losses)) for losses in directions]
-    return {
-        name: Trial([Group(of_one, score, removed, seed) for of_one in statistics])
-        for name, score in scores.items()
-    }
+    means, totals = ([_statistics(losses, m) for losses in directions] for m in (False, True))
+
+    def trial(statistics: Sequence[Floats], score: FromStatistics) -> Trial:
+        return Trial([Group(list(part), score, removed, seed) for part in statistics])
+
+    found = {LINKED_MINUS_UNLINKED: trial(means, _gap)}
+    for column, name in enumerate(LEVELS):
+        found[name] = trial(means, _nll(column))
+        found[f"{name}_micro"] = trial(totals, _nll(column))
+    return found
 
 
-def _statistics(losses: ReferenceLosses) -> Floats:
-    """(C, S, 8): NLL and whether there is one, of all tokens and of each kind."""
+def _statistics(losses: ReferenceLosses, micro: bool) -> Floats:
+    """(C, S, 8): of all tokens and of each kind NLL and whether there is one; `micro`: summed
+    losses and tokens."""
     tokens = np.concatenate([losses.tokens.sum(axis=1, keepdims=True), losses.tokens], axis=1)
     sums = np.concatenate([losses.sums.sum(axis=2, keepdims=True), losses.sums], axis=2)
-    has = np.broadcast_to((tokens > 0).astype(np.float64), sums.shape)
-    return np.stack([sums / np.maximum(tokens, 1), has], axis=-1).reshape(*sums.shape[:2], -1)
+    values, weights = (sums, tokens) if micro else (sums / np.maximum(tokens, 1), tokens > 0)
+    weights = np.broadcast_to(weights.astype(np.float64), values.shape)
+    return np.stack([values, weights], axis=-1).reshape(*sums.shape[:2], -1)
 
 
 def _nll(column: int) -> FromStatistics:
@@ -105,7 +112,7 @@ def _described(
     nll = trials["nll"]
     for at, label in enumerate(labels[1:], 1):
         change = {"nll": nll.difference(at).record()}
-        rows.append({**asdict(label), **_levels(trials, directions, at), "change": change})
+        rows.append({**asdict(label), **_levels(trials, at), "change": change})
         if label.kind == "top":
             for kind, matched in CONTROLS.items():
                 if draws := label.draws(labels, kind):
@@ -121,35 +128,26 @@ def _described(
         "sentences": sum(len(losses.tokens) for losses in directions),
         "reference_tokens": dict(zip(CLASSES, kinds.tolist(), strict=True)),
         "baseline": {
-            **_levels(trials, directions, 0), "nll_low": level.low, "nll_high": level.high
+            **_levels(trials, 0), "nll_low": level.low, "nll_high": level.high
         },
         "conditions": rows,
         f"p_value{ending}": None if main is None else main[f"p_sentences{ending}"],
     }  # fmt: skip
 
 
-def _levels(
-    trials: Mapping[str, Trial], directions: Sequence[ReferenceLosses], at: int
-) -> dict[str, float | None]:
+def _levels(trials: Mapping[str, Trial], at: int) -> dict[str, float | None]:
     """NLL of one condition, of all tokens and of each kind, macro and micro."""
-    found: dict[str, float | None] = {}
-    for column, name in enumerate(("nll", *CLASSES)):
-        kinds = slice(None) if column == ALL else slice(column - 1, column)
-        micro = [
-            losses.sums[at, :, kinds].sum() / tokens if tokens else np.nan
-            for losses in directions
-            if (tokens := int(losses.tokens[:, kinds].sum())) >= 0
-        ]
-        key = name if column == ALL else f"nll_{name}"
-        found |= {key: known(trials[name].scores[at]), f"{key}_micro": known(np.mean(micro))}
-    return found
+    return {
+        key: known(trials[key].scores[at]) for name in LEVELS for key in (name, f"{name}_micro")
+    }
 
 
 def _classes(trials: Mapping[str, Trial], at: int, draws: Sequence[int]) -> dict[str, Any]:
     """A condition beside random draws on tokens of each kind, and on the difference of two."""
     found = {}
     for name in (*CLASSES, LINKED_MINUS_UNLINKED):
-        against = trials[name].against(at, draws, "higher")
+        trial = trials[name if name == LINKED_MINUS_UNLINKED else f"nll_{name}"]
+        against = trial.against(at, draws, "higher")
         ps = {"p_sentences": against.p_examples, "p_draws": against.p_draws}
         found[name] = {**against.difference.record(), **ps}
     return found

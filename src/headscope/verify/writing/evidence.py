@@ -130,7 +130,7 @@ def _described(
     places = [numbers.places() for numbers in groups]
     rows = []
     for at, name in enumerate(names):
-        having = [number for number, known_there in enumerate(places) if name in known_there]
+        having = [number for number, arms in enumerate(places) if name in arms]
         if not having:
             continue
         arm = groups[having[0]].arms[places[having[0]][name]]
@@ -149,7 +149,7 @@ def _described(
             if (trial := whole.among(names.index(Name(kind)))).groups
         }
         for kind, endings in controls.items()
-        if any(Name(kind) in known_there for known_there in places)
+        if any(Name(kind) in arms for arms in places)
     }
     base = next(row for row in rows if row["kind"] == BASELINE)
     return {
