@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headscope.compare.states import CONDITIONS, CONTROLS, PAIRS, PAPER, PLACES
 from headscope.measure import bootstrap_interval
-from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
 
 __all__ = ["describe"]
@@ -39,7 +39,7 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     later = {}
     for name, drawn in controls.items():
         values = [counted(_later(one)) for one in (masked, *drawn)]
-        trial = Trial([Group(values, counted_mean, range(len(values)))])
+        trial = Trial([Group(values, sets=range(len(values)))])
         later[name] = against = trial.against(0, range(1, len(values)), "higher")
         nearer[name] = {
             **_nearer(masked - drawn.mean(axis=0)),

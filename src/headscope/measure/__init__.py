@@ -9,6 +9,7 @@ from headscope.measure.intervals import (
     Interval,
     bootstrap_difference,
     bootstrap_interval,
+    bootstrap_mean,
     bootstrap_score,
     wilson_interval,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "bleurt",
     "bootstrap_difference",
     "bootstrap_interval",
+    "bootstrap_mean",
     "bootstrap_score",
     "chrf",
     "chrf_from_statistics",

@@ -18,6 +18,7 @@ __all__ = [
     "Interval",
     "bootstrap_difference",
     "bootstrap_interval",
+    "bootstrap_mean",
     "bootstrap_score",
     "known",
     "paired_statistics",
@@ -85,6 +86,16 @@ def bootstrap_interval(
     return _interval(estimates, level, shape)
 
 
+def bootstrap_mean(values: ArrayLike, seed: int = 0) -> Estimate:
+    """The mean of numbers (n,) with its bootstrap interval (see `bootstrap_interval`); NaN where
+    there are none."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if not numbers.size:
+        return Estimate(math.nan, math.nan, math.nan)
+    low, high = bootstrap_interval(numbers, np.ones(len(numbers)), seed=seed)
+    return Estimate(float(numbers.mean()), float(low), float(high))
+
+
 def bootstrap_score(
     statistics: ArrayLike,
     score: FromStatistics,
@@ -119,9 +130,9 @@ class Estimate:
         low, high = _interval(estimates, level, ())
         return cls(float(value), float(low), float(high))
 
-    def record(self) -> dict[str, float | None]:
-        """As JSON: `value`, `low` and `high`; None for what is not known."""
-        return {name: known(number) for name, number in vars(self).items()}
+    def record(self, value: str = "value") -> dict[str, float | None]:
+        """As JSON: `value` under that name, `low` and `high`; None for what is not known."""
+        return {value: known(self.value), "low": known(self.low), "high": known(self.high)}
 
 
 def known(number: float) -> float | None:

@@ -24,8 +24,8 @@ from headscope.heads import Gate, Geometry, HeadScores, HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.heads.store import Origin
 from headscope.measure.baseline import Rules
-from headscope.measure.intervals import bootstrap_score
-from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.intervals import bootstrap_mean
+from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
 from headscope.recipes.baseline import check_tasks
 from headscope.recipes.find.head_scores import Scored, scores_run
@@ -269,15 +269,12 @@ def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str
 
     The first is the untouched model; intervals are over examples.
     """
-    means = [counted(each.mean(axis=0)) for each in losses.values()]
-    trial = Trial([Group(means, counted_mean, seed=seed)])
+    means = [each.mean(axis=0) for each in losses.values()]
+    trial = Trial([Group(list(counted(means)), seed=seed)])
     found = {}
     for at, (name, each) in enumerate(losses.items()):
-        low, high = bootstrap_score(means[at], counted_mean, seed=seed)
         found[name] = {
-            "nll": float(each.mean()),
-            "low": float(low),
-            "high": float(high),
+            **bootstrap_mean(means[at], seed).record("nll"),
             "each": each.mean(axis=1).tolist(),
             "change": trial.difference(at).record(),
         }

@@ -143,7 +143,7 @@ def effects(
     for measure in MEASURES:
         measured = [of[measure] for of in values.values()]
         sums = [group_sums(each.mean(axis=0), groups) for each in measured]
-        trial = Trial([Group(sums, counted_mean, seed=seed)])
+        trial = Trial([Group(sums, seed=seed)])
         for name, each, own in zip(values, measured, sums, strict=True):
             low, high = bootstrap_score(own, counted_mean, seed=seed)
             spread = _by_seed(each.mean(axis=1))

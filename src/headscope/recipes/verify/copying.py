@@ -24,7 +24,7 @@ from headscope.data.pairs import PairFile
 from headscope.data.words import split_words
 from headscope.errors import InputError
 from headscope.heads import Amount, Rank, about_rank
-from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.statistics import counted
 from headscope.measure.trial import Against, Group, Side, Trial
 from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
 from headscope.recipes.verify.removal import opened
@@ -128,7 +128,7 @@ def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
         raise InputError(f"{folder}: counts no copies of the source")
     copied = [kept[f"{pair}.source_copy"] for pair in found["directions"]]
     removed = [(), *(tuple(sorted(one["heads"])) for one in found["conditions"])]
-    trial = Trial([Group(list(counted(part)), counted_mean, removed, seed) for part in copied])
+    trial = Trial([Group(list(counted(part)), sets=removed, seed=seed) for part in copied])
     labels = [BASELINE, *(Label.of_row(one) for one in found["conditions"])]
     rows = []
     for at, label in enumerate(labels):
@@ -149,7 +149,7 @@ def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
 def _trial(parts: list[Floats], planned: list[Condition], seed: int) -> Trial:
     """The means over sentences of what is (conditions, sentences) by direction."""
     removed = [condition.heads for condition in planned]
-    return Trial([Group(list(counted(part)), counted_mean, removed, seed) for part in parts])
+    return Trial([Group(list(counted(part)), sets=removed, seed=seed) for part in parts])
 
 
 def tests(planned: list[Condition], measures: Mapping[str, Trial]) -> list[dict[str, Any]]:

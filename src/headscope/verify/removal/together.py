@@ -17,7 +17,7 @@ import numpy as np
 from headscope.errors import InputError
 from headscope.heads import Head, HeadSet
 from headscope.heads.draws import draw_heads
-from headscope.measure.statistics import counted, counted_mean, holm, least_p
+from headscope.measure.statistics import counted, holm, least_p
 from headscope.measure.trial import Group, Trial
 from headscope.verify.removal.conditions import Condition
 from headscope.verify.removal.losses import ReferenceLosses
@@ -99,7 +99,7 @@ def interactions(
         for a, b in pairs:
             alone = mean[places[frozenset([a])]] + mean[places[frozenset([b])]]
             extra.append(mean[places[frozenset([a, b])]] + as_is - alone)
-        groups.append(Group(list(counted(extra)), counted_mean, removed, seed))
+        groups.append(Group(list(counted(extra)), sets=removed, seed=seed))
     trial = Trial(groups)
     own, drawn = range(1, 1 + len(chosen)), range(1 + len(chosen), 1 + len(pairs))
     rows: list[dict[str, Any]] = [

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.measure.intervals import wilson_interval
-from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
 from headscope.verify.removal import Condition
 from headscope.verify.removal.outputs import CONTROLS
@@ -149,7 +149,7 @@ def summarise(
     singles = [_singles(outcome, metric) for outcome in outcomes]
     statistics = [None if one is None else counted(one) for one in singles]
     sets = [condition.heads for condition in planned]
-    trial = Trial([Group(statistics, counted_mean, sets, seed, values, by_size=False)])
+    trial = Trial([Group(statistics, sets=sets, seed=seed, given=values, by_size=False)])
     labels = [condition.label for condition in planned]
     higher = outcomes[0].higher[metric]
     plain = chance if metric.partition(",")[0] == "acc" else None
