@@ -91,7 +91,7 @@ def interactions(
         return float(np.mean([np.mean(mean[at] - mean[0]) for mean in means]))
 
     pairs = [*chosen, *random]
-    removed = [(), *(frozenset(pair) for pair in pairs)]
+    removed: list[frozenset[str]] = [frozenset(), *map(frozenset, pairs)]
     groups = []
     for mean in means:
         as_is = mean[0]
