@@ -23,7 +23,7 @@ from headscope.find.decoding import given_translations, own_translations
 from headscope.find.hits import Counts, Sentence, count_hits, similar_sentences
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadScores
-from headscope.measure.statistics import bootstrap_interval
+from headscope.measure.intervals import bootstrap_interval
 from headscope.runs.plain import plain
 
 if TYPE_CHECKING:

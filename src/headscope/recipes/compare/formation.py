@@ -375,7 +375,7 @@ def quality(
         for pairs, made in zip(directions, outputs, strict=True)
     ]
     parts = [one.statistics for one in counted]
-    _, low, high = bootstrap_difference(
+    interval = bootstrap_difference(
         parts,
         [np.zeros_like(part) for part in parts],
         chrf_from_statistics,
@@ -384,7 +384,7 @@ def quality(
         score.level,
     )
     value = fmean(one.value for one in counted)
-    return {"chrf": value, "chrf_low": low, "chrf_high": high}
+    return {"chrf": value, "chrf_low": interval.low, "chrf_high": interval.high}
 
 
 def translations(

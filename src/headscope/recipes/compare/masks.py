@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from headscope.compare.masks import LearnedMask, against, dropped_groups, kept_i
 from headscope.compare.overlap import PairOverlap, group_overlaps, overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.measure import bootstrap_interval
+from headscope.measure import bootstrap_mean
 from headscope.recipes.inputs import ModelChoice
 from headscope.runs import Run, carry_out
 
@@ -173,17 +172,11 @@ def _base(masks: Sequence[LearnedMask], bases: Sequence[LearnedMask]) -> dict[st
         for mask, base, pair in rows
     ]
     means = {
-        name: _mean([float(row[name]) for row in pairs])
+        name: bootstrap_mean([float(row[name]) for row in pairs]).record("mean")
         for name in ("jaccard", "expected", "expected_exact")
     }
     over = [float(row["jaccard"]) - float(row["expected_exact"]) for row in pairs]
-    return {"pairs": pairs, "mean": means, "above_chance": _mean(over)}
-
-
-def _mean(values: Sequence[float]) -> dict[str, float]:
-    """The mean over tasks with its interval (bootstrap over tasks)."""
-    low, high = bootstrap_interval(np.asarray(values), np.ones(len(values)))
-    return {"mean": fmean(values), "low": float(low), "high": float(high)}
+    return {"pairs": pairs, "mean": means, "above_chance": bootstrap_mean(over).record("mean")}
 
 
 def _kept_by(masks: Sequence[LearnedMask], geometry: Geometry) -> list[dict[str, Any]]:

@@ -24,11 +24,12 @@ from headscope.heads import Gate, Geometry, HeadScores, HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.heads.store import Origin
 from headscope.measure.baseline import Rules
-from headscope.measure.intervals import bootstrap_difference, bootstrap_score
+from headscope.measure.intervals import bootstrap_mean
+from headscope.measure.statistics import counted
+from headscope.measure.trial import Group, Trial
 from headscope.recipes.baseline import check_tasks
 from headscope.recipes.find.head_scores import Scored, scores_run
 from headscope.recipes.find.soft_gate import default_heads
-from headscope.recipes.find.soft_gate_result import group_sums, mean_of_sums
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.leakage import FOUND_ON
 from headscope.recipes.tasks import (
@@ -44,7 +45,7 @@ from headscope.runs import Run
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "FindCausalGating", "find_causal_gating"]
+__all__ = ["COMMAND", "FindCausalGating", "conditions", "find_causal_gating"]
 
 COMMAND = "find causal-gating"
 METHOD = "causal-gating"
@@ -252,7 +253,7 @@ def _check(
     return {
         "removed": removed,
         "examples": len(tested),
-        "conditions": {name: _told_condition(one, found, seed) for name, one in found.items()},
+        "conditions": conditions(found, seed),
     }
 
 
@@ -263,19 +264,18 @@ def _nll(
     return np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in gates])
 
 
-def _told_condition(
-    losses: NDArray[np.float64], found: Mapping[str, NDArray[np.float64]], seed: int
-) -> dict[str, Any]:
-    """Mean loss and its change from the untouched model, with intervals over examples."""
-    each = range(losses.shape[1])
-    sums = group_sums(losses.mean(axis=0), each)
-    base = group_sums(found["untouched"][0], each)
-    interval = bootstrap_score(sums, mean_of_sums, seed=seed)
-    change = bootstrap_difference(sums, base, mean_of_sums, seed=seed)
-    return {
-        "nll": float(losses.mean()),
-        "low": float(interval.low),
-        "high": float(interval.high),
-        "each": losses.mean(axis=1).tolist(),
-        "change": {"value": change.value, "low": change.low, "high": change.high},
-    }
+def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str, Any]:
+    """Of losses (gates, examples) the mean of each condition and its change from the first.
+
+    The first is the untouched model; intervals are over examples.
+    """
+    means = [each.mean(axis=0) for each in losses.values()]
+    trial = Trial([Group(list(counted(means)), seed=seed)])
+    found = {}
+    for at, (name, each) in enumerate(losses.items()):
+        found[name] = {
+            **bootstrap_mean(means[at], seed).record("nll"),
+            "each": each.mean(axis=1).tolist(),
+            "change": trial.difference(at).record(),
+        }
+    return found

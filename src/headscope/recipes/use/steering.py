@@ -32,16 +32,14 @@ from headscope.recipes.use.adapt import COMMAND, PromptsChoice, written
 from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.use.steering_measures import (
     MEASURES,
-    add_tests,
     answer_numbers,
-    controls,
 )
 from headscope.recipes.verify.writing_heads import SHARE, writing_heads
 from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
 from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.writing.arms import Arm, Name, as_is, beside
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.off_target import (
     identified_rows,
@@ -288,8 +286,11 @@ def _made(
         identifier, named = None, None
     run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
     statistics(run, numbers)
-    shown = evidence(numbers, MEASURES, controls(groups), config.seed, progress)
-    add_tests(shown, numbers, config.seed)
+    kinds = dict.fromkeys(
+        arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
+    )
+    tested = controls(*kinds, apart=True)
+    shown = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
     if named is not None:
         for code, counted in languages_written(groups, named).items():
             shown["languages"][code]["written"] = counted
