@@ -6,6 +6,7 @@ are listed, the first one is the default.
 
 from __future__ import annotations
 
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -242,13 +243,21 @@ LanguageColumn = Annotated[
 ]
 
 # Heads that copy and carry over
-CountAll = Annotated[
-    bool, Option("Count also what the model does not get right by itself.", flag="--all")
+#: A field that leaves out what the model does not get right by itself, unless `--all`.
+OnlyKnown = Annotated[
+    bool,
+    Option(
+        "Count also what the model does not get right by itself.",
+        flag="--all",
+        default=False,
+        read=not_,
+    ),
 ]
 
 # Memory of backward passes
 Checkpointing = Annotated[
-    bool, Option("Compute layers twice instead of keeping what they computed.")
+    bool,
+    Option("Compute layers twice instead of keeping what they computed.", flag="--checkpointing"),
 ]
 
 # Looking at single examples

@@ -447,11 +447,6 @@ DocumentLimit = Annotated[
     ),
 ]
 
-# Heads that copy and carry over
-CountAll = Annotated[
-    bool, Option("--all", help="Count also what the model does not get right by itself.")
-]
-
 # Memory of backward passes
 Checkpointing = Annotated[
     bool,
