@@ -108,7 +108,7 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
     seen = found_on({"x": TaskSides(past_tense(), past_tense())})
     leaky = str(make(tmp_path / "leaky", geometry, 3, "hybrid", found_on=seen))
     config = VerifyMask(
-        (str(masks["past-en"]),), TaskChoice(("past-en",), held_out=2), hybrid=leaky, draws=0
+        (str(masks["past-en"]),), TaskChoice(("past-en",), held_out=2), hybrid=leaky, draws=1
     )
     with pytest.raises(InputError, match="2 of 2 test examples are among those"):
         verify_mask(config, tmp_path / "run")
