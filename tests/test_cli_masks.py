@@ -115,9 +115,8 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
     # A foreign mask is what the task's own is compared with: it is only told of.
     config = dataclasses.replace(config, hybrid=None, foreign=(leaky,), asking=Asking(1))
     rows = verify_mask(config, tmp_path / "run")["tasks"]["past-en"]["conditions"]
-    assert {row["name"]: row.get("leakage", {}).get("overlap") for row in rows} == {
-        "as is": None, "instructed": None, "masked": None, "foreign 1": 2
-    }  # fmt: skip
+    overlaps = {row["name"]: row["leakage"]["overlap"] for row in rows if "leakage" in row}
+    assert overlaps == {"foreign 1": 2}
 
 
 def past_tense() -> Task:
