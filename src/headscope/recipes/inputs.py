@@ -136,7 +136,7 @@ class ModelChoice(Settings):
             self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
         )
         done = any((folder / "DONE.json").exists() for folder in folders)
-        if self == named and not _KEPT.get() and done:
+        if self == named and self not in (_KEPT.get() or ()) and done:
             lm = waiting_model(
                 self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer
             )
