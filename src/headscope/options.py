@@ -102,7 +102,9 @@ Heads = Annotated[
 Masks = Annotated[
     tuple[str, ...],
     Option(
-        "A run of headscope find mask; repeatable, with several tasks as TASK=RUN.", metavar="RUN"
+        "A run of headscope find mask; repeatable, with several tasks as TASK=RUN.",
+        flag="--heads",
+        metavar="RUN",
     ),
 ]
 Amounts = Annotated[

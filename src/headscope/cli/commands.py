@@ -112,7 +112,7 @@ def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
                 values[name] = value if mark.read is None else mark.read(value)
             elif default is MISSING:
                 values[name] = None
-        elif is_dataclass(kind := _plain(hint)):
+        elif is_dataclass(kind := _settings(hint, mark)):
             inside = mark if isinstance(mark, Part) else Part()
             if next(_of(kind, inside), None) is not None:
                 values[name] = build(kind, given, inside)
@@ -125,7 +125,7 @@ def _of(owner: Any, part: Part = Part()) -> Iterator[_Typed]:
             yield from _of(mark.function)
         elif isinstance(mark, Option):
             yield _typed(_name(name, mark), hint, mark, default)
-        elif is_dataclass(kind := _plain(hint)):
+        elif is_dataclass(kind := _settings(hint, mark)):
             yield from _of(kind, mark if isinstance(mark, Part) else Part())
 
 
@@ -178,6 +178,11 @@ def _typed(name: str, hint: Any, option: Option, default: Any) -> _Typed:
     return _Typed(
         name, Annotated[typed, mark], inspect.Parameter.empty if shown is MISSING else shown
     )
+
+
+def _settings(hint: Any, mark: Part | None) -> Any:
+    """The settings that a field holds, or those whose options it shows."""
+    return mark.of if mark is not None and mark.of is not None else _plain(hint)
 
 
 def _plain(hint: Any) -> Any:
