@@ -24,19 +24,27 @@ from headscope.settings import MadeBy, Option, Part, marked
 __all__ = ["Study", "build", "command_of", "group_of", "options_of"]
 
 
+#: What every study has beside its settings.
+OUT = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
+JSON = Option("Print one JSON object on stdout and nothing else.")
+
+
 @dataclass(frozen=True)
 class Study:
     """A command that runs a study.
 
     Attributes:
-        settings: what is asked for; the docstring is the command's help, fields are its options.
+        settings: what is asked for, or a function that makes it; the docstring is the command's
+            help, fields or parameters are its options.
         run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
         text: what the terminal shows of a result.
+        out: the option `--out`, required unless it has a default.
     """
 
-    settings: type
+    settings: Callable[..., Any]
     run: Callable[..., Any]
     text: Callable[[Any], str]
+    out: Option = OUT
 
     def __call__(self, given: Mapping[str, Any]) -> None:
         """Run with the values of the options, and print the result."""
@@ -62,18 +70,11 @@ class _Typed(NamedTuple):
     default: Any
 
 
-#: What every study has beside its settings.
-ENDING = {
-    "out": (Path | None, Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR")),
-    "json": (bool, Option("Print one JSON object on stdout and nothing else.")),
-}
-
-
 def command_of(study: Study) -> Callable[..., None]:
     """A function that Typer can read: the options of the settings, then `--out` and `--json`."""
     typed = {each.name: each for each in _of(study.settings)}
-    for name, (hint, option) in ENDING.items():
-        typed[name] = _typed(name, hint, option, False if hint is bool else None)
+    typed["out"] = _typed("out", Path, study.out, MISSING)
+    typed["json"] = _typed("json", bool, JSON, False)
 
     def call(**given: Any) -> None:
         study(given)
@@ -112,7 +113,7 @@ def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:  # 
                 values[name] = value if mark.read is None else mark.read(value)
             elif default is MISSING:
                 values[name] = None
-        elif is_dataclass(kind := _plain(hint)):
+        elif is_dataclass(kind := _settings(hint, mark)):
             inside = mark if isinstance(mark, Part) else Part()
             if next(_of(kind, inside), None) is not None:
                 values[name] = build(kind, given, inside)
@@ -125,7 +126,7 @@ def _of(owner: Any, part: Part = Part()) -> Iterator[_Typed]:  # noqa: B008
             yield from _of(mark.function)
         elif isinstance(mark, Option):
             yield _typed(_name(name, mark), hint, mark, default)
-        elif is_dataclass(kind := _plain(hint)):
+        elif is_dataclass(kind := _settings(hint, mark)):
             yield from _of(kind, mark if isinstance(mark, Part) else Part())
 
 
@@ -178,6 +179,11 @@ def _typed(name: str, hint: Any, option: Option, default: Any) -> _Typed:
     return _Typed(
         name, Annotated[typed, mark], inspect.Parameter.empty if shown is MISSING else shown
     )
+
+
+def _settings(hint: Any, mark: Part | None) -> Any:
+    """The settings that a field holds, or those whose options it shows."""
+    return mark.of if mark is not None and mark.of is not None else _plain(hint)
 
 
 def _plain(hint: Any) -> Any:
