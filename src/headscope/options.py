@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from headscope.data.prompts import Template
-from headscope.data.tasks.task import from_option as task_template
-from headscope.heads import Amount
 from headscope.settings import Option
+
+#: A number of heads (`20`, `"20"`) or a share of all heads (`0.15`, `"0.15"`, `"15%"`).
+Amount = int | float | str
 
 # The model
 BatchTokens = Annotated[int, Option("Padded tokens of a batch.", min=1)]
@@ -47,12 +47,6 @@ Split = Annotated[
 WorldSplit = Literal["train", "dev", "test"]
 
 # Scoring
-TRANSLATION = Option(
-    "The prompt up to where the target begins, with {source}, {source_language} and "
-    "{target_language}.",
-    typed=str,
-    read=Template.from_option,
-)
 MaxNewTokens = Annotated[int | None, Option("Longest generated answer.", min=1)]
 DecodeName = Literal["reference", "greedy"]
 Decode = Annotated[
@@ -198,19 +192,6 @@ DataOfTasks = Annotated[
         "repeatable. May be left out for pocket.",
         metavar="DATA",
     ),
-]
-Instruction = Annotated[
-    str | None,
-    Option(
-        "The instructed prompt up to where the output begins, with {input}; without it the task's "
-        "own.",
-        metavar="TEXT",
-        read=task_template,
-    ),
-]
-Bare = Annotated[
-    str | None,
-    Option("The prompt without an instruction, with {input}.", metavar="TEXT", read=task_template),
 ]
 Chat = Annotated[
     bool | None,

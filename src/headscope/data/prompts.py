@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
+from headscope.settings import Option
 
 _PLACEHOLDERS = ("source", "source_language", "target_language")
 T = TypeVar("T")
@@ -192,6 +193,15 @@ DEFAULT_TEMPLATE = Template(
     "Translate this sentence from {source_language} to {target_language}\n"
     "Sentence: {source}\n"
     "Answer:"
+)
+
+
+#: How settings take a template from the command line.
+TEMPLATE_OPTION = Option(
+    "The prompt up to where the target begins, with {source}, {source_language} and "
+    "{target_language}.",
+    typed=str,
+    read=Template.from_option,
 )
 
 

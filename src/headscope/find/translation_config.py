@@ -9,7 +9,7 @@ from typing import Annotated
 from headscope import options
 from headscope.data.align import LlmAligner
 from headscope.data.align.llm import default_cache
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField
+from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, MadeBy, Settings
 
@@ -62,7 +62,7 @@ class TranslationScore(Settings):
     skip_identical: options.SkipIdentical = False
     aligner: options.Aligner = None
     llm: Annotated[LlmAligner | None, MadeBy(llm_aligner)] = None
-    template: Annotated[TemplateField[Template], options.TRANSLATION] = TemplateField(
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
     chat: options.Chat = None

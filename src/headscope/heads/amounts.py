@@ -7,12 +7,9 @@ from fractions import Fraction
 
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry
+from headscope.options import Amount
 
 __all__ = ["Amount", "count_of", "count_words", "default_amount", "read_amount"]
-
-Amount = int | float | str
-"""A number of heads (`20`, `"20"`) or a share of all heads (`0.15`, `"0.15"`, `"15%"`)."""
-
 
 # No amount needs more digits, and a fraction with millions of them would never be done.
 _NUMBER = re.compile(

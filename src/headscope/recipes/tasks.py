@@ -12,7 +12,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.data.split import sentence_digest
@@ -28,10 +28,11 @@ from headscope.data.tasks import (
     split_task,
     translation_task,
 )
+from headscope.data.tasks.task import from_option as task_template
 from headscope.errors import InputError
 from headscope.recipes.inputs import POCKET, PairsChoice, read_directions
 from headscope.recipes.leakage import apart, task_digests
-from headscope.settings import UNSIGNED, Settings
+from headscope.settings import UNSIGNED, Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -51,6 +52,21 @@ __all__ = [
 
 #: Sentences of the pocket model's own that a direction is trained on.
 POCKET_SENTENCES = 1000
+
+
+Instruction = Annotated[
+    str | None,
+    Option(
+        "The instructed prompt up to where the output begins, with {input}; without it the task's "
+        "own.",
+        metavar="TEXT",
+        read=task_template,
+    ),
+]
+Bare = Annotated[
+    str | None,
+    Option("The prompt without an instruction, with {input}.", metavar="TEXT", read=task_template),
+]
 
 
 @dataclass(frozen=True)
@@ -80,8 +96,8 @@ class TaskChoice(Settings):
     task: options.Tasks = field(default=(), metadata=UNSIGNED)
     pair: options.Pairs = ()
     data: options.DataOfTasks = field(default=(), metadata=UNSIGNED)
-    instruction: options.Instruction = None
-    bare: options.Bare = None
+    instruction: Instruction = None
+    bare: Bare = None
     chat: options.Chat = None
     shots: options.Shots = 0
     held_out: options.HeldOut = 100

@@ -15,6 +15,7 @@ from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import (
     DEFAULT_TEMPLATE,
+    TEMPLATE_OPTION,
     Prompt,
     Template,
     TemplateField,
@@ -92,7 +93,7 @@ class Removal(Settings):
             them are those whose texts are.
     """
 
-    template: Annotated[TemplateField[Template], options.TRANSLATION] = TemplateField(
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
     gates: options.Gates = (0.0,)
