@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope.errors import InputError
 from headscope.heads.store import writing
-from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice, Progress
 from headscope.recipes.trater.evaluation import Evaluation, distinct
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
@@ -132,6 +131,7 @@ class Mixture:
 
 def prepare(config: TraterExperiment, out: Path, progress: Progress | None = None) -> Prepared:
     """Find the heads and rate the corpus with them; what is there is kept."""
+    from headscope.recipes.find.translation import FindTranslation, find_translation
     from headscope.recipes.use.rate import UseRate, use_rate
 
     # On development sentences; the corpus is made of training sentences.

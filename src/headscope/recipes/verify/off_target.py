@@ -10,7 +10,13 @@ from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.data.languages import same_language
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField, translation_prompts
+from headscope.data.prompts import (
+    DEFAULT_TEMPLATE,
+    TEMPLATE_OPTION,
+    Template,
+    TemplateField,
+    translation_prompts,
+)
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
@@ -95,7 +101,7 @@ class VerifyOffTarget(Settings):
     documents: Annotated[DocumentsChoice, Part(changed={"data": DATA, "limit": options.LIMIT})] = (
         field(default_factory=DocumentsChoice)
     )
-    template: Annotated[TemplateField[Template], options.TRANSLATION] = TemplateField(
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
     start_tokens: Annotated[
