@@ -43,7 +43,7 @@ def train(settings: Train, out: Path) -> dict[str, Any]:
 def _text(result: Mapping[str, Any]) -> str:
     if result["finished"]:
         return f"weights: {result['weights']}"
-    return f"stopped; run again to go on: {result['run']}"
+    return f"stopped; run again to go on: {result['run'] / 'state'}"
 
 
 command = Study(Train, train, _text, Option("Where weights and state go.", metavar="DIR"))
