@@ -26,7 +26,7 @@ from headscope.data.split import (
     text_digests,
 )
 from headscope.errors import InputError, MissingExtra, ModelError, naming
-from headscope.recipes.results import ModelFacts, ModelResult
+from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import decode
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 
@@ -136,7 +136,7 @@ class ModelChoice(Settings):
             self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
         )
         done = any((folder / "DONE.json").exists() for folder in folders)
-        if self == named and not _KEPT.get() and done:
+        if self == named and self not in (_KEPT.get() or ()) and done:
             lm = waiting_model(
                 self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer
             )

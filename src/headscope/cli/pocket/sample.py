@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from headscope import options
-from headscope.cli.commands import Study
+from headscope.cli.commands import OUT_FILE, Study
 from headscope.errors import InputError
 from headscope.settings import Option, Settings
 
@@ -127,6 +127,4 @@ def _text(result: Mapping[str, Any]) -> str:
     )
 
 
-command = Study(
-    PocketSample, sample, _text, Option("The file to write.", metavar="FILE", default=None)
-)
+command = Study(PocketSample, sample, _text, OUT_FILE)

@@ -90,12 +90,13 @@ def find_soft_gate(
         "leakage": leakage,
     }
 
+    seeds = range(config.seed, config.seed + config.seeds)
+
     def compute(run: Run) -> dict[str, Any]:
         made: dict[str, Trained] = {}
         learned: list[tuple[Asked, ...]] = []
         stopped: list[tuple[Asked, ...]] = []
-        for number in range(config.seeds):
-            seed = config.seed + number
+        for number, seed in enumerate(seeds):
             pairs = [
                 tuple(ask(lm, part, template, sides.path, training.max_new_tokens, training.chat))
                 for part in sides.draw(config.questions, seed)
@@ -122,7 +123,7 @@ def find_soft_gate(
         return {
             **describe(lm.geometry, heads, sets, made, answers, tested, config.seed),
             **about_rank(heads),
-            **write_gates(run, heads, made, tested, answers, config),
+            **write_gates(run, heads, made, tested, answers, seeds, training),
             **_counts(sides, learned, stopped, tested),
             "template": template.text,
             "leakage": leakage,

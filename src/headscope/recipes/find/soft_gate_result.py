@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.find.question_rows import Asked
-from headscope.find.soft_gate import Answers, Trained
+from headscope.find.soft_gate import Answers, SoftGate, Trained
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
 from headscope.heads.draws import Draw
 from headscope.heads.store import Origin
 from headscope.measure.intervals import bootstrap_difference, bootstrap_score
 from headscope.runs import Run, configuration
-
-if TYPE_CHECKING:
-    from headscope.recipes.find.soft_gate import FindSoftGate
 
 __all__ = ["describe", "group_sums", "mean_of_sums", "write_gates"]
 
@@ -85,19 +82,20 @@ def write_gates(
     made: Mapping[str, Trained],
     tested: Sequence[Asked],
     answers: Mapping[str, Answers],
-    config: FindSoftGate,
+    seeds: Sequence[int],
+    training: SoftGate,
 ) -> dict[str, Any]:
     """Write scores, heads, gates and answers into the run; tells which seed's gate is `gate/`.
 
     That is the seed whose training lowered the loss on its pairs held out for stopping the most:
     test questions take no part in the choice.
     """
-    settings = {name: getattr(config.training, name) for name in ("learning_rate", "epochs")}
+    settings = {name: getattr(training, name) for name in ("learning_rate", "epochs")}
     origin = Origin("soft-gate", run.signature, configuration(settings), run.provenance)
-    gates = [made[f"trained-{number}"] for number in range(config.seeds)]
-    for number, trained in enumerate(gates):
+    gates = [made[f"trained-{number}"] for number in range(len(seeds))]
+    for seed, trained in zip(seeds, gates, strict=True):
         gate = Gate(heads.geometry, trained.gate.values, origin)
-        gate.save_pretrained(run.path / "seeds" / str(config.seed + number) / "gate")
+        gate.save_pretrained(run.path / "seeds" / str(seed) / "gate")
     best = max(range(len(gates)), key=lambda number: (_gain(gates[number]), -number))
     Gate(heads.geometry, gates[best].gate.values, origin).save_pretrained(run.path / "gate")
     HeadSet(heads.geometry, heads.heads, origin).save_pretrained(run.path / "heads")
@@ -112,7 +110,7 @@ def write_gates(
             for measure, values in measured.items()
         },
     )
-    return {"gate_seed": config.seed + best}
+    return {"gate_seed": seeds[best]}
 
 
 def _kinds(answers: Mapping[str, Answers]) -> list[str]:

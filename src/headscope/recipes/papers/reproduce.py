@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from headscope.recipes.papers.plan import Plan, PlannedStep, make_plan, stored_r
 from headscope.recipes.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.recipes.papers.results import describe
 from headscope.report import write_report
-from headscope.runs import Run, open_run, reopen_run
+from headscope.runs import Run, carry_out
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -75,36 +75,35 @@ def reproduce(
     before anything is run.
 
     Raises:
-        InputError: for an unknown paper or experiment.
+        InputError: for an unknown paper or experiment, and for a finished step that is not what
+            would be computed now, or of which that cannot be told; all that is there stays.
     """
     paper = paper_named(config.paper)
     asked = {one.name for one in experiments_named(paper, config.only)}
     with kept_model():
         lm = config.model.load()
         model = about_model(lm)
-        opened = _opened([paper], config, lm, out)
-        with opened as run:
+
+        def compute(run: Run) -> dict[str, Any]:
+            nonlocal lm
             setting = _setting(config, lm.geometry, lm.digest, run.path)
             plan = make_plan(paper.experiments, setting, seconds_here(lm), bytes_here(lm))
             wanted = Plan(tuple(one for one in plan.experiments if one.experiment.name in asked))
             if announce is not None:
                 announce(paper.name, wanted)
             del lm
-            failed = _run_all(paper, wanted, setting, progress)
+            failed = _run_all(paper, plan, wanted.due, setting, progress)
             after = make_plan(paper.experiments, setting)
             _keep_stored(after, setting)
-            result = {
-                "signature": run.signature,
+            return {
                 "command": _command(config),
                 "model": model,
                 "seed": config.seed,
                 **describe(paper, after, setting, asked, failed),
                 "failed": {name: why for name, (why, _) in failed.items()},
-                "run": str(run.path),
             }
-            run.finish(result)
-        report = write_report(opened.path)
-    return {**result, "report": str(report.resolve())}
+
+        return _reported([paper], config, lm, out, compute)
 
 
 def reproduce_all(
@@ -117,9 +116,10 @@ def reproduce_all(
     with kept_model():
         lm = config.model.load()
         model = about_model(lm)
-        opened = _opened([paper_named(name) for name in PAPERS], config, lm, out)
-        del lm
-        with opened as run:
+
+        def compute(run: Run) -> dict[str, Any]:
+            nonlocal lm
+            del lm
             papers = []
             for name in PAPERS:
                 one = dataclasses.replace(config, paper=name)
@@ -133,8 +133,7 @@ def reproduce_all(
                     }
                 )
             counts = ("runs", "run", "stored", "not_run", "seconds")
-            result = {
-                "signature": run.signature,
+            return {
                 "command": _command(config),
                 "model": model,
                 "papers": papers,
@@ -144,12 +143,10 @@ def reproduce_all(
                     for one in papers
                     for step, why in one["failed"].items()
                 },
-                "run": str(run.path),
                 "seconds": sum(one["totals"]["seconds"] for one in papers),
             }
-            run.finish(result)
-        report = write_report(opened.path)
-    return {**result, "report": str(report.resolve())}
+
+        return _reported([paper_named(name) for name in PAPERS], config, lm, out, compute)
 
 
 def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tuple[Paper, Plan]:
@@ -160,16 +157,22 @@ def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tupl
     return paper, make_plan(named, setting)
 
 
-def _opened(papers: list[Paper], config: Reproduce, lm: LanguageModel, out: Path | None) -> Run:
-    """The run of these papers, to be filled up where it is finished."""
+def _reported(
+    papers: list[Paper],
+    config: Reproduce,
+    lm: LanguageModel,
+    out: Path | None,
+    compute: Callable[[Run], dict[str, Any]],
+) -> dict[str, Any]:
+    """The result of the run of these papers, filled up where it is finished, and its report."""
     _check(papers, config, lm)
     inputs = model_inputs(lm, {}) | config.data.digests()
     command, about = f"{COMMAND} {config.paper}", model_provenance(lm)
-    run = open_run(out, command, {"settings": config}, inputs, provenance=about)
-    if not run.finished:
-        return run
-    run.close()
-    return reopen_run(run.path)
+    del lm  # one step may need all the memory for another model
+    result = carry_out(
+        command, out, {"settings": config}, inputs, compute, None, about, fills_up=True
+    )
+    return {**result, "report": str(write_report(Path(result["run"])).resolve())}
 
 
 def _check(papers: list[Paper], config: Reproduce, lm: LanguageModel) -> None:
@@ -205,26 +208,44 @@ def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Set
 
 
 def _run_all(
-    paper: Paper, plan: Plan, setting: Setting, progress: Progress | None
+    paper: Paper,
+    plan: Plan,
+    due: Sequence[PlannedStep],
+    setting: Setting,
+    progress: Progress | None,
 ) -> dict[str, Failed]:
-    """Run the steps that are due; those that could not be, with why."""
+    """Run the steps that are due; those that could not be, with why.
+
+    Finished steps of the plan are asked for their results too: their recipes compute which run it
+    would be now, and raise `InputError` where another one is there. That cannot be told of a step
+    behind one that is not there.
+    """
     failed: dict[str, Failed] = {}
-    due = plan.due
-    for at, one in enumerate(due):
+    known = {one.step.name for one in plan.steps if one.state == "stored"}
+    at = 0
+    for one in plan.steps:
+        name = one.step.name
+        if one.state == "done" and known.issuperset(one.step.after):
+            one.step.run(setting, setting.at(name), None)
+            known.add(name)
+        if one not in due:
+            continue
         if progress is not None:
             progress(f"{paper.name}, runs", at, len(due))
-        broken = [name for name in one.step.after if name in failed]
-        damage = setting.damage(one.step.name)
+        at += 1
+        broken = [before for before in one.step.after if before in failed]
+        damage = setting.damage(name)
         if damage is not None:
-            failed[one.step.name] = damage, None
+            failed[name] = damage, None
             continue
         if broken:
-            failed[one.step.name] = f"it needs {broken[0]}, which failed", failed[broken[0]][1]
+            failed[name] = f"it needs {broken[0]}, which failed", failed[broken[0]][1]
             continue
         try:
-            one.step.run(setting, setting.at(one.step.name), _titled(one, progress))
+            one.step.run(setting, setting.at(name), _titled(one, progress))
+            known.add(name)
         except InputError as error:
-            failed[one.step.name] = _said(error), _needed(error)
+            failed[name] = _said(error), _needed(error)
     if progress is not None and due:
         progress(f"{paper.name}, runs", len(due), len(due))
     return failed

@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope import options
 from headscope.data.languages import language_name
+from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
-from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
+from headscope.recipes.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    read_directions,
+    run_with_model,
+)
 from headscope.recipes.use.adapt import COMMAND, OneLine, PromptsChoice, written
 from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.use.steering_measures import (
@@ -29,7 +37,6 @@ from headscope.recipes.use.steering_measures import (
     answer_numbers,
     controls,
 )
-from headscope.recipes.use.steering_prompts import asked_for, path_of
 from headscope.recipes.verify.writing_heads import SHARE, writing_heads
 from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
 from headscope.settings import UNSIGNED, Option, Settings
@@ -52,6 +59,8 @@ if TYPE_CHECKING:
 __all__ = ["FACTORS", "Ranking", "Steer", "steer"]
 
 FACTORS = (0.5, 1.5, 2.0, 3.0, 5.0)
+#: Prompts of each language where the pocket model's own are taken.
+PROMPTS = 60
 #: New tokens of an answer where nobody says.
 NEW_TOKENS = 64
 AWAY = "away x0"
@@ -147,7 +156,7 @@ def steer(
     Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
     and prompt, with the identified language) and `statistics.safetensors`.
     """
-    asked = asked_for(config)
+    asked = _asked_for(config)
     if config.gate is not None:
         config.gate.check()
     lm = config.model.load_for(out)
@@ -195,7 +204,7 @@ def steer(
             "gate": None if base is None else about(base),
             "data": {
                 code: {
-                    "path": path_of(config, code),
+                    "path": _path_of(config, code),
                     "digest": data[code],
                     "prompts": len(prompts),
                 }
@@ -317,3 +326,57 @@ def _made(
         for code, one in evidence(before, MEASURES, {}, config.seed)["languages"].items():
             shown["languages"][code]["without_gate"] = one["baseline"]
     return {"identifier": identifier, "not_measured": missing, **shown}
+
+
+def _asked_for(config: Steer) -> dict[str, list[asking.Prompt]]:
+    """The prompts of each language."""
+    codes = config.languages
+    if len(set(codes)) != len(codes):
+        raise InputError("--steer names a language twice; name each once")
+    choice = config.prompts
+    if config.data:
+        named = dict(one.partition("=")[::2] for one in config.data)
+        if len(codes) == 1 and len(config.data) == 1 and codes[0] not in named:
+            return {codes[0]: replace(choice, data=config.data[0]).read()}
+        if sorted(named) != sorted(codes) or len(config.data) != len(named):
+            raise InputError(
+                f"prompts are needed for {', '.join(codes)}, each in a file of its own; write "
+                + " ".join(f"--data {code}=FILE" for code in codes)
+            )
+        return {code: replace(choice, data=named[code]).read() for code in codes}
+    if choice.prompt:
+        if len(codes) > 1:
+            raise InputError("--prompt is for one language; with several give --data LANG=FILE")
+        return {codes[0]: choice.read()}
+    if config.model.model != POCKET:
+        raise InputError(
+            f"no prompts are given; add --data FILE with prompts that ask for an answer in "
+            f"{language_name(codes[0])}, or --prompt TEXT"
+        )
+    return {code: _of_pocket(code, choice.limit or PROMPTS, config.seed) for code in codes}
+
+
+def _path_of(config: Steer, code: str) -> str:
+    """Where a language's prompts come from, in words."""
+    if config.data:
+        return next(
+            (one.partition("=")[2] for one in config.data if one.startswith(f"{code}=")),
+            config.data[0],
+        )
+    return "--prompt" if config.prompts.prompt else "pocket (test)"
+
+
+def _of_pocket(code: str, number: int, seed: int) -> list[asking.Prompt]:
+    """Translation prompts into a language of the pocket model, from each of its others in turn."""
+    from headscope.pocket.world.languages import CODES
+
+    others = [one for one in CODES if one != code]
+    each = -(-number // len(others))
+    pairs = PairsChoice(tuple(f"{one}-{code}" for one in others), limit=each)
+    found = []
+    for name, file in read_directions(pairs, POCKET, "test", seed=seed).items():
+        names = language_name(file.source_language), language_name(file.target_language)
+        for pair in file.pairs:
+            text = DEFAULT_TEMPLATE.render(pair.source, *names).text
+            found.append(asking.Prompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
+    return found

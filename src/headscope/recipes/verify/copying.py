@@ -27,7 +27,7 @@ from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted, counted_mean, least_p, mean_against_draws
 from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
-from headscope.recipes.verify.removal import opened
+from headscope.recipes.verify.removal import VerifyRemoval, opened
 from headscope.recipes.verify.removal_run import STATISTICS
 from headscope.runs import Run
 from headscope.verify.removal import Condition, Removal, conditions
@@ -75,7 +75,8 @@ def verify_copying(
     `statistics.safetensors`. Raises `InputError` as `verify_removal` does.
     """
     began = time.monotonic()
-    opening = opened(config, config.k, out)
+    removed = VerifyRemoval(**vars(config))
+    opening = opened(removed, out)
     lm, removal, sets, directions = opening.lm, opening.removal, opening.sets, opening.directions
     planned = conditions(sets, removal, opening.avoid)
     copied = {f"{name} copy": _copies(pairs) for name, pairs in directions.items()}
