@@ -21,14 +21,12 @@ BatchTokensByDevice = Annotated[int | None, Option("Padded tokens of a batch.", 
 
 # The run
 Seed = Annotated[int, Option("Seed of everything drawn at random.", min=0)]
-Limit = Annotated[
-    int | None,
-    Option(
-        "Read the first so many records of each direction or task; without it all, or as many as "
-        "the command says.",
-        min=1,
-    ),
-]
+LIMIT = Option(
+    "Read the first so many records of each direction or task; without it all, or as many as the "
+    "command says.",
+    min=1,
+)
+Limit = Annotated[int | None, LIMIT]
 
 # Sentence pairs
 Pairs = Annotated[
@@ -116,6 +114,15 @@ Amounts = Annotated[
         typed=str,
     ),
 ]
+AmountOfEach = Annotated[
+    Amount | None,
+    Option(
+        "Number of heads of each language, or a share such as 0.02 or 2%. Without it 1% of a run "
+        "of find lahis, at least one; a set is used whole.",
+        metavar="K",
+        typed=str,
+    ),
+]
 RankName = Literal["above-chance", "score"]
 Rank = Annotated[
     RankName,
@@ -157,6 +164,7 @@ ReferenceTexts = Annotated[
         "For --ablate mean: documents that neither find nor test (.txt, or a column text); the "
         "first 200 of a language give the means. May be left out for pocket, and where some of the "
         "data can be set aside.",
+        flag="--reference",
         metavar="FILE",
     ),
 ]
@@ -239,7 +247,9 @@ InputColumn = Annotated[str, Option("Key or column of a task's inputs.", metavar
 OutputColumn = Annotated[str, Option("Key or column of a task's outputs.", metavar="COLUMN")]
 
 # Documents
-TextColumn = Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")]
+TextColumn = Annotated[
+    str, Option("By name, or by number from 0.", flag="--text-column", metavar="COLUMN")
+]
 LanguageColumn = Annotated[
     str | None, Option("Likewise; without it language, if there.", metavar="COLUMN")
 ]

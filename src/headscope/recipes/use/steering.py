@@ -12,8 +12,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from headscope import options
 from headscope.data.languages import language_name
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError, MissingExtra
@@ -28,7 +29,7 @@ from headscope.recipes.inputs import (
     read_directions,
     run_with_model,
 )
-from headscope.recipes.use.adapt import COMMAND, PromptsChoice, written
+from headscope.recipes.use.adapt import COMMAND, OneLine, PromptsChoice, written
 from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.use.steering_measures import (
     MEASURES,
@@ -36,6 +37,7 @@ from headscope.recipes.use.steering_measures import (
 )
 from headscope.recipes.verify.writing_heads import SHARE, writing_heads
 from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
@@ -65,44 +67,67 @@ Ranking = Literal["specific", "importance"]
 
 
 @dataclass(frozen=True)
-class Steer:
+class Steer(Settings):
     """A whole run of the command with `--steer`.
 
     Attributes:
-        languages: codes of the languages asked for, each with prompts of its own.
-        heads: a run of LAHIS, or heads that `resolve_heads` reads, which then stand for every one.
+        heads: a run of LAHIS, or heads that `resolve_heads` reads, which then stand for every
+            language; they count in the signature, not their place.
         k: how many heads of each; None: 1 % for a run of LAHIS, a named set whole.
-        ranking: of a run, the heads `specific` to the language, or the first by `importance`.
-        factors: numbers by which they are multiplied, each a condition of its own.
-        away: code of a language whose heads are removed, as a condition of its own.
         gate: what is on the model in every condition, such as a mask that leads it astray.
         prompts: file of the only language's prompts, and how it is read.
         data: files by language, as `LANG=FILE`, if there are several.
-        model: the model.
-        draws: random sets of each kind.
         max_new_tokens: of an answer; None: 64.
-        one_line: end an answer at the first newline after text.
         seed: of the draws and tests, and of the pocket model's sentences.
-        batch_tokens: padded tokens of a batch.
         rank: what scores are ranked by.
     """
 
-    languages: tuple[str, ...]
-    heads: str = field(metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
-    ranking: Ranking = "specific"
-    factors: tuple[float, ...] = FACTORS
-    away: str | None = None
+    languages: Annotated[
+        tuple[str, ...],
+        Option(
+            "Instead count answers in another language than this, which prompts ask for, with its "
+            "heads multiplied by each --factor, and random heads beside; repeatable.",
+            flag="--steer",
+            metavar="LANG",
+            default=None,
+        ),
+    ]
+    heads: str = field(metadata=UNSIGNED)
+    k: Amount | None = field(default=None, metadata=UNSIGNED)
+    ranking: Annotated[
+        Ranking,
+        Option("To --steer: heads specific to the language, or the most important ones."),
+    ] = "specific"
+    factors: Annotated[
+        tuple[float, ...],
+        Option(
+            "To --steer; repeatable; without it 0.5, 1.5, 2, 3, 5.", flag="--factor", metavar="X"
+        ),
+    ] = FACTORS
+    away: Annotated[
+        str | None,
+        Option(
+            "To --steer: also remove the heads of this language, as a condition of its own.",
+            metavar="LANG",
+        ),
+    ] = None
     gate: GateChoice | None = None
     prompts: PromptsChoice = field(default_factory=PromptsChoice)
-    data: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Prompts: text file (.txt, one a line), JSON Lines, Parquet or TSV file with texts or "
+            "chat messages; to --steer several languages, LANG=FILE, repeatable.",
+            metavar="FILE",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
-    draws: int = 5
-    max_new_tokens: int | None = None
-    one_line: bool = False
-    seed: int = 0
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    draws: options.Draws = 5
+    max_new_tokens: options.MaxNewTokens = None
+    one_line: OneLine = False
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    rank: Rank = field(default="above-chance", metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         if not self.languages:
@@ -118,10 +143,7 @@ class Steer:
                 "factors are given once each, and 1 is the model as it is, which is always there; "
                 f"these are {', '.join(f'{one:g}' for one in self.factors)}"
             )
-        if self.draws < 1:
-            raise InputError(
-                f"draws is {self.draws}; an effect needs at least one random draw beside it"
-            )
+        super().__post_init__()
 
 
 def steer(
