@@ -19,9 +19,14 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from headscope.cli.output import emit, note, progress
+from headscope.errors import InputError
 from headscope.settings import MadeBy, Option, Part, marked
 
-__all__ = ["Study", "build", "command_of", "group_of", "options_of"]
+__all__ = ["OUT_FILE", "Study", "build", "command_of", "group_of", "options_of"]
+
+RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR")
+OUT_FILE = Option("The file to write.", metavar="FILE")
+AS_JSON = Option("Print one JSON object on stdout and nothing else.")
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,15 @@ class Study:
         settings: what is asked for; the docstring is the command's help, fields are its options.
         run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
         text: what the terminal shows of a result.
+        out: what `--out` says; None: there is none.
+        failure: why a result that is printed all the same ends the command with code 2, or None.
     """
 
     settings: type
     run: Callable[..., Any]
     text: Callable[[Any], str]
+    out: Option | None = RUN_FOLDER
+    failure: Callable[[Any], str | None] = lambda result: None
 
     def __call__(self, given: Mapping[str, Any]) -> None:
         """Run with the values of the options, and print the result."""
@@ -47,11 +56,13 @@ class Study:
         if "progress" in takes:
             hide_loading_bars()
         with progress() as update:
-            helpers = {"out": given["out"], "progress": update, "tell": note}
+            helpers = {"out": given.get("out"), "progress": update, "tell": note}
             result = self.run(
                 settings, **{name: helpers[name] for name in helpers if name in takes}
             )
         emit(result, given["json"], self.text(result))
+        if (why := self.failure(result)) is not None:
+            raise InputError(why)
 
 
 class _Typed(NamedTuple):
@@ -62,18 +73,12 @@ class _Typed(NamedTuple):
     default: Any
 
 
-#: What every study has beside its settings.
-ENDING = {
-    "out": (Path | None, Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR")),
-    "json": (bool, Option("Print one JSON object on stdout and nothing else.")),
-}
-
-
 def command_of(study: Study) -> Callable[..., None]:
     """A function that Typer can read: the options of the settings, then `--out` and `--json`."""
     typed = {each.name: each for each in _of(study.settings)}
-    for name, (hint, option) in ENDING.items():
-        typed[name] = _typed(name, hint, option, False if hint is bool else None)
+    if study.out is not None:
+        typed["out"] = _typed("out", Path | None, study.out, None)
+    typed["json"] = _typed("json", bool, AS_JSON, False)
 
     def call(**given: Any) -> None:
         study(given)

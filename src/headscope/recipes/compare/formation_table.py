@@ -13,7 +13,7 @@ from headscope.compare.artifacts import Artifact
 from headscope.compare.classes import class_shares
 from headscope.compare.overlap import overlaps
 from headscope.data.pairs import PairFile
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import Amount, Geometry, HeadScores, Rank, about_rank
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.recipes.compare.checkpoints import Checkpoint
