@@ -16,7 +16,7 @@ from headscope.settings import Option, Settings
 class Report(Settings):
     """Write the HTML report of each run, without --out as report.html in its folder."""
 
-    runs: Annotated[
+    folders: Annotated[
         tuple[Path, ...], Option("Folders of finished runs.", metavar="RUN...", argument=True)
     ]
 
@@ -26,7 +26,7 @@ def _report(config: Report, out: Path | None) -> dict[str, Any]:
     from headscope.report import write_report
     from headscope.runs import Signature, file_digest
 
-    runs = config.runs
+    runs = config.folders
     if out is not None and len(runs) > 1:
         raise InputError(
             f"--out names one file for {len(runs)} runs; leave it out, and each report goes into "

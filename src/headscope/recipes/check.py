@@ -77,7 +77,7 @@ def architectures(config: Architectures, out: Path | None, progress: Progress) -
             trials.append(trial)
             progress("architectures", len(trials), len(names))
     versions = {"transformers": str(collect_provenance()["transformers"])}
-    result = {
+    result: dict[str, Any] = {
         "signature": str(Signature.of("architectures", {}, versions)),
         "run": out,
         "architectures": matrix(),
