@@ -36,8 +36,13 @@ Pair = Annotated[str | None, Option("Source and target language.", metavar="en-d
 Data = Annotated[
     str, Option("TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset.", metavar="DATA")
 ]
+SourceLanguage = Annotated[str | None, Option("Instead of --pair.", metavar="CODE")]
+TargetLanguage = SourceLanguage
 SourceColumn = Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")]
 TargetColumn = Annotated[str, Option("Likewise.", metavar="COLUMN")]
+LinksColumn = Annotated[
+    str | None, Option("Likewise; without it links, if there.", metavar="COLUMN")
+]
 Split = Annotated[
     str | None,
     Option(
@@ -135,14 +140,12 @@ Draws = Annotated[int, Option("Draws of random heads.", min=1)]
 DRAWS_OF_MEASURE = Option(
     "Draws of random heads; without it as many as the measure asks for.", min=1, default=None
 )
-Measures = Annotated[
-    tuple[str, ...] | None,
-    Option(
-        "What is measured: the translations (text, the default), or the loss of the reference "
-        "translations (loss), which needs no generation; repeatable.",
-        metavar="text|loss",
-    ),
-]
+MEASURES = Option(
+    "What is measured: the translations (text, the default), or the loss of the reference "
+    "translations (loss), which needs no generation; repeatable.",
+    metavar="text|loss",
+)
+Measures = Annotated[tuple[str, ...] | None, MEASURES]
 PoolName = Literal["non-alignment", "outside"]
 Pool = Annotated[PoolName, Option("Heads that random ones are drawn from.")]
 AblateName = Literal["zero", "mean"]
@@ -204,6 +207,22 @@ Chat = Annotated[
     ),
 ]
 Shots = Annotated[int, Option("Examples put before each input or sentence.", min=0)]
+ShotsData = Annotated[
+    tuple[str, ...],
+    Option(
+        "Where --shots are drawn from, named as the sentence pairs are; without it sentences "
+        "of these that are then used for nothing else.",
+        metavar="DATA",
+    ),
+]
+LanguageNames = Annotated[
+    tuple[str, ...],
+    Option(
+        'What prompts call a language, such as zh="Simplified Chinese"; repeatable.',
+        flag="--language-name",
+        metavar="CODE=NAME",
+    ),
+]
 BaselineExamples = Annotated[
     int,
     Option(

@@ -13,19 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import numpy as np
 
+from headscope import options
 from headscope.compare.artifacts import Artifact
 from headscope.compare.classes import class_shares
 from headscope.compare.overlap import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import InputError, MissingExtra, naming
-from headscope.find.capture import Part
-from headscope.find.translation import TranslationScore, check_aligner, translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     Amount,
     Geometry,
@@ -42,7 +42,7 @@ from headscope.heads import (
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
-from headscope.recipes.compare.checkpoints import Checkpoint
+from headscope.recipes.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.recipes.find.translation import describe_all
 from headscope.recipes.inputs import (
     POCKET,
@@ -57,36 +57,45 @@ from headscope.recipes.inputs import (
 )
 from headscope.runs import Run, carry_out
 from headscope.runs.parts import read_records
+from headscope.settings import MadeBy, Option, Part, Settings
 from headscope.verify.removal import translate
+
+if TYPE_CHECKING:
+    from headscope.find import capture
 
 COMMAND = "compare formation"
 CHECKPOINT = "formation checkpoint"
 
 
 @dataclass(frozen=True)
-class Formation:
-    """A series of checkpoints and what is measured of each.
+class Formation(Settings):
+    """Show how heads form: shares of the classes, overlap with the last set, and chrF++.
 
-    `checkpoints` in training order (see `checkpoint_series`). `threshold` of token alignment
-    heads; `k`: size of the top sets that are compared with the last one's, besides (None: 20
-    heads, or 15 % below 256), by `rank`. `check`: sentences of each direction that are translated.
-    `skip_unreadable`: go on without checkpoints that cannot be read. `inactive`: the score up to
-    which a head is.
+    Without --data the pocket model's own sentences: heads are found on dev, translations made of
+    test. Data given is split in two by a hash of the source sentence.
     """
 
-    checkpoints: tuple[Checkpoint, ...]
+    # In training order.
+    checkpoints: Annotated[tuple[Checkpoint, ...], MadeBy(named_checkpoints)]
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
-    threshold: float = 0.1
-    k: Amount | None = None
-    check: int = 20
-    skip_unreadable: bool = False
-    rank: Rank = "above-chance"
-    inactive: float = 0.0
-    baseline: Rules = field(default_factory=Rules)
+    threshold: options.Threshold = 0.1
+    inactive: options.Inactive = 0.0
+    # None: 20 heads, or 15 % below 256.
+    k: Annotated[
+        Amount | None,
+        Option("Top heads compared with the last checkpoint's, besides.", metavar="K", typed=str),
+    ] = None
+    rank: options.Rank = "above-chance"
+    check: Annotated[int, Option("Sentences of each direction that are translated.", min=1)] = 20
+    skip_unreadable: Annotated[bool, Option("Go on without checkpoints that cannot be read.")] = (
+        False
+    )
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,8 @@ def formation(
         InputError: for a checkpoint that cannot be read (unless `skip_unreadable`), fewer than
             two readable ones, differing geometries, or data that cannot be used.
     """
+    from headscope.find.translation import check_aligner
+
     began = time.monotonic()
     # The sentences of the pocket model's world are for a series of its checkpoints alone.
     foreign = next((one.model.model for one in config.checkpoints if not one.bundled), POCKET)
@@ -268,6 +279,9 @@ def _measure(
     place = run.path / "checkpoints" / quote(one.checkpoint.name, safe="@ ")
 
     def compute(own: Run) -> dict[str, Any]:
+        from headscope.find import capture
+        from headscope.find.translation import translation_score
+
         lm = one.checkpoint.model.load()
         named = {"model": one.checkpoint.label, "seed": config.score.seed}
         own.provenance |= model_provenance(lm) | named
@@ -275,10 +289,10 @@ def _measure(
         scores: dict[str, HeadScores] = {}
         for number, (pair, pairs) in enumerate(found_on.items()):
             if shared:
-                _copy_links(Part(run, pair), Part(own, pair))
+                _copy_links(capture.Part(run, pair), capture.Part(own, pair))
             scores[pair] = translation_score(lm, pairs, config.score, own)
             if shared:
-                _copy_links(Part(own, pair), Part(run, pair))
+                _copy_links(capture.Part(own, pair), capture.Part(run, pair))
             if progress:
                 progress(f"{one.checkpoint.name}: scoring", number + 1, len(found_on))
         save_scores(own.path, scores if len(scores) > 1 else next(iter(scores.values())))
@@ -404,7 +418,7 @@ def translations(
                 }
 
 
-def _copy_links(source: Part, target: Part) -> None:
+def _copy_links(source: capture.Part, target: capture.Part) -> None:
     """Let all checkpoints share the word links, where these do not depend on the model.
 
     A statistical aligner has no seed: fitted anew for every checkpoint its links would differ, and

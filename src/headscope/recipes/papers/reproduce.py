@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.data.chat import ChatModel, EndpointError
+from headscope import options
+from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError, MissingExtra, ModelError
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -27,6 +28,7 @@ from headscope.recipes.papers.registry import PAPERS, experiments_named, paper_n
 from headscope.recipes.papers.results import describe
 from headscope.report import write_report
 from headscope.runs import Run, carry_out
+from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -39,26 +41,47 @@ NOWHERE = Path("runs") / "none"
 Announce = Callable[[str, Plan], None]
 
 
-@dataclass(frozen=True)
-class Reproduce:
-    """What of a paper is run, and on what.
+def _llm(llm_model: options.LlmModel = None, base_url: options.BaseUrl = None) -> ChatModel | None:
+    """The language model that sorts failures beside the rules, and links words."""
+    if llm_model is None:
+        return None
+    return ChatModel(llm_model, base_url, default_cache("failures"))
 
-    `paper` is its name. `only` names experiments, or tables and figures; without it all are run.
-    `full` runs the steps that are left out by default, `retrain` repeats trainings whose results
-    come with the package. None of these three changes what a single number is, so all of them
-    share one run folder, which fills up. `llm` sorts failures beside the rules, and links words.
+
+@dataclass(frozen=True)
+class Reproduce(Settings):
+    """Run a paper's experiments on a model and put them beside what the paper published.
+
+    Every table and figure is a named experiment. What was stopped goes on with the same command;
+    what needs data that is not there says which. Writes report.html into the run folder.
     """
 
-    paper: str
+    paper: Annotated[
+        str,
+        Option(
+            "token-alignment-heads, lahis, heads-up, or all three: all. beside: experiments "
+            "that none of them has.",
+            metavar="PAPER",
+            argument=True,
+        ),
+    ]
     model: ModelChoice = field(default_factory=ModelChoice)
     data: PaperData = field(default_factory=PaperData)
-    seed: int = 0
-    only: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    full: bool = field(default=False, metadata={"signature": False})
-    retrain: bool = field(default=False, metadata={"signature": False})
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
+    seed: options.Seed = 0
+    # What these three leave out changes no number, so runs with and without share one folder.
+    only: Annotated[
+        tuple[str, ...],
+        Option("An experiment, or a table or figure, such as table-1; repeatable.", metavar="NAME"),
+    ] = field(default=(), metadata=UNSIGNED)
+    full: Annotated[bool, Option("Also make the runs that are left out for their time.")] = field(
+        default=False, metadata=UNSIGNED
+    )
+    retrain: Annotated[bool, Option("Repeat trainings whose results come with the package.")] = (
+        field(default=False, metadata=UNSIGNED)
+    )
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     steering: Steering = field(default_factory=Steering)
-    llm: ChatModel | None = field(default=None, metadata={"signature": "given"})
+    llm: Annotated[ChatModel | None, MadeBy(_llm)] = field(default=None, metadata=GIVEN)
 
 
 def reproduce(
