@@ -95,9 +95,8 @@ Confidence = Annotated[
 ]
 
 # Sets of heads
-Heads = Annotated[
-    str, Option("A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.")
-]
+HEADS = Option("A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.")
+Heads = Annotated[str, HEADS]
 Masks = Annotated[
     tuple[str, ...],
     Option(
@@ -136,9 +135,8 @@ Measures = Annotated[
 PoolName = Literal["non-alignment", "outside"]
 Pool = Annotated[PoolName, Option("Heads that random ones are drawn from.")]
 AblateName = Literal["zero", "mean"]
-Ablate = Annotated[
-    AblateName, Option("What a removed head gives: zero, or its mean over other examples.")
-]
+ABLATE = Option("What a removed head gives: zero, or its mean over other examples.")
+Ablate = Annotated[AblateName, ABLATE]
 Ablations = Annotated[
     tuple[AblateName, ...],
     Option(
@@ -154,6 +152,7 @@ ReferenceTexts = Annotated[
         "For --ablate mean: documents that neither find nor test (.txt, or a column text); the "
         "first 200 of a language give the means. May be left out for pocket, and where some of the "
         "data can be set aside.",
+        flag="--reference",
         metavar="FILE",
     ),
 ]

@@ -42,6 +42,7 @@ class Option:
         typed: the type that is typed where it is not the field's, such as `str` with `read`.
         default: what holds on the command line; `...`: the field's own default.
         argument: whether it is named by its place and has no flag.
+        single: whether only one can be given of a field that holds several.
     """
 
     help: str
@@ -53,6 +54,7 @@ class Option:
     typed: Any = None
     default: Any = ...
     argument: bool = False
+    single: bool = False
 
 
 @dataclass(frozen=True)

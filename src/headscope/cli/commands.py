@@ -23,6 +23,9 @@ from headscope.settings import MadeBy, Option, Part, marked
 
 __all__ = ["Study", "build", "command_of", "group_of", "options_of"]
 
+RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR")
+AS_JSON = Option("Print one JSON object on stdout and nothing else.")
+
 
 @dataclass(frozen=True)
 class Study:
@@ -32,11 +35,13 @@ class Study:
         settings: what is asked for; the docstring is the command's help, fields are its options.
         run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
         text: what the terminal shows of a result.
+        out: what `--out` says; None: there is none.
     """
 
     settings: type
     run: Callable[..., Any]
     text: Callable[[Any], str]
+    out: Option | None = RUN_FOLDER
 
     def __call__(self, given: Mapping[str, Any]) -> None:
         """Run with the values of the options, and print the result."""
@@ -47,7 +52,7 @@ class Study:
         if "progress" in takes:
             hide_loading_bars()
         with progress() as update:
-            helpers = {"out": given["out"], "progress": update, "tell": note}
+            helpers = {"out": given.get("out"), "progress": update, "tell": note}
             result = self.run(
                 settings, **{name: helpers[name] for name in helpers if name in takes}
             )
@@ -62,18 +67,17 @@ class _Typed(NamedTuple):
     default: Any
 
 
-#: What every study has beside its settings.
-ENDING = {
-    "out": (Path | None, Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR")),
-    "json": (bool, Option("Print one JSON object on stdout and nothing else.")),
-}
-
-
 def command_of(study: Study) -> Callable[..., None]:
-    """A function that Typer can read: the options of the settings, then `--out` and `--json`."""
-    typed = {each.name: each for each in _of(study.settings)}
-    for name, (hint, option) in ENDING.items():
-        typed[name] = _typed(name, hint, option, False if hint is bool else None)
+    """A function that Typer can read: the options of the settings, then `--out` and `--json`.
+
+    Of options with the same name the first one counts.
+    """
+    typed: dict[str, _Typed] = {}
+    for each in _of(study.settings):
+        typed.setdefault(each.name, each)
+    if study.out is not None:
+        typed["out"] = _typed("out", Path | None, study.out, None)
+    typed["json"] = _typed("json", bool, AS_JSON, False)
 
     def call(**given: Any) -> None:
         study(given)
@@ -108,6 +112,8 @@ def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:  # 
             value = given[_name(name, mark)]
             if isinstance(value, list):
                 value = tuple(value) or None
+            elif mark.single and value is not None:
+                value = (value,)
             if value is not None:
                 values[name] = value if mark.read is None else mark.read(value)
             elif default is MISSING:
@@ -162,6 +168,8 @@ def _typed(name: str, hint: Any, option: Option, default: Any) -> _Typed:
     kind = _plain(hint)
     several = get_origin(kind) is tuple
     typed: Any = option.typed or (get_args(kind)[0] if several else kind)
+    if option.single:
+        several, default = False, default[0]
     shown = default if option.default is ... else option.default
     if shown is not MISSING and (several or option.read is not None):
         shown = None if option.default is ... else option.default

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headscope.data.tasks import Example, Task, few_shot, prompt
 from headscope.errors import InputError
-from headscope.lm.generation import GenerateConfig
-from headscope.lm.losses import token_losses
-from headscope.lm.prompting import Answered, encode_answers, uses_chat, wrap_prompts
 from headscope.verify.masks.mask import Mask
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
 __all__ = ["Asked", "Asking", "Condition", "Kind", "Record", "ask", "asked"]
@@ -182,6 +180,8 @@ def _on(lm: LanguageModel, condition: Condition) -> Any:
 
 def rows_of(lm: LanguageModel, question: Asked, instructed: bool) -> list[Answered]:
     """Prompts and right outputs as tokens; errors name the example."""
+    from headscope.lm.prompting import encode_answers
+
     task = question.task
     rows = []
     for example, text in zip(task.examples, question.prompts(instructed), strict=True):
@@ -197,6 +197,8 @@ def rows_of(lm: LanguageModel, question: Asked, instructed: bool) -> list[Answer
 def _losses(
     lm: LanguageModel, question: Asked, condition: Condition, config: Asking
 ) -> list[list[float]]:
+    from headscope.lm.losses import token_losses
+
     rows = rows_of(lm, question, condition.instructed)
     with _on(lm, condition):
         losses = token_losses(
@@ -216,6 +218,9 @@ def _losses(
 def _texts(
     lm: LanguageModel, question: Asked, condition: Condition, config: Asking
 ) -> tuple[list[str], list[bool]]:
+    from headscope.lm.generation import GenerateConfig
+    from headscope.lm.prompting import uses_chat, wrap_prompts
+
     task = question.task
     templated = uses_chat(lm, task.chat)
     prompts = wrap_prompts(lm, question.prompts(condition.instructed), task.chat)
