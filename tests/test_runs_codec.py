@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from headscope.runs.codec import decode
+from headscope.runs.codec import Record, decode, encode, entry
 from headscope.runs.plain import dump_json
 
 
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_as_it_was(value: Drawing) -> None:
 
 
 def test_older_and_newer_values_are_read() -> None:
-    older = {"state": "open", "shapes": [], "title": None, "unknown": 1}
+    older: dict[str, Any] = {"state": "open", "shapes": [], "title": None, "unknown": 1}
     assert decode(Drawing, older) == Drawing("open", ())
 
 
@@ -82,3 +82,40 @@ def test_what_does_not_fit_names_its_place(change: dict[str, Any], said: str) ->
 def test_what_is_absent_without_a_default_names_its_place() -> None:
     with pytest.raises(KeyError, match=r"result\.shapes\[0\]\.radius"):
         decode(Drawing, {"state": "open", "shapes": [{"kind": "circle"}]})
+
+
+@dataclass(frozen=True)
+class Against:
+    p_examples: float
+    least_p: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Record):
+    size: int
+    form: str = entry("", name="as")
+    note: str | None = entry(absent=True)
+    free: Against | None = entry(flat="", names={"p_examples": "p_sentences"})
+    matched: Against | None = entry(flat="_matched", names={"p_examples": "p_sentences"})
+
+
+ROWS = {
+    '{"as": "x", "least_p": null, "p_sentences": 0.5, "size": 1}': Row(
+        size=1, form="x", free=Against(0.5)
+    ),
+    '{"as": "", "least_p_matched": 0.1, "note": "n", "p_sentences_matched": 1.0, "size": 2}': Row(
+        size=2, note="n", matched=Against(1.0, 0.1)
+    ),
+    '{"as": "", "later": [1], "size": 3}': Row(size=3, unknown={"later": [1]}),
+}
+
+
+@pytest.mark.parametrize("text", ROWS)
+def test_entries_stand_as_they_say_and_what_is_unknown_is_carried_through(text: str) -> None:
+    assert json.dumps(encode(ROWS[text]), sort_keys=True) == text
+    assert decode(Row, json.loads(text)) == ROWS[text]
+
+
+def test_a_part_of_a_flat_entry_is_told_by_its_place() -> None:
+    with pytest.raises(KeyError, match=r"result\.p_examples"):
+        decode(Row, {"size": 1, "least_p": 0.1})

@@ -102,7 +102,7 @@ def options_of(owner: Any) -> list[str]:
     return list(dict.fromkeys(each.name for each in _of(owner)))
 
 
-def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:  # noqa: B008
+def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
     """Settings, or what a function makes, from the values of their options."""
     values = {}
     for name, hint, mark, default in _members(owner, part):
@@ -125,7 +125,7 @@ def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:  # 
     return (part.make or owner)(**values)
 
 
-def _of(owner: Any, part: Part = Part()) -> Iterator[_Typed]:  # noqa: B008
+def _of(owner: Any, part: Part = Part()) -> Iterator[_Typed]:
     for name, hint, mark, default in _members(owner, part):
         if isinstance(mark, MadeBy):
             yield from _of(mark.function)
@@ -137,7 +137,7 @@ def _of(owner: Any, part: Part = Part()) -> Iterator[_Typed]:  # noqa: B008
 
 def _members(
     owner: Any,
-    part: Part = Part(),  # noqa: B008
+    part: Part = Part(),
 ) -> Iterator[tuple[str, Any, Option | Part | MadeBy | None, Any]]:
     """The fields of a class or the parameters of a function: name, type, mark and default."""
     found = marked(owner)

@@ -16,6 +16,8 @@ from headscope.errors import Caution
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from headscope.runs import Result
+
 __all__ = ["Progress", "cell", "emit", "fail", "note", "one_line", "progress", "shown"]
 
 T = TypeVar("T")
@@ -29,27 +31,28 @@ Progress = Callable[[str, int, int], None]
 LINE_EVERY = 30.0
 
 
-def emit(result: Mapping[str, Any], as_json: bool, text: str) -> None:
+def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
     """Print a command's result: `result` as one JSON object, or else `text`.
 
     Of a result with ranked heads the text says by what, above its last line, and where it has fewer
     random draws than asked for, it ends in a line that says so.
     """
-    if as_json:
-        from headscope.runs import dump_json
+    from headscope.runs import dump_json, encode
 
-        text = dump_json(result)
+    written = encode(result)
+    if as_json:
+        text = dump_json(written)
     else:
         from headscope.report.words import few_draws
 
-        if result.get("rank"):
+        if written.get("rank"):
             from headscope.heads import rank_words
 
             before, newline, last = text.rpartition("\n")
-            text = f"{before}{newline}heads are ranked by {rank_words(result)}\n{last}"
-        text = "\n".join(filter(None, [text, few_draws(result)]))
-        if result.get("baseline_works") is False:
-            text = f"{baseline_warning(result['baseline_check'])}\n\n{text}"
+            text = f"{before}{newline}heads are ranked by {rank_words(written)}\n{last}"
+        text = "\n".join(filter(None, [text, few_draws(written)]))
+        if written.get("baseline_works") is False:
+            text = f"{baseline_warning(written['baseline_check'])}\n\n{text}"
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast, overload
 
 from headscope import options
 from headscope.data.languages import language_name, parse_direction, same_language
@@ -26,6 +26,8 @@ from headscope.data.split import (
     text_digests,
 )
 from headscope.errors import InputError, MissingExtra, ModelError, naming
+from headscope.results.common import ModelFacts, ModelResult
+from headscope.runs.codec import decode
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ HALVES = ("find", "verify")
 #: Called with a title, how much is done, and of how much; `Steps` without the title.
 Progress = Callable[[str, int, int], None]
 Steps = Callable[[int, int], None]
+AnyResult = TypeVar("AnyResult", bound=ModelResult)
 #: The model that `kept_model` keeps, under its choice; None outside.
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 
@@ -640,6 +643,7 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
     }
 
 
+@overload
 def run_with_model(
     lm: LanguageModel,
     command: str,
@@ -649,21 +653,54 @@ def run_with_model(
     compute: Callable[[Run], Mapping[str, Any]],
     began: float | None = None,
     **known: Any,
-) -> dict[str, Any]:
+) -> dict[str, Any]: ...
+
+
+@overload
+def run_with_model(
+    lm: LanguageModel,
+    command: str,
+    out: Path | None,
+    settings: Mapping[str, Any],
+    data: Mapping[str, str],
+    compute: Callable[[Run], AnyResult],
+    began: float | None = None,
+    *,
+    kind: type[AnyResult],
+    **known: Any,
+) -> AnyResult: ...
+
+
+def run_with_model(
+    lm: LanguageModel,
+    command: str,
+    out: Path | None,
+    settings: Mapping[str, Any],
+    data: Mapping[str, str],
+    compute: Callable[[Run], Any],
+    began: float | None = None,
+    *,
+    kind: type[Any] | None = None,
+    **known: Any,
+) -> Any:
     """`carry_out` of a command with a model, which counts in its signature and is in its result.
 
     `data` maps names to content hashes of what else is read; `known` adds to the provenance.
     """
     from headscope.runs import carry_out
 
-    def with_model(run: Run) -> dict[str, Any]:
+    def with_model(run: Run) -> Any:
         computed = compute(run)
+        if isinstance(computed, ModelResult):
+            facts = computed.model or decode(ModelFacts, about_model(lm))
+            return dataclasses.replace(computed, model=facts)
         return {"model": about_model(lm), **computed}
 
     config = {"computed_in": dtype_name(lm), **settings}
     inputs = {**model_inputs(lm, {}), **data}
     about = {**model_provenance(lm), **known}
-    return carry_out(command, out, config, inputs, with_model, began, about)
+    run: Any = carry_out  # of either kind
+    return run(command, out, config, inputs, with_model, began, about, kind=kind)
 
 
 def steps_of(progress: Progress | None, title: str) -> Steps | None:

@@ -46,8 +46,8 @@ from headscope.report.pages import (
     translation_score,
     trater,
 )
-from headscope.report.records.reading import naming, read_object, read_result
 from headscope.report.sections.baseline import baseline_section
+from headscope.runs.reading import naming, read_object, read_result
 
 __all__ = ["write_report"]
 

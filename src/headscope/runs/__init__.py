@@ -4,7 +4,7 @@ A run is keyed by what it computes: the command, every field of its configuratio
 its inputs and the version of headscope. Its completion marker is written last.
 """
 
-from headscope.runs.codec import decode
+from headscope.runs.codec import Record, Result, decode, encode, entry
 from headscope.runs.digests import file_digest, folder_digest
 from headscope.runs.folder import Run, open_run, reopen_run
 from headscope.runs.plain import dump_json, plain
@@ -14,6 +14,8 @@ from headscope.runs.signature import Signature, configuration
 
 __all__ = [
     "Pending",
+    "Record",
+    "Result",
     "Run",
     "Signature",
     "carry_out",
@@ -21,6 +23,8 @@ __all__ = [
     "configuration",
     "decode",
     "dump_json",
+    "encode",
+    "entry",
     "file_digest",
     "folder_digest",
     "open_run",

@@ -1,15 +1,108 @@
-"""JSON back into the dataclasses that it was written from; `plain` is the other direction."""
+"""Results as dataclasses: their fields are the names in JSON, and one codec writes and reads them.
+
+A field is written under its own name. `entry` says what is different: another name, left out where
+it is None, or its own fields standing in the object around it, with an ending to their names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from math import inf
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["decode"]
+from headscope.runs.plain import plain
+
+__all__ = ["Record", "Result", "decode", "encode", "entry"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A part of a result; what JSON says beyond its fields stays with it in `unknown`."""
+
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Record):
+    """What every command returns: the run's signature and folder, and the seconds it took.
+
+    A command leaves them to the run protocol, unless it has a signature of its own.
+    """
+
+    signature: str = ""
+    run: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def pending(self) -> bool:
+        """Whether the work goes on elsewhere, so that the run stays unfinished."""
+        return False
+
+
+class _Entry(NamedTuple):
+    """How a field stands in JSON (see `entry`)."""
+
+    name: str = ""
+    absent: bool = False
+    flat: str | None = None
+    names: Mapping[str, str] = {}
+
+
+def entry(
+    default: Any = MISSING,
+    *,
+    name: str = "",
+    absent: bool = False,
+    flat: str | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Any:
+    """A field of a result that does not just stand under its own name.
+
+    Args:
+        default: its value where JSON has none; of `absent` and `flat` fields None.
+        name: its name in JSON, such as `as`.
+        absent: it is left out where it is None.
+        flat: its type is a dataclass whose fields stand in the object around it, each name with
+            this ending; where that has none of them it is None.
+        names: of `flat`, names in JSON instead of the fields', such as `p_examples`: `p_sentences`;
+            the ending follows them.
+    """
+    if default is MISSING and (absent or flat is not None):
+        default = None
+    how = _Entry(name, absent, flat, names or {})
+    return field(default=default, metadata={_Entry: how})
+
+
+def encode(value: Any) -> Any:
+    """`value` as JSON knows it, dataclasses by their fields; see `plain` for all else."""
+    if not is_dataclass(value) or isinstance(value, type):
+        if isinstance(value, Mapping):
+            return plain({key: encode(each) for key, each in value.items()})
+        if isinstance(value, (list, tuple)):
+            return [encode(each) for each in value]
+        return plain(value)
+    written: dict[str, Any] = {}
+    for each in fields(value):
+        content, how = getattr(value, each.name), _how(each)
+        if isinstance(value, Record) and each.name == "unknown":
+            continue
+        if how.flat is not None:
+            inside = {} if content is None else encode(content)
+            written |= {f"{how.names.get(key, key)}{how.flat}": inside[key] for key in inside}
+        elif not (how.absent and content is None):
+            written[how.name or each.name] = encode(content)
+    if isinstance(value, Record):
+        written |= encode(value.unknown)
+    return written
+
+
+def _how(each: Field[Any]) -> _Entry:
+    found: _Entry = each.metadata.get(_Entry, _Entry())
+    return found
+
 
 _PLAIN: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("a text", (str,)),
@@ -22,9 +115,10 @@ _PLAIN: dict[Any, tuple[str, tuple[type, ...]]] = {
 def decode(kind: Any, value: Any, where: str = "result") -> Any:
     """The JSON `value` as `kind`: a dataclass, or what the fields of one may be.
 
-    Fields have their names in JSON; other names there are ignored. A field that is absent, or null
-    where that is no value of it, takes its default. Of several dataclasses the one is made whose
-    `kind` stands in the object. Whole numbers stay whole where a number is asked for.
+    Other names in an object than those of the fields are kept by a `Record`, else ignored. A field
+    that is absent, or null where that is no value of it, takes its default. Of several dataclasses
+    the one is made whose `kind` stands in the object. Whole numbers stay whole where a number is
+    asked for.
 
     Raises:
         KeyError: a field without a default is absent; its place, as `result.rows[0].cells`.
@@ -59,26 +153,61 @@ def decode(kind: Any, value: Any, where: str = "result") -> Any:
 
 def _dataclass(kind: Any, value: Any, where: str) -> Any:
     _need(isinstance(value, dict), value, where, "an object")
-    given = {}
-    for field, hint in _fields(kind):
-        name, place = field.name, f"{where}.{field.name}"
-        stands = name in value and (value[name] is not None or NoneType in get_args(hint))
-        if not stands and (field.default, field.default_factory) != (MISSING, MISSING):
+    given: dict[str, Any] = {}
+    known = {each.name for each in fields(kind) if not each.init}
+    for each, hint in _fields(kind):
+        how = _how(each)
+        name = how.name or each.name
+        place = f"{where}.{name}"
+        if issubclass(kind, Record) and each.name == "unknown":
+            continue
+        if how.flat is not None:
+            inner = next(inside for inside in (*get_args(hint), hint) if is_dataclass(inside))
+            inside = {
+                key: f"{how.names.get(key, key)}{how.flat}" for key in _names(inner) - {"unknown"}
+            }
+            known |= set(inside.values())
+            around = {key: value[outer] for key, outer in inside.items() if outer in value}
+            if around:
+                given[each.name] = decode(inner, around, where)
+            continue
+        known.add(name)
+        stands = name in value and (value[name] is not None or _may_be_none(hint))
+        if not stands and (each.default, each.default_factory) != (MISSING, MISSING):
             continue
         if name not in value:
             raise KeyError(place)
-        given[name] = decode(hint, value[name], place)
+        given[each.name] = decode(hint, value[name], place)
+    if issubclass(kind, Record):
+        given["unknown"] = {key: content for key, content in value.items() if key not in known}
     try:
         return kind(**given)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 
 
+def _names(kind: Any) -> set[str]:
+    """The names in JSON of the fields of a dataclass, of flat ones those of their own."""
+    found = set[str]()
+    for each, hint in _fields(kind):
+        how = _how(each)
+        if how.flat is None:
+            found.add(how.name or each.name)
+        else:
+            inner = next(inside for inside in (*get_args(hint), hint) if is_dataclass(inside))
+            found |= {f"{how.names.get(key, key)}{how.flat}" for key in _names(inner)}
+    return found
+
+
+def _may_be_none(hint: Any) -> bool:
+    return hint is Any or NoneType in get_args(hint)
+
+
 @cache
 def _fields(kind: Any) -> list[tuple[Field[Any], Any]]:
     """The fields that a dataclass is made of, with their types."""
     hints = get_type_hints(kind)
-    return [(field, hints[field.name]) for field in fields(kind) if field.init]
+    return [(each, hints[each.name]) for each in fields(kind) if each.init]
 
 
 def _one_of(kinds: list[Any], value: Any, where: str) -> Any:

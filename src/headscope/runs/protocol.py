@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar, overload
 
+from headscope.runs.codec import Result, decode, encode
 from headscope.runs.folder import Run, open_run
 
 __all__ = ["Pending", "carry_out"]
+
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 class Pending(dict[str, Any]):
     """What is said of work that goes on elsewhere: the run stays unfinished."""
 
 
+@overload
 def carry_out(
     command: str,
     out: str | PathLike[str] | None,
@@ -24,21 +29,54 @@ def carry_out(
     compute: Callable[[Run], Mapping[str, Any]],
     began: float | None = None,
     provenance: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]: ...
+
+
+@overload
+def carry_out(
+    command: str,
+    out: str | PathLike[str] | None,
+    config: Any,
+    inputs: Mapping[str, str],
+    compute: Callable[[Run], AnyResult],
+    began: float | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    *,
+    kind: type[AnyResult],
+) -> AnyResult: ...
+
+
+def carry_out(
+    command: str,
+    out: str | PathLike[str] | None,
+    config: Any,
+    inputs: Mapping[str, str],
+    compute: Callable[[Run], Any],
+    began: float | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    *,
+    kind: type[Any] | None = None,
+) -> Any:
     """The result of a command: the stored one of a finished run, else what `compute` returns.
 
     `compute` goes on with what the open run holds. Added to its result are the `signature`, unless
-    it has its own, `run` and the `seconds` since `began` (`time.monotonic()`; None: now). The other
-    arguments are those of `open_run`.
+    it has its own, `run` and the `seconds` since `began` (`time.monotonic()`; None: now). `kind` is
+    the type of the result. The other arguments are those of `open_run`.
     """
     began = time.monotonic() if began is None else began
     with open_run(out, command, config, inputs, provenance=provenance) as run:
         if run.finished:
-            return {**run.result(), "run": str(run.path)}  # the folder may have been moved
+            stored = {**run.result(), "run": str(run.path)}  # the folder may have been moved
+            return stored if kind is None else decode(kind, stored)
         computed = compute(run)
-        seconds = time.monotonic() - began
-        own = {"signature": run.signature, "run": str(run.path), "seconds": seconds}
-        result = {**own, **computed}
+        path, seconds = str(run.path), time.monotonic() - began
+        if isinstance(computed, Result):
+            signature = computed.signature or run.signature
+            typed = replace(computed, signature=signature, run=path, seconds=seconds)
+            if not typed.pending:
+                run.finish(encode(typed))
+            return typed
+        result = {"signature": run.signature, "run": path, "seconds": seconds, **computed}
         if not isinstance(computed, Pending):
             run.finish(result)
         return result

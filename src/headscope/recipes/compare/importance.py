@@ -10,8 +10,8 @@ from typing import Any
 from headscope.compare.importance import importance_agreement
 from headscope.heads import read_scores
 from headscope.recipes.verify.perplexity import paired_loss
-from headscope.report.records.reading import read_result
 from headscope.runs import Run, carry_out
+from headscope.runs.reading import read_result
 
 __all__ = ["COMMAND", "CompareImportance", "compare_importance"]
 

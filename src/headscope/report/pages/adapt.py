@@ -11,8 +11,8 @@ from headscope.report.pages import steering
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import scroll, section, table
 from headscope.report.records.adapt import AdaptRecord, read_adapt
-from headscope.report.records.reading import read_result
 from headscope.report.words import count, number, percent
+from headscope.runs.reading import read_result
 
 __all__ = ["page"]
 

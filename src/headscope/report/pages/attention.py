@@ -11,8 +11,8 @@ from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.reading import naming, read_result
 from headscope.report.words import arrow, between, count, enumeration, fixed, p_value
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["page"]
 

@@ -11,10 +11,10 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, legend, scroll, section, table
-from headscope.report.records.reading import naming, read_result, read_rows
 from headscope.report.sections.marked import marked
 from headscope.report.sections.sentences import STYLE
 from headscope.report.words import arrow, count, enumeration, fixed, percent
+from headscope.runs.reading import naming, read_result, read_rows
 
 __all__ = ["page"]
 

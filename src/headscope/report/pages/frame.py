@@ -9,7 +9,6 @@ from typing import Any
 from headscope.report.html import Child, Html, tag
 from headscope.report.page import Page
 from headscope.report.parts import section
-from headscope.report.records.reading import read_object, read_result
 from headscope.report.sections.provenance import (
     configuration,
     data_table,
@@ -19,6 +18,7 @@ from headscope.report.sections.provenance import (
     software_facts,
 )
 from headscope.report.words import count
+from headscope.runs.reading import read_object, read_result
 
 __all__ = ["ablated", "about_run", "masthead", "simple_page"]
 

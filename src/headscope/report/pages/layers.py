@@ -13,9 +13,9 @@ from headscope.report.matrix import ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.reading import naming, read_result
 from headscope.report.sections.key_text import STYLE, shade
 from headscope.report.words import between, count, enumeration, few_draws, fixed, number, p_value
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["page"]
 

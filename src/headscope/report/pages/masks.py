@@ -14,9 +14,9 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.pages.overlap import group_table, jaccard_matrix, pair_table
 from headscope.report.parts import figure, ramp_class, scroll, section, table
-from headscope.report.records.reading import naming, read_result
 from headscope.report.sections.mask_maps import maps_section
 from headscope.report.words import arrow, between, count, fixed, p_value, percent
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["page"]
 

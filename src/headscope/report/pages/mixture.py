@@ -12,9 +12,9 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, legend, scroll, section, table
 from headscope.report.records.mixture import MixedLanguage, MixtureRecord, Shown, read_mixture
-from headscope.report.records.reading import naming
 from headscope.report.sections.histograms import STYLE
 from headscope.report.words import count, fixed, number, percent
+from headscope.runs.reading import naming
 
 __all__ = ["page"]
 

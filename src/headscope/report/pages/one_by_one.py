@@ -12,7 +12,6 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, ramp_class, scroll, section, table
 from headscope.report.records.one_by_one import OneByOneRecord, Step, read_one_by_one
-from headscope.report.records.reading import read_result
 from headscope.report.sections.mask_walk import (
     cut_line,
     example_section,
@@ -20,6 +19,7 @@ from headscope.report.sections.mask_walk import (
     switch_section,
 )
 from headscope.report.words import count, fixed, number
+from headscope.runs.reading import read_result
 
 __all__ = ["page"]
 

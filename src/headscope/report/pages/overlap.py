@@ -12,8 +12,8 @@ from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, ramp_class, scroll, section, table
-from headscope.report.records.reading import naming, read_result
 from headscope.report.words import arrow, between, count, fixed, p_value
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["group_table", "jaccard_matrix", "page", "pair_table"]
 

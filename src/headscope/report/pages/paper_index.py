@@ -12,10 +12,10 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.paper import slugs
-from headscope.report.records.reading import finite, naming, read_result
 from headscope.report.sections.paper_parts import span
 from headscope.report.sections.paper_repeat import whole_command
 from headscope.report.words import count
+from headscope.runs.reading import finite, naming, read_result
 
 __all__ = ["page"]
 

@@ -9,9 +9,9 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.rating import RatedLanguage, RatingRecord, read_rating
-from headscope.report.records.reading import read_result
 from headscope.report.sections.histograms import STYLE, Panel, histograms, widest
 from headscope.report.words import count, fixed, number, percent
+from headscope.runs.reading import read_result
 
 __all__ = ["page"]
 

@@ -11,7 +11,6 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.reading import naming
 from headscope.report.records.writing import MEAN, Effect, Part, WritingRecord, read_writing
 from headscope.report.sections.writing import (
     Scale,
@@ -20,6 +19,7 @@ from headscope.report.sections.writing import (
     sure,
 )
 from headscope.report.words import between, count, enumeration, fixed, number, p_value
+from headscope.runs.reading import naming
 
 __all__ = ["page"]
 

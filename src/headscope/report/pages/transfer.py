@@ -11,7 +11,6 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.reading import naming
 from headscope.report.records.writing import WritingRecord, read_writing
 from headscope.report.sections.writing import (
     Scale,
@@ -22,6 +21,7 @@ from headscope.report.sections.writing import (
     told,
 )
 from headscope.report.words import count, enumeration, fixed, number
+from headscope.runs.reading import naming
 
 __all__ = ["page"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.report.records.reading import damaged_line, naming, read_result, read_rows
+from headscope.runs.reading import damaged_line, naming, read_result, read_rows
 
 __all__ = ["AdaptRecord", "Output", "read_adapt"]
 

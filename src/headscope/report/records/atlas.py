@@ -10,8 +10,8 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.heads import Head, HeadScores, Rank, check_geometry, read_scores
 from headscope.report.records.outputs import BASELINE, TOP, Sentence, read_sentences
-from headscope.report.records.reading import naming, read_object, read_result
 from headscope.report.words import MEAN
+from headscope.runs.reading import naming, read_object, read_result
 
 __all__ = ["AtlasRecord", "Counts", "Effect", "Overlap", "Removal", "read_atlas", "read_scores_run"]
 

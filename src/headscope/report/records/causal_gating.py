@@ -9,7 +9,7 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import HeadScores
-from headscope.report.records.reading import naming, read_result
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["CausalGatingRecord", "Check", "Fit", "RoleCount", "read_causal_gating"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import Gate
-from headscope.report.records.reading import naming, read_result
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["Comparison", "ExportRecord", "read_export"]
 

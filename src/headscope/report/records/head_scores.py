@@ -9,8 +9,8 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import HeadScores, check_geometry, read_scores
-from headscope.report.records.reading import naming, read_object, read_result
 from headscope.report.words import MEAN
+from headscope.runs.reading import naming, read_object, read_result
 
 __all__ = ["HeadScoresRecord", "Place", "read_head_scores"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.report.records.reading import damaged_line, naming, read_result, read_rows
+from headscope.runs.reading import damaged_line, naming, read_result, read_rows
 
 __all__ = ["HeadRow", "KeyTokensRecord", "Token", "WordCell", "read_key_tokens"]
 

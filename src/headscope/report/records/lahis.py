@@ -10,7 +10,7 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.heads import Head, HeadScores
 from headscope.report.records.head_scores import HeadScoresRecord, read_head_scores
-from headscope.report.records.reading import naming
+from headscope.runs.reading import naming
 
 __all__ = ["Both", "LahisRecord", "Language", "read_lahis"]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores
-from headscope.report.records.reading import naming, read_result
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["HeadCourse", "MaskRecord", "read_mask"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.report.records.reading import damaged_line, naming, read_result, read_rows
+from headscope.runs.reading import damaged_line, naming, read_result, read_rows
 
 __all__ = [
     "Alpha",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.heads import Geometry, Head
-from headscope.report.records.reading import naming, read_result
+from headscope.runs.reading import naming, read_result
 
 __all__ = [
     "AgreementRow",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.report.records.rating import Histogram
-from headscope.report.records.reading import finite, naming, read_object, read_result
+from headscope.runs.reading import finite, naming, read_object, read_result
 
 __all__ = ["MixedLanguage", "MixtureRecord", "Shown", "read_mixture"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.heads import Head
-from headscope.report.records.reading import naming, read_result
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["Cut", "Example", "OneByOneRecord", "RandomOrder", "Step", "read_one_by_one"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headscope.report.records.reading import damaged_line, read_rows
 from headscope.report.records.sentence_scores import sentence_scores
+from headscope.runs.reading import damaged_line, read_rows
 
 __all__ = [
     "BASELINE",

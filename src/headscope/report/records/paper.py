@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from headscope.report.records.reading import naming, read_result
 from headscope.runs import decode
+from headscope.runs.reading import naming, read_result
 from headscope.shown.blocks import Figure, Table
 
 __all__ = ["STATES", "Experiment", "PaperRecord", "PaperRun", "read_paper", "slugs"]

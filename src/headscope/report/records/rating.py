@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from headscope.report.records.reading import finite, naming, read_object, read_result
+from headscope.runs.reading import finite, naming, read_object, read_result
 
 __all__ = ["Histogram", "RatedLanguage", "RatingRecord", "TopDocument", "read_rating"]
 

@@ -17,8 +17,8 @@ from headscope.report.records.outputs import (
     Sentence,
     read_sentences,
 )
-from headscope.report.records.reading import naming, read_object, read_result
 from headscope.report.words import MEAN
+from headscope.runs.reading import naming, read_object, read_result
 
 __all__ = ["MEASURES", "Case", "Condition", "Gap", "Part", "RemovalRecord", "read_removal"]
 

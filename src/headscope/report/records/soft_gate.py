@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.report.records.reading import naming, read_result
+from headscope.runs.reading import naming, read_result
 
 __all__ = ["Change", "Condition", "GatedHead", "SoftGateRecord", "Training", "read_soft_gate"]
 

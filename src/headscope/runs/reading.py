@@ -1,4 +1,4 @@
-"""What every page reads of a finished run folder; whatever is missing or damaged is named."""
+"""What is read of a finished run folder; whatever is missing or damaged is named."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headscope.errors import InputError
-from headscope.runs import file_digest
+from headscope.runs.codec import Result, decode
+from headscope.runs.digests import file_digest
 
-__all__ = ["damaged_line", "finite", "naming", "read_object", "read_result", "read_rows"]
+__all__ = [
+    "damaged_line",
+    "finite",
+    "naming",
+    "read_object",
+    "read_result",
+    "read_rows",
+    "result_of",
+]
+
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 #: What drawing an entry of another shape or size than expected ends in.
 _MISSHAPEN = (TypeError, ValueError, AttributeError, ArithmeticError, IndexError, StopIteration)
@@ -54,6 +65,17 @@ def read_result(path: Path) -> dict[str, Any]:
             "delete DONE.json and run the same command again"
         )
     return read_object(file)
+
+
+def result_of(path: Path, kind: type[AnyResult], what: str) -> AnyResult:
+    """The typed result of a finished run; `what` names it in errors, such as `an atlas`.
+
+    InputError if it is missing, damaged, or of another kind.
+    """
+    value = read_result(path)
+    with naming(path / "result.json", what):
+        result: AnyResult = decode(kind, value)
+    return result
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
