@@ -18,7 +18,6 @@ from headscope.data.prompts import translation_prompts
 from headscope.heads import Head, HeadScores, HeadSet, read_scores, resolve_heads, save_scores
 from headscope.lm import LanguageModel, head_means, load
 from headscope.lm.prompting import Answered, encode_answer
-from headscope.measure.baseline import Rules
 from headscope.measure.correlation import rank_correlations
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.recipes.verify.heads import VerifyHeads, verify_heads
@@ -87,7 +86,7 @@ def crafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
         Removal(template=TEMPLATE),
         tuple(map(str, beside)),
     )
-    return folder, verify_heads(config, Rules(), folder / "run")
+    return folder, verify_heads(config, folder / "run")
 
 
 def test_the_one_head_that_is_needed_is_found_and_the_others_cost_nothing(
@@ -142,7 +141,7 @@ def test_changes_are_those_of_a_naive_loop(tmp_path: Path) -> None:
     files = tuple(f"{pair}={data(tmp_path, pair, 12)}" for pair in ("en-de", "de-en"))
     pairs = PairsChoice(("en-de", "de-en"), files, limit=4, shots=1)
     config = VerifyHeads(ModelChoice(str(tmp_path / "model")), pairs, Removal(template=TEMPLATE))
-    result = verify_heads(config, Rules(), tmp_path / "run")
+    result = verify_heads(config, tmp_path / "run")
     lm = load(str(tmp_path / "model"))
     directions = read_directions(pairs, config.model.model, "test", reference=50)
     scores = read_scores(tmp_path / "run")

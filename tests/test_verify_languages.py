@@ -148,7 +148,7 @@ def test_free_draws_beside_specific_heads_are_nobodys_and_shared() -> None:
 def test_draws_of_the_same_layers_can_be_left_out() -> None:
     kinds = {one.kind for one in planned_for_two(layer_matched=False)}
     assert kinds == {"baseline", "removed", "random"}
-    with pytest.raises(InputError, match="at least one random draw"):
+    with pytest.raises(InputError, match="it must be at least 1"):
         LanguageRemoval(draws=0)
 
 

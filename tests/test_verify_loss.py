@@ -21,7 +21,12 @@ from headscope.errors import InputError
 from headscope.lm import load
 from headscope.lm.prompting import chat_writer
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
-from headscope.recipes.verify.removal import VerifyRemoval, measure_again, verify_removal
+from headscope.recipes.verify.removal import (
+    MeasureAgain,
+    VerifyRemoval,
+    measure_again,
+    verify_removal,
+)
 from headscope.report import write_report
 from headscope.verify.removal import Removal
 from headscope.verify.removal.loss_evidence import loss_evidence
@@ -209,7 +214,7 @@ def test_texts_are_those_of_the_first_draws_and_both_can_be_measured_again(
         assert (top[name], top[f"{name}_loss"]) == (text[name], loss[name])
     assert (both["p_value"], both["p_value_loss"]) == (texts["p_value"], losses["p_value"])
     for run, result in (("both", both), ("losses", losses)):
-        again = measure_again(tmp_path / run)
+        again = measure_again(MeasureAgain(tmp_path / run))
         assert {**again, "run": ""} == {**result, "run": ""}
         html = write_report(tmp_path / run, tmp_path / "report.html").read_text("utf-8")
         for shown in (removal_table(result), html):

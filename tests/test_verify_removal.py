@@ -26,6 +26,7 @@ from headscope.measure.statistics import p_sentences
 from headscope.measure.tokenizers import BleuTokenizer
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.recipes.verify.removal import (
+    MeasureAgain,
     VerifyRemoval,
     measure_again,
     read_test_directions,
@@ -257,7 +258,7 @@ def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> 
 def test_measuring_again_gives_the_same_numbers(run: tuple[Path, dict[str, Any]]) -> None:
     out, result = run
     before = (out / "statistics.safetensors").read_bytes()
-    again = measure_again(out)
+    again = measure_again(MeasureAgain(out))
     assert json.loads((out / "result.json").read_text()) == json.loads(json.dumps(again))
     assert again == json.loads(json.dumps(result))
     assert (out / "statistics.safetensors").read_bytes() == before
@@ -286,7 +287,9 @@ def test_what_was_not_measured_is_null_until_it_is(
     top = bare["conditions"][0]
     assert top["p_sentences"] is top["p_draws"] is bare["p_value"] is None
     assert top["change"]["chrf"] == {"value": None, "low": None, "high": None}
-    assert without(measure_again(tmp_path / "bare")) == json.loads(json.dumps(without(whole)))
+    assert without(measure_again(MeasureAgain(tmp_path / "bare"))) == json.loads(
+        json.dumps(without(whole))
+    )
 
 
 def absent(*_: Any) -> Any:
@@ -312,7 +315,7 @@ def test_what_cannot_be_measured_again_keeps_its_value(
     with monkeypatch.context() as patch:  # now there is no COMET, no identifier, no tokeniser
         patch.setattr("headscope.measure.identify.off_targets", absent)
         patch.setitem(measures._MEASURES, "bleu", absent)
-        again = measure_again(tmp_path / "run")
+        again = measure_again(MeasureAgain(tmp_path / "run"))
     assert again == json.loads(json.dumps(whole))
 
     # Numbers of other outputs are not kept.
@@ -320,7 +323,7 @@ def test_what_cannot_be_measured_again_keeps_its_value(
     changed = json.loads(rows[0]) | {"output": "der Hund sieht den Hund"}
     lines = [json.dumps(changed, ensure_ascii=False), *rows[1:]]
     (tmp_path / "run" / "outputs.jsonl").write_text("\n".join(lines) + "\n")
-    after = measure_again(tmp_path / "run")
+    after = measure_again(MeasureAgain(tmp_path / "run"))
     assert after["baseline"]["comet"] is None and "comet" in after["not_measured"]
     assert after["directions"][changed["direction"]]["baseline"]["comet"] is None
 
@@ -388,7 +391,7 @@ def test_zero_and_mean_ablation_in_one_run(
     zeros = [one for one in result["conditions"] if one["ablate"] == "mean"]
     assert single["conditions"] == json.loads(json.dumps(zeros))
     assert single["signature"] != result["signature"]
-    assert measure_again(tmp_path / "run")["conditions"] == json.loads(
+    assert measure_again(MeasureAgain(tmp_path / "run"))["conditions"] == json.loads(
         json.dumps(result["conditions"])
     )
 
@@ -412,7 +415,7 @@ def test_a_run_of_before_kinds_of_ablation_keeps_its_own(
     shutil.rmtree(tmp_path / "run" / "parts")
     with reopen_run(tmp_path / "run") as run:
         run.finish(result)
-    assert measure_again(tmp_path / "run")["conditions"] == json.loads(
+    assert measure_again(MeasureAgain(tmp_path / "run"))["conditions"] == json.loads(
         json.dumps(whole["conditions"])
     )
 

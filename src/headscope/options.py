@@ -99,9 +99,8 @@ Confidence = Annotated[
 ]
 
 # Sets of heads
-Heads = Annotated[
-    str, Option("A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.")
-]
+HEADS = Option("A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.")
+Heads = Annotated[str, HEADS]
 Masks = Annotated[
     tuple[str, ...],
     Option(
@@ -149,9 +148,8 @@ Measures = Annotated[tuple[str, ...] | None, MEASURES]
 PoolName = Literal["non-alignment", "outside"]
 Pool = Annotated[PoolName, Option("Heads that random ones are drawn from.")]
 AblateName = Literal["zero", "mean"]
-Ablate = Annotated[
-    AblateName, Option("What a removed head gives: zero, or its mean over other examples.")
-]
+ABLATE = Option("What a removed head gives: zero, or its mean over other examples.")
+Ablate = Annotated[AblateName, ABLATE]
 Ablations = Annotated[
     tuple[AblateName, ...],
     Option(

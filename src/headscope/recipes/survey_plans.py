@@ -85,7 +85,6 @@ def _translation(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) 
 
 
 def _single_removal(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
-    from headscope.measure.baseline import Rules
     from headscope.recipes.verify.heads import VerifyHeads, verify_heads
     from headscope.verify.removal import Removal
 
@@ -96,7 +95,7 @@ def _single_removal(model: ModelChoice, data: SurveyData, quick: bool, runs: Pat
         pairs = replace(pairs, limit=QUICK // 2)
     config = VerifyHeads(model, pairs, Removal(seed=data.seed, chat=data.chat))
     return _missing(model, data.pairs, "--pairs en-de=FILE") or (
-        lambda out, progress: verify_heads(config, Rules(), out, progress)
+        lambda out, progress: verify_heads(config, out, progress)
     )
 
 

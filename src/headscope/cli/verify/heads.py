@@ -3,59 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Option
-
-from headscope.cli import old_options as options
+from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
-from headscope.cli.groups import baseline_rules, model_choice, pairs_choice, taking, template_choice
-from headscope.cli.output import cell, emit, progress
+from headscope.cli.output import cell
+from headscope.recipes.verify.heads import VerifyHeads, verify_heads
 
-if TYPE_CHECKING:
-    from headscope.data.prompts import Template
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import ModelChoice, PairsChoice
-
-__all__ = ["heads"]
-
-
-@taking(model=model_choice, pairs=pairs_choice, template=template_choice, baseline=baseline_rules)
-def heads(
-    model: ModelChoice,
-    pairs: PairsChoice,
-    template: Template,
-    baseline: Rules,
-    beside: Annotated[
-        list[str] | None,
-        Option(
-            "--beside",
-            metavar="RUN",
-            help="Run with scores of the same model (translation-score, induction, …) to correlate "
-            "with; repeatable.",
-        ),
-    ] = None,
-    chat: options.ChatTemplate = None,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Remove every head by itself: the change of the loss of reference translations.
-
-    By zero and by mean ablation, in nats a token. Backup heads may stand in for a removed one, so
-    the change is a lower bound of what a head does.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.verify.heads import VerifyHeads, verify_heads
-    from headscope.verify.removal import Removal
-
-    settings = Removal(seed=seed, template=template, chat=chat, batch_tokens=batch_tokens)
-    config = VerifyHeads(model, pairs, settings, tuple(beside or ()))
-    hide_loading_bars()
-    with progress() as update:
-        result = verify_heads(config, baseline, out, update)
-    emit(result, as_json, _table(result))
+__all__ = ["command"]
 
 
 def _table(result: Mapping[str, Any]) -> str:
@@ -78,4 +33,4 @@ def _table(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = heads
+command = Study(VerifyHeads, verify_heads, _table)

@@ -3,58 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Option
+from headscope.cli.commands import Study
+from headscope.recipes.verify.layers import VerifyLayers, verify_layers
 
-from headscope.cli import old_options as options
-from headscope.cli.groups import documents_choice, model_choice, taking
-from headscope.cli.output import emit, progress
-
-if TYPE_CHECKING:
-    from headscope.recipes.documents import DocumentsChoice
-    from headscope.recipes.inputs import ModelChoice
-
-__all__ = ["layers", "layers_table"]
-
-HeadsToCount = Annotated[
-    str | None,
-    Option(
-        "--heads",
-        help="Count these by layer: a run folder of find lahis (each language's important heads), "
-        "a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.",
-    ),
-]
-
-
-@taking(model=model_choice, documents=documents_choice)
-def layers(
-    model: ModelChoice,
-    documents: DocumentsChoice,
-    heads: HeadsToCount = None,
-    draws: options.Draws = 10,
-    ablate: options.Ablate = "zero",
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Measure how each language's text suffers when all heads of one layer are removed.
-
-    Beside every layer stand as many random heads of all layers. With --heads, the share of a
-    language's important heads that lie in each layer is told too.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.verify.layers import VerifyLayers, verify_layers
-    from headscope.verify.languages.conditions import LanguageRemoval
-
-    hide_loading_bars()
-    removal = LanguageRemoval(
-        draws=draws, layer_matched=False, ablate=ablate, seed=seed, batch_tokens=batch_tokens
-    )
-    with progress() as update:
-        result = verify_layers(VerifyLayers(heads, model, documents, removal), out, update)
-    emit(result, as_json, layers_table(result))
+__all__ = ["command", "layers_table"]
 
 
 def layers_table(result: Mapping[str, Any]) -> str:
@@ -87,4 +41,4 @@ def layers_table(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = layers
+command = Study(VerifyLayers, verify_layers, layers_table)

@@ -3,81 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Option
+from headscope.cli.commands import Study
+from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 
-from headscope.cli import old_options as options
-from headscope.cli.groups import documents_choice, model_choice, taking
-from headscope.cli.output import emit, progress
-
-if TYPE_CHECKING:
-    from headscope.recipes.documents import DocumentsChoice
-    from headscope.recipes.inputs import ModelChoice
-
-__all__ = ["perplexity", "perplexity_table"]
-
-HeadsOfLanguages = Annotated[
-    list[str],
-    Option(
-        "--heads",
-        metavar="HEADS|LANG=HEADS",
-        help="A run folder of find lahis; or a saved set, a CSV or JSON of layer and head, or a "
-        "list: 5.3,7.11; for several languages LANG=HEADS, repeatable.",
-    ),
-]
-HeadsOfALanguage = Annotated[
-    list[str] | None,
-    Option(
-        "--k",
-        metavar="K",
-        help="Number of heads of each language, or a share such as 0.02 or 2%; repeatable. Without "
-        "it 2%, or at most 5% in a model of fewer than 256; a set is used whole.",
-    ),
-]
-
-
-@taking(model=model_choice, documents=documents_choice)
-def perplexity(
-    model: ModelChoice,
-    documents: DocumentsChoice,
-    heads: HeadsOfLanguages,
-    k: HeadsOfALanguage = None,
-    rank: options.Rank = "above-chance",
-    draws: options.Draws = 10,
-    pool: options.Pool = "non-alignment",
-    ablate: options.Ablate = "zero",
-    threshold: options.Threshold = 0.1,
-    allow_overlap: options.AllowOverlap = False,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Measure how each language's text suffers when a language's heads are removed.
-
-    Its specific heads, as many by importance alone, and random ones of the same number; the text of
-    every language without the heads of every other is the cross-language matrix.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
-    from headscope.verify.languages.conditions import LanguageRemoval
-
-    hide_loading_bars()
-    removal = LanguageRemoval(
-        draws=draws,
-        pool=pool,
-        threshold=threshold,
-        ablate=ablate,
-        seed=seed,
-        batch_tokens=batch_tokens,
-    )
-    config = VerifyPerplexity(
-        tuple(heads), tuple(k or ()), model, documents, removal, allow_overlap, rank
-    )
-    with progress() as update:
-        result = verify_perplexity(config, out, update)
-    emit(result, as_json, perplexity_table(result))
+__all__ = ["command", "perplexity_table"]
 
 
 def perplexity_table(result: Mapping[str, Any]) -> str:
@@ -152,4 +83,4 @@ def _p(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
-command = perplexity
+command = Study(VerifyPerplexity, verify_perplexity, perplexity_table)

@@ -6,33 +6,43 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from headscope import options
 from headscope.data.align.outputs import REFERENCE
 from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
 from headscope.data.links import Links
 from headscope.errors import InputError, naming
 from headscope.runs import file_digest
+from headscope.settings import Option, Settings
 from headscope.verify.failures.classify import Row
-from headscope.verify.removal.outputs import Ablate, Label, read_outputs
+from headscope.verify.removal.outputs import Label, read_outputs
 
 __all__ = ["Choice", "Rows", "rows_of_file", "rows_of_run"]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Settings):
     """Which outputs of a removal run are judged; None: the largest k, its first gate and its
     first kind of ablation.
 
     The first gate is 0, removal, where the run has it. `draw` is that of random heads.
     """
 
-    condition: str = "top"
-    k: int | None = None
-    gate: float | None = None
-    draw: int = 0
-    ablate: Ablate | None = None
+    condition: Annotated[
+        Literal["top", "random", "random-layer-matched"],
+        Option("Which heads of RUN were removed."),
+    ] = "top"
+    k: Annotated[int | None, Option("How many; without it the most.", min=1)] = None
+    gate: Annotated[float | None, Option("The gate put on them; without it 0, else the first.")] = (
+        None
+    )
+    draw: Annotated[int, Option("Which draw of random heads.", min=0)] = 0
+    ablate: Annotated[
+        options.AblateName | None,
+        Option("What removed heads gave; without it what RUN names first."),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,7 @@ def _row(one: Compared, languages: Direction | None) -> Row:
 
 def _chosen(path: Path, labels: Sequence[Label], choice: Choice) -> Label:
     """The condition asked for; InputError naming those that the run has."""
-    kinds = [one for one in labels if one.kind == choice.condition and one.kind != "baseline"]
+    kinds = [one for one in labels if one.kind == choice.condition]
     if not kinds:
         known = dict.fromkeys(one.kind for one in labels if one.kind != "baseline")
         raise InputError(

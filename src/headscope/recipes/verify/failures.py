@@ -7,13 +7,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from headscope.data.chat import ChatModel
+from headscope import options
+from headscope.data.chat import ChatModel, default_cache
 from headscope.errors import Caution, InputError, MissingExtra
 from headscope.recipes.inputs import Progress, steps_of
 from headscope.recipes.verify.failure_rows import Choice, Rows, rows_of_file, rows_of_run
 from headscope.runs import Run, carry_out
+from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.verify.failures.classify import GOOD, KINDS, LOSS, Case, Row, Rules, classify, shares
 from headscope.verify.failures.judge import Verdict, Verdicts, judge
 
@@ -26,21 +28,47 @@ UNSEGMENTED = (
 )
 
 
-@dataclass(frozen=True)
-class VerifyFailures:
-    """What is judged: the folder `run` of a removal run, or the file `outputs`.
+def _judge(
+    judge: Annotated[
+        Literal["llm"] | None, Option("llm: a language model sorts them too, beside the rules.")
+    ] = None,
+    llm_model: options.LlmModel = None,
+    base_url: options.BaseUrl = None,
+    cache: options.Cache = None,
+) -> ChatModel | None:
+    if judge is None:
+        return None
+    if llm_model is None:
+        raise InputError("--judge llm needs the name of a model; add --llm-model NAME")
+    return ChatModel(llm_model, base_url, cache or default_cache("failures"))
 
-    The languages are those of the file. `llm` is the judge beside the rules.
+
+@dataclass(frozen=True)
+class VerifyFailures(Settings):
+    """Sort failed translations: no translation, hallucination, missing details, other.
+
+    Of a removal run those sentences count that were good before (chrF++ of 50) and lost 20 of it.
     """
 
-    run: Path | None = field(default=None, metadata={"signature": False})
-    outputs: Path | None = field(default=None, metadata={"signature": False})
-    pair: str | None = None
-    source_language: str | None = None
-    target_language: str | None = None
+    run: Annotated[
+        Path | None,
+        Option("The folder of a `verify removal` run.", metavar="RUN", argument=True),
+    ] = field(default=None, metadata=UNSIGNED)
+    outputs: Annotated[
+        Path | None,
+        Option(
+            "Instead of RUN: JSON Lines with id, source, reference, before and after, and "
+            "direction and links (0-0 1-2) where known. Every row is sorted.",
+            metavar="FILE",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    # The languages are those of the file.
+    pair: options.Pair = None
+    source_language: Annotated[str | None, Option("Instead of --pair.", metavar="CODE")] = None
+    target_language: Annotated[str | None, Option("Instead of --pair.", metavar="CODE")] = None
     choice: Choice = field(default_factory=Choice)
     rules: Rules = field(default_factory=Rules)
-    llm: ChatModel | None = None
+    llm: Annotated[ChatModel | None, MadeBy(_judge)] = None
 
 
 def verify_failures(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from headscope.errors import InputError, naming
 from headscope.heads import HeadScores, check_geometry, read_scores
 from headscope.heads.resolve import MEAN, check_finished
 from headscope.heads.scores import TRANSLATION_SCORE
+from headscope.measure.baseline import Rules
 from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import resamples
 from headscope.recipes.baseline import check_translations
@@ -23,13 +24,13 @@ from headscope.recipes.find.head_scores import Scored, scores_run
 from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, Steps, resolved_chat
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal import read_test_directions
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal import Removal
 from headscope.verify.removal.losses import reference_alignment
 from headscope.verify.removal.single import single_removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.measure.baseline import Rules
     from headscope.runs import Run
 
 __all__ = ["COMMAND", "VerifyHeads", "verify_heads"]
@@ -41,21 +42,46 @@ DRAWS = 1000
 
 
 @dataclass(frozen=True)
-class VerifyHeads:
-    """A whole run of the command.
+class VerifyHeads(Settings):
+    """Remove every head by itself: the change of the loss of reference translations.
 
-    `beside`: folders of runs that gave the heads of the same model scores, such as translation
-    scores and induction. `removal`: how translations are prompted.
+    By zero and by mean ablation, in nats a token. Backup heads may stand in for a removed one, so
+    the change is a lower bound of what a head does.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
-    removal: Removal = field(default_factory=Removal)
-    beside: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    # How translations are prompted.
+    removal: Annotated[
+        Removal,
+        Part(
+            without=(
+                "gates",
+                "measure",
+                "draws",
+                "layer_matched",
+                "pool",
+                "ablate",
+                "threshold",
+                "max_new_tokens",
+            )
+        ),
+    ] = field(default_factory=Removal)
+    beside: Annotated[
+        tuple[str, ...],
+        Option(
+            "Run with scores of the same model (translation-score, induction, …) to correlate "
+            "with; repeatable.",
+            metavar="RUN",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(
+        default_factory=Rules, metadata=UNSIGNED
+    )
 
 
 def verify_heads(
-    config: VerifyHeads, rules: Rules, out: Path | None = None, progress: Progress | None = None
+    config: VerifyHeads, out: Path | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Remove every head by itself and return what that costs the reference translations.
 
@@ -76,7 +102,7 @@ def verify_heads(
     works: dict[str, Any] = {}
 
     def score(run: Run, _: Steps | None) -> Scored:
-        works.update(check_translations(lm, directions, removal, run, rules, progress))
+        works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
         links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
         means = reference.means(lm, removal.batch_tokens)
         found = single_removal(lm, directions, links, removal, run, means, progress)

@@ -6,11 +6,11 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope.errors import InputError
-from headscope.find.lahis import language_sets
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import check_finished, place_of
 from headscope.recipes.documents import DocumentsChoice, read_languages
@@ -19,6 +19,7 @@ from headscope.recipes.verify.language_texts import about_documents, read_rows, 
 from headscope.recipes.verify.perplexity import store_texts
 from headscope.recipes.verify.reference import about_reference
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.languages.conditions import LanguageRemoval, read_texts
 from headscope.verify.languages.evidence import text_trials
 from headscope.verify.languages.layers import describe_layers, plan_layers, profile
@@ -32,22 +33,32 @@ __all__ = ["COMMAND", "VerifyLayers", "verify_layers"]
 COMMAND = "verify layers"
 
 
-@dataclass(frozen=True)
-class VerifyLayers:
-    """A whole run of the command.
+_LayerRemoval = partial(LanguageRemoval, layer_matched=False)
 
-    Attributes:
-        heads: a run of `find lahis` whose important heads are counted by layer, or any set; None:
-            no profile. The heads count in the signature, not their place.
-        documents: what is read.
-        removal: draws, ablation, seed and batch size; the random heads of a layer come from the
-            whole model, whatever its pool.
+
+@dataclass(frozen=True)
+class VerifyLayers(Settings):
+    """Measure how each language's text suffers when all heads of one layer are removed.
+
+    Beside every layer stand as many random heads of all layers. With --heads, the share of a
+    language's important heads that lie in each layer is told too.
     """
 
-    heads: str | None = field(default=None, metadata={"signature": False})
+    # The heads themselves, not their place, count in the run's signature.
+    heads: Annotated[
+        str | None,
+        Option(
+            "Count these by layer: a run folder of find lahis (each language's important heads), "
+            "a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11."
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    removal: LanguageRemoval = field(default_factory=lambda: LanguageRemoval(layer_matched=False))
+    # The random heads of a layer come from the whole model.
+    removal: Annotated[
+        LanguageRemoval,
+        Part(without=("layer_matched", "pool", "threshold"), make=_LayerRemoval),
+    ] = field(default_factory=_LayerRemoval)
 
 
 def verify_layers(
@@ -110,6 +121,8 @@ def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) ->
     They are what the run told apart into specific and general heads. Any other set is one entry,
     called `NAMED`.
     """
+    from headscope.find.lahis import language_sets
+
     if spec is None:
         return {}
     place = place_of(spec)

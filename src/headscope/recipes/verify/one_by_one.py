@@ -7,12 +7,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField, translation_prompts
+from headscope.data.prompts import (
+    DEFAULT_TEMPLATE,
+    TEMPLATE_OPTION,
+    Template,
+    TemplateField,
+    translation_prompts,
+)
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores, resolve_heads
+from headscope.heads import Amount, HeadSet, about_rank, read_scores, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks, check_translations
@@ -45,6 +52,7 @@ from headscope.recipes.verify.reference import (
 )
 from headscope.recipes.verify.walk_run import common_reference, first_example, step_rows, walk_all
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, MadeBy, Option, Part, Settings
 from headscope.verify.one_by_one.orders import (
     Order,
     alone_gates,
@@ -60,7 +68,6 @@ from headscope.verify.one_by_one.walk import (
     prepare,
 )
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.removal.outputs import Ablate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,63 +80,94 @@ COMMAND = "verify one-by-one"
 POCKET_SENTENCES = 20
 
 
-@dataclass(frozen=True)
-class OneByOne:
-    """A whole run of the command.
+def _order(
+    heads: options.Heads,
+    order: Annotated[
+        Order | None,
+        Option(
+            "As given (scores: highest first), by rank, or by the change of the target's "
+            "rank each head caused in one pass or when removed alone; without it as given, and "
+            "of a mask run all heads by rising weight."
+        ),
+    ] = None,
+) -> Order:
+    return order or ("given" if mask_result(heads) is None else "ascending")
 
-    Attributes:
-        heads: what `resolve_heads` reads; ranked scores give all their heads.
-        k: take only the first so many of them.
-        order: as given (ranked scores: highest first), by rank, or by the change of the target's
-            rank that each head caused when removed one after another (``pass``) or alone.
-        reorder: how many heads ``pass`` and ``alone`` look at and order anew, from the first of
-            the ascending order where there are scores, else of the given one; the others follow.
-        steps: remove only the first so many heads of the order.
-        gate: the gate of a removed head.
-        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
-        reference_texts: a file of documents for mean ablation; None: of sentence pairs some are
-            set aside, else pocket's own. The texts count in the signature, not their place.
-        prompt, target: a prompt and the text to follow, instead of sentence pairs.
-        reference: prompt (or, with sentence pairs, template) of the pass that hidden states are
-            compared with; None: the untouched model under the same prompt.
-        chat: whether prompts of sentence pairs go through the chat template; None: where the
-            tokenizer has one. A task says so itself, and a `prompt` stays as it is.
-        text: whether texts are generated.
-        tasks: instead of sentence pairs a task's held-out examples, as `recipes.mask_walks` says;
-            of a mask run without a prompt by default its own task.
-        examples, example: how many of these are walked over, or the id of a single one.
-        random_orders: also remove all heads in so many random orders, without texts.
-        seed: of these orders, and of what is held out.
-        rank: what scores are ranked by.
+
+def _random_orders(
+    heads: options.Heads,
+    random_orders: Annotated[
+        int | None,
+        Option(
+            "Also remove heads in so many random orders; without it 3 of a mask run, else none.",
+            min=0,
+        ),
+    ] = None,
+) -> int:
+    if random_orders is not None:
+        return random_orders
+    return 0 if mask_result(heads) is None else 3
+
+
+@dataclass(frozen=True)
+class OneByOne(Settings):
+    """Remove heads one by one: ranks of the target and of the original top five, texts, layers.
+
+    Without --prompt and --data the bundled model reads 20 of its own test sentences. A mask run is
+    walked over the held-out examples of its task, without their instruction.
     """
 
-    heads: str = field(metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: Annotated[
+        Amount | None,
+        Option("Only the first so many: a number or a share such as 15%.", metavar="K", typed=str),
+    ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
-    order: Order = "given"
-    reorder: int = 320
-    steps: int | None = None
-    gate: float = 0.0
-    prompt: str | None = None
-    target: str | None = None
-    reference: str | None = None
-    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
-    chat: bool | None = None
-    text: bool = True
-    max_new_tokens: int | None = None
-    batch_tokens: int = field(default=16384, metadata={"signature": False})
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    # What these come to is in the signature where they play a part.
-    tasks: TaskChoice = field(default_factory=TaskChoice, metadata={"signature": False})
-    examples: int = field(default=POCKET_SENTENCES, metadata={"signature": False})
-    example: str | None = field(default=None, metadata={"signature": False})
-    random_orders: int = field(default=0, metadata={"signature": False})
-    seed: int = field(default=0, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
-    baseline: Rules = field(default_factory=Rules)
-    ablate: Ablate = "zero"
-    reference_texts: str | None = field(default=None, metadata={"signature": False})
+    order: Annotated[Order, MadeBy(_order)] = "given"
+    # From the first of the ascending order where there are scores, else of the given one; the
+    # others follow.
+    reorder: Annotated[int, Option("Heads that --order pass and alone order anew.", min=1)] = 320
+    steps: Annotated[int | None, Option("Remove the first so many heads; none: all.", min=1)] = None
+    gate: Annotated[float, Option("The gate of a removed head; 0 removes it.", metavar="G")] = 0.0
+    prompt: Annotated[str | None, Option("A prompt of your own, instead of sentence pairs.")] = None
+    target: Annotated[str | None, Option("The text to follow: its first token is ranked.")] = None
+    reference: Annotated[
+        str | None,
+        Option(
+            "Compare hidden states with those of the whole model under this prompt (an "
+            "instruction, say); with sentence pairs a template with {source}.",
+            flag="--reference-prompt",
+        ),
+    ] = None
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    # Of prompts of sentence pairs: a task says so itself, and a `prompt` stays as it is.
+    chat: options.Chat = None
+    text: Annotated[bool, Option("Generate the text at every step.", flag="--text/--no-text")] = (
+        True
+    )
+    max_new_tokens: options.MaxNewTokens = None
+    batch_tokens: options.BatchTokens = field(default=16384, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    # What these come to is in the signature where they play a part. A task's held-out examples
+    # stand instead of sentence pairs; of a mask run without a prompt those of its own task.
+    tasks: TaskChoice = field(default_factory=TaskChoice, metadata=UNSIGNED)
+    examples: Annotated[int, Option("Held-out examples of a task to walk over.", min=1)] = field(
+        default=POCKET_SENTENCES, metadata=UNSIGNED
+    )
+    example: options.Example = field(default=None, metadata=UNSIGNED)
+    random_orders: Annotated[int, MadeBy(_random_orders)] = field(default=0, metadata=UNSIGNED)
+    seed: options.Seed = field(default=0, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    ablate: options.Ablate = "zero"
+    reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        check_gate(self.gate)
+        super().__post_init__()
 
 
 def verify_one_by_one(
@@ -137,7 +175,6 @@ def verify_one_by_one(
 ) -> dict[str, Any]:
     """Remove heads one by one and return what was seen; a run that was stopped goes on."""
     began = time.monotonic()
-    check_gate(config.gate)
     chosen = _task(config)
     directions = {} if chosen else _directions(config)
     leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None

@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
@@ -28,6 +29,7 @@ from headscope.recipes.verify.language_texts import (
 from headscope.recipes.verify.reference import about_reference
 from headscope.recipes.verify.removal import alignment_heads
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.languages.conditions import (
     Condition,
     Documents,
@@ -52,27 +54,38 @@ COMMAND = "verify perplexity"
 
 
 @dataclass(frozen=True)
-class VerifyPerplexity:
-    """A whole run of the command.
+class VerifyPerplexity(Settings):
+    """Measure how each language's text suffers when a language's heads are removed.
 
-    Attributes:
-        heads: a run of `find lahis` or any set of heads, or `LANG=HEADS` for several languages;
-            the heads count in the signature, not their place.
-        k: how many heads of each language are removed, numbers or shares; empty: as
-            `headscope.verify.languages.sets.default_count` says, or a whole named set.
-        documents: what is read.
-        removal: random draws and their pool, ablation, seed and batch size.
-        allow_overlap: test also on documents that the heads were found on.
-        rank: what scores are ranked by.
+    Its specific heads, as many by importance alone, and random ones of the same number; the text of
+    every language without the heads of every other is the cross-language matrix.
     """
 
-    heads: tuple[str, ...] = field(metadata={"signature": False})
-    k: tuple[Amount, ...] = field(default=(), metadata={"signature": False})
+    # The heads themselves, not their place, count in the run's signature.
+    heads: Annotated[
+        tuple[str, ...],
+        Option(
+            "A run folder of find lahis; or a saved set, a CSV or JSON of layer and head, or a "
+            "list: 5.3,7.11; for several languages LANG=HEADS, repeatable.",
+            metavar="HEADS|LANG=HEADS",
+        ),
+    ] = field(metadata=UNSIGNED)
+    k: Annotated[
+        tuple[Amount, ...],
+        Option(
+            "Number of heads of each language, or a share such as 0.02 or 2%; repeatable. Without "
+            "it 2%, or at most 5% in a model of fewer than 256; a set is used whole.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    removal: LanguageRemoval = field(default_factory=LanguageRemoval)
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    removal: Annotated[LanguageRemoval, Part(without=("layer_matched",))] = field(
+        default_factory=LanguageRemoval
+    )
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
 
 
 def verify_perplexity(

@@ -41,7 +41,7 @@ from headscope.recipes.leakage import check_leakage
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
 from headscope.runs import Run, carry_out_again
-from headscope.settings import UNSIGNED, Part, Settings
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal import Removal, conditions
 from headscope.verify.removal.outputs import Label, read_outputs
 
@@ -173,13 +173,25 @@ def verify_removal(
     return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=seed)
 
 
-def measure_again(path: Path, progress: Progress | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class MeasureAgain(Settings):
+    """Measure the stored outputs of a removal run again, on any machine.
+
+    For what was missing where the run was made, such as COMET; replaces the run's result.
+    """
+
+    run: Annotated[
+        Path, Option("The folder of a `verify removal` run.", metavar="RUN", argument=True)
+    ]
+
+
+def measure_again(config: MeasureAgain, progress: Progress | None = None) -> dict[str, Any]:
     """Work out a run's evidence again from its stored outputs, without the model.
 
-    Replaces its statistics and its result: for a run whose measures could not be computed where
-    it was made. A measure that cannot be computed here either keeps its value. Raises `InputError`
-    if it is no finished run of this command or is damaged.
+    Replaces its statistics and its result. A measure that cannot be computed here either keeps its
+    value. Raises `InputError` if it is no finished run of `verify removal` or is damaged.
     """
+    path = config.run
 
     def compute(run: Run) -> dict[str, Any]:
         if run.key.command != COMMAND:

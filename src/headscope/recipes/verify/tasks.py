@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.data.pairs import PairFile, SentencePair
-from headscope.heads import Amount, Rank, about_rank
+from headscope.errors import InputError
+from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.recipes.baseline import about_baseline
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
@@ -18,6 +20,7 @@ from headscope.recipes.leakage import Leakage, check_leakage
 from headscope.recipes.verify.reference import Reference, about_reference, documents
 from headscope.recipes.verify.removal import alignment_heads, head_sets
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summarise
 from headscope.verify.tasks.library import Example, LoadedTask, load_tasks
@@ -32,38 +35,65 @@ COMMAND = "verify tasks"
 
 
 @dataclass(frozen=True)
-class VerifyTasks:
-    """A whole run of the command.
+class VerifyTasks(Settings):
+    """Run multiple-choice and generation tasks without heads, and without random ones.
 
-    Attributes:
-        task: names of the harness's tasks, groups or patterns, and task files or folders; what
-            they ask counts in the signature, not their place.
-        heads: what `resolve_heads` reads; the heads count in the signature, not their place.
-        k: how many of them are removed, numbers or shares; empty: the default number of ranked
-            scores, or a whole set.
-        shots: worked examples in front of each prompt; None: as each task says.
-        limit: first examples of each task.
-        removal: gates, random draws and their pool, ablation, seed and batch size; its prompt
-            is not used.
-        reference: a file of documents for mean ablation; None: pocket's own. Its texts count in
-            the signature, not its place.
-        allow_code: run the Python code that task files name.
-        allow_overlap: test also on sentences that the heads were found on.
-        rank: what scores are ranked by.
+    Tasks are those of lm-evaluation-harness, or files in its format; `headscope pocket tasks`
+    writes some for the bundled model.
     """
 
-    task: tuple[str, ...] = field(metadata={"signature": False})
-    heads: str = field(metadata={"signature": False})
-    k: tuple[Amount, ...] = field(default=(), metadata={"signature": False})
+    # What the tasks ask counts in the run's signature, as do the heads and the texts of
+    # `reference`; not their places.
+    task: Annotated[
+        tuple[str, ...],
+        Option(
+            "Task, group or pattern of lm-evaluation-harness, or task files; repeatable.",
+            metavar="NAME|FILE|DIR",
+            default=None,
+        ),
+    ] = field(metadata=UNSIGNED)
+    heads: Annotated[str, replace(options.HEADS, default=None)] = field(metadata=UNSIGNED)
+    k: options.Amounts = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
-    shots: int | None = None
-    limit: int | None = None
-    removal: Removal = field(default_factory=lambda: Removal(layer_matched=False))
-    allow_code: bool = False
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
-    baseline: Rules = field(default_factory=Rules)
-    reference: str | None = field(default=None, metadata={"signature": False})
+    shots: Annotated[
+        int | None, Option("Worked examples before each prompt; none: as the task says.", min=0)
+    ] = None
+    limit: options.Limit = None
+    removal: Annotated[
+        Removal,
+        Part(
+            without=("template", "measure", "chat", "max_new_tokens"),
+            changed={
+                "layer_matched": Option(
+                    "Also draw as many random heads of the same layers.", default=False
+                ),
+                "ablate": replace(options.ABLATE, single=True),
+            },
+        ),
+    ] = field(default_factory=lambda: Removal(layer_matched=False))
+    allow_code: Annotated[
+        bool,
+        Option("Run the Python code that task files name (!function).", flag="--allow-task-code"),
+    ] = False
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("examples", "off_target", "unfinished"))] = field(
+        default_factory=Rules
+    )
+    reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+    # Of the command alone.
+    listing: Annotated[bool, Option("Only name the known groups of tasks.", flag="--list")] = field(
+        default=False, metadata=UNSIGNED
+    )
+
+    def __post_init__(self) -> None:
+        if not self.task or not all(name.strip() for name in self.task):
+            raise InputError("no task is named; add --task NAME or --task FILE, or see --list")
+        if not self.heads:
+            raise InputError(
+                "no heads are given; add --heads with a run folder or a list: 5.3,7.11"
+            )
+        super().__post_init__()
 
 
 def verify_tasks(

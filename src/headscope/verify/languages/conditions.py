@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.heads import HeadSet
-from headscope.heads.draws import Pool, draw_heads
+from headscope.heads.draws import draw_heads
+from headscope.settings import UNSIGNED, Settings
 from headscope.verify.languages.sets import LanguageHeads
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Condition", "Documents", "LanguageRemoval", "Role", "Text", "plan", "read_texts"]
 
-Ablate = Literal["zero", "mean"]
 Role = Literal["chosen", "full"]
 Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
 Progress = Callable[[str, int, int], None]
@@ -37,7 +38,7 @@ PART = "losses"
 
 
 @dataclass(frozen=True)
-class LanguageRemoval:
+class LanguageRemoval(Settings):
     """How heads are removed and what they are compared with.
 
     Attributes:
@@ -51,19 +52,13 @@ class LanguageRemoval:
         batch_tokens: padded tokens of a batch.
     """
 
-    draws: int = 10
+    draws: options.Draws = 10
     layer_matched: bool = True
-    pool: Pool = "non-alignment"
-    threshold: float = 0.1
-    ablate: Ablate = "zero"
-    seed: int = 0
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-
-    def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise InputError(
-                f"draws is {self.draws}; an effect needs at least one random draw beside it"
-            )
+    pool: options.Pool = "non-alignment"
+    threshold: options.Threshold = 0.1
+    ablate: options.Ablate = "zero"
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
 
 
 @dataclass(frozen=True)
@@ -281,7 +276,7 @@ def _text(
 
 
 def _without(
-    lm: LanguageModel, heads: HeadSet, ablate: Ablate, means: Means | None
+    lm: LanguageModel, heads: HeadSet, ablate: options.AblateName, means: Means | None
 ) -> contextlib.AbstractContextManager[None]:
     return lm.gated(heads.removed(), ablate, means) if len(heads) else _as_is()
 

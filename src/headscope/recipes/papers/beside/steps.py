@@ -10,7 +10,6 @@ from typing import Any
 
 from headscope.find.translation import TranslationScore
 from headscope.heads import Amount
-from headscope.measure.baseline import Rules
 from headscope.recipes.find.attention_mass import FindAttentionMass, find_attention_mass
 from headscope.recipes.find.links import FindByLinks, find_by_links
 from headscope.recipes.inputs import PairsChoice, Progress
@@ -93,7 +92,7 @@ def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> M
         return find_attention_mass(FindAttentionMass(model, found, score), out, progress)
     if name == "single":
         single = VerifyHeads(model, checked, removal, (heads, str(setting.at("mass"))))
-        return verify_heads(single, Rules(), out, progress)
+        return verify_heads(single, out, progress)
     if name == "pairs":
         pairs = VerifyTogether(heads, PAIRED, model, checked, loss, "score")
         return verify_together(pairs, out, progress)
