@@ -242,7 +242,8 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> dic
             works = {}
         return {**old, "run": str(run.path), **works, **shown}
 
-    return carry_out_again(path, compute)
+    result: dict[str, Any] = carry_out_again(path, compute)
+    return result
 
 
 def read_test_directions(
