@@ -17,7 +17,7 @@ from headscope.errors import InputError
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import Progress
 from headscope.recipes.papers.paper import Experiment, Missing, Paper, Setting, Step
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 from headscope.shown.blocks import Cell, Findings, Lines, Reference, Row, Series, Table
 
 #: The steps that were really run, in order.
@@ -27,22 +27,15 @@ WORK = Work(forward=1000, length=10, rows=10)
 
 def runs(name: str, value: Callable[[Setting], float]) -> Callable[..., dict[str, Any]]:
     def run(setting: Setting, out: Path, progress: Progress | None) -> dict[str, Any]:
-        with open_run(out, f"small {name}", {"seed": setting.seed}, {}) as opened:
-            if opened.finished:
-                return opened.result()
+        def compute(run: Run) -> dict[str, Any]:
             CALLS.append(name)
             if progress is not None:
                 progress("counting", 1, 2)
             if os.environ.get("DIE_IN") == name:
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = {
-                "signature": opened.signature,
-                "run": str(out),
-                "seconds": 0.25,
-                "value": value(setting),
-            }
-            opened.finish(result)
-            return result
+            return {"seconds": 0.25, "value": value(setting)}
+
+        return carry_out(f"small {name}", out, {"seed": setting.seed}, {}, compute)
 
     return run
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from headscope.errors import InputError
-from headscope.find import gate_fitting
 from headscope.find.causal_gating import role_scores
 from headscope.heads import Gate, Head, HeadScores
+from headscope.lm import losses
 from headscope.recipes.find.causal_gating import FindCausalGating, find_causal_gating
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.tasks import TaskChoice
@@ -130,14 +130,14 @@ def test_a_loss_that_is_no_number_stops_and_the_run_goes_on(
         TaskChoice((str(task),), held_out=8),
         changes={"steps": 2, "pushed_steps": 2, "seeds": 1, "batch_size": 2},
     )
-    original, calls = gate_fitting.row_losses, []
+    original, calls = losses.row_losses, []
 
     def spoilt(*given: Any) -> Any:
         calls.append(1)
         found = original(*given)
         return found * float("nan") if len(calls) == 4 else found
 
-    monkeypatch.setattr(gate_fitting, "row_losses", spoilt)
+    monkeypatch.setattr(losses, "row_losses", spoilt)
     with pytest.raises(InputError, match=r"next.json, example .* the loss of its answer is nan"):
         find_causal_gating(config, tmp_path / "run")
     done = find_causal_gating(config, tmp_path / "run")

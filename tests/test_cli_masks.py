@@ -108,16 +108,15 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
     seen = found_on({"x": TaskSides(past_tense(), past_tense())})
     leaky = str(make(tmp_path / "leaky", geometry, 3, "hybrid", found_on=seen))
     config = VerifyMask(
-        (str(masks["past-en"]),), TaskChoice(("past-en",), held_out=2), hybrid=leaky, draws=0
+        (str(masks["past-en"]),), TaskChoice(("past-en",), held_out=2), hybrid=leaky, draws=1
     )
     with pytest.raises(InputError, match="2 of 2 test examples are among those"):
         verify_mask(config, tmp_path / "run")
     # A foreign mask is what the task's own is compared with: it is only told of.
     config = dataclasses.replace(config, hybrid=None, foreign=(leaky,), asking=Asking(1))
     rows = verify_mask(config, tmp_path / "run")["tasks"]["past-en"]["conditions"]
-    assert {row["name"]: row.get("leakage", {}).get("overlap") for row in rows} == {
-        "as is": None, "instructed": None, "masked": None, "foreign 1": 2
-    }  # fmt: skip
+    overlaps = {row["name"]: row["leakage"]["overlap"] for row in rows if "leakage" in row}
+    assert overlaps == {"foreign 1": 2}
 
 
 def past_tense() -> Task:

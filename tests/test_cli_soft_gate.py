@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 import process_helpers
 import soft_gate_resume_script as script
 from headscope.errors import InputError
-from headscope.find import gate_fitting
 from headscope.heads import Gate, HeadScores, HeadSet
+from headscope.lm import losses
 from headscope.recipes.find.soft_gate import find_soft_gate
 from headscope.report.write import write_report
 from lm_helpers import saved
@@ -149,20 +149,20 @@ def test_a_loss_that_is_no_number_stops_and_what_is_done_is_kept(
     model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = script.config(str(model), str(data))
-    original, calls = gate_fitting.row_losses, []
+    original, calls = losses.row_losses, []
 
     def spoilt(*given: Any) -> Any:
         calls.append(1)
         found = original(*given)
         return found * float("nan") if len(calls) == 5 else found
 
-    monkeypatch.setattr(gate_fitting, "row_losses", spoilt)
+    monkeypatch.setattr(losses, "row_losses", spoilt)
     out = tmp_path / "run"
     with pytest.raises(InputError, match=r"questions.jsonl, line \d+: the loss .* is nan"):
         find_soft_gate(config, out)
     assert (out / "parts" / "training" / "trained-0.safetensors").exists()
     result = find_soft_gate(config, out)
-    monkeypatch.setattr(gate_fitting, "row_losses", original)
+    monkeypatch.setattr(losses, "row_losses", original)
     whole = find_soft_gate(config, tmp_path / "whole")
     assert result["accuracy"] == whole["accuracy"] and result["seeds"] == whole["seeds"]
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from headscope.errors import InputError
-from headscope.find import gate_fitting
 from headscope.find.gate_fitting import Descent, Optimizer, Sample, descend, mean_losses
 from headscope.heads import Gate
+from headscope.lm import losses
 from headscope.lm.model import LanguageModel
 from lm_helpers import wrapped
 
@@ -112,7 +112,7 @@ def test_a_batch_that_does_not_fit_is_done_in_halves(
     start = Descent.begin(np.ones(3, dtype=np.float32))
     plain = descend(lm, SAMPLES, [[0, 1, 2]], maker(lm), Optimizer(0.1), start)
     sizes = []
-    original = gate_fitting.row_losses
+    original = losses.row_losses
 
     def short(lm: Any, batch: Any, learned: Any) -> Any:
         sizes.append(len(batch.input_ids))
@@ -120,7 +120,7 @@ def test_a_batch_that_does_not_fit_is_done_in_halves(
             raise torch.OutOfMemoryError("no room")
         return original(lm, batch, learned)
 
-    monkeypatch.setattr(gate_fitting, "row_losses", short)
+    monkeypatch.setattr(losses, "row_losses", short)
     halves = descend(lm, SAMPLES, [[0, 1, 2]], maker(lm), Optimizer(0.1), start)
     assert sizes == [3, 2, 1, 1, 1]
     np.testing.assert_allclose(plain.values, halves.values, atol=1e-6)
@@ -135,8 +135,8 @@ def test_a_loss_that_is_no_number_names_its_row(
         # Row 2 alone ends in 52.
         return found * torch.where(batch.input_ids[:, -1] == 52, float("nan"), 1.0)
 
-    original = gate_fitting.row_losses
-    monkeypatch.setattr(gate_fitting, "row_losses", spoilt)
+    original = losses.row_losses
+    monkeypatch.setattr(losses, "row_losses", spoilt)
     start = Descent.begin(np.ones(3, dtype=np.float32))
     with pytest.raises(InputError, match=r"row 2: the loss of its answer is nan; leave it out"):
         descend(lm, SAMPLES, [[0, 1], [1, 2]], maker(lm), Optimizer(0.1), start)
@@ -151,7 +151,7 @@ def test_mean_losses_are_those_of_the_learned_tokens(
     first = [descend(lm, SAMPLES, [[at]], maker(lm), Optimizer(0.1), start) for at in range(3)]
     np.testing.assert_allclose(found, [one.losses[0] for one in first], rtol=1e-5)
     spoilt = [np.array([np.inf], dtype=np.float32)] * 3
-    monkeypatch.setattr(gate_fitting, "token_losses", lambda *arguments: spoilt)
+    monkeypatch.setattr(losses, "token_losses", lambda *arguments: spoilt)
     with pytest.raises(InputError, match="row 0: the loss of its answer is inf"):
         mean_losses(lm, SAMPLES, gate)
 

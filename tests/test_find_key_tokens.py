@@ -167,8 +167,8 @@ def test_controls_are_other_heads_and_keep_to_layers_where_they_can() -> None:
     [
         ({"answer": "  "}, "answer is empty"),
         ({"answer": "a", "steps": "last"}, "leave one out"),
-        ({"steps": "first"}, 'use "answer" or "last"'),
-        ({"draws": -1}, "0 or more"),
+        ({"steps": "first"}, "one of answer, last"),
+        ({"draws": -1}, "at least 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:

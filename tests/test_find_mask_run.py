@@ -21,7 +21,6 @@ from headscope.find.mask import History, MaskTraining, seconds_a_step, train
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.lm import load
 from headscope.lm.prompting import Answered
-from headscope.recipes.find import mask as recipe
 from headscope.recipes.find.mask import find_mask
 from headscope.report import write_report
 from headscope.runs import configuration
@@ -75,7 +74,7 @@ def test_minutes_choose_the_steps_once(
     """As many as fit by what a step takes when the run begins; a run that goes on keeps them."""
     changes = {"learning_rate": 1.5, "batch": 3}
     config = replace(script.config(*inputs), changes=changes, minutes=1.0)
-    monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: 2.5)
+    monkeypatch.setattr(train, "seconds_a_step", lambda *_: 2.5)
     said: list[str] = []
     out = tmp_path / "run"
 
@@ -89,7 +88,7 @@ def test_minutes_choose_the_steps_once(
     steps = int(said[0].split()[0])
     assert 2 < steps <= 60 / 2.5  # what was left of the minute when training began
     # Here steps take much longer by now, and the schedule is that of before.
-    monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: 1000.0)
+    monkeypatch.setattr(train, "seconds_a_step", lambda *_: 1000.0)
     result = find_mask(config, out, None, said.append)
     assert (result["steps"], result["minutes"], result["seconds_a_step"]) == (steps, 1.0, 2.5)
     assert len(result["loss"]) == steps and len(said) == 1
@@ -111,16 +110,16 @@ def test_too_few_minutes_are_told(
         raise KeyboardInterrupt
 
     def begun(seconds: float, name: str) -> None:
-        monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: seconds)
+        monkeypatch.setattr(train, "seconds_a_step", lambda *_: seconds)
         with pytest.raises(KeyboardInterrupt):
             find_mask(config, tmp_path / name, None, said.append)
 
-    monkeypatch.setattr(recipe, "train_mask", trained)
+    monkeypatch.setattr(train, "train_mask", trained)
     begun(25.0, "few")  # less than 240 steps of 600
     assert "fit into 100 minutes" in said[0] and "15 is enough" in said[1]
     begun(0.01, "enough")
     assert said[2:] == ["600 steps × 0.01 s: about 0.1 minutes"]
-    monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: 1000.0)
+    monkeypatch.setattr(train, "seconds_a_step", lambda *_: 1000.0)
     with pytest.raises(
         InputError, match=r"steps of 1e\+03 s fit into .*--minutes 11000 for all 600"
     ):
@@ -148,7 +147,7 @@ def test_a_loss_that_is_no_number_stops_the_run_which_can_go_on(
     inputs: tuple[str, str], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = train.row_losses, 0
-    monkeypatch.setattr(recipe, "seconds_a_step", lambda *_: 1.0)
+    monkeypatch.setattr(train, "seconds_a_step", lambda *_: 1.0)
 
     def broken(lm: Any, batch: Any, learned: Any) -> torch.Tensor:
         nonlocal calls

@@ -19,8 +19,7 @@ from headscope.find import TranslationScore
 from headscope.heads import Geometry, HeadScores, HeadSet, Rank, save_scores
 from headscope.lm import LanguageModel
 from headscope.recipes.compare.checkpoints import Checkpoint
-from headscope.recipes.compare.formation import Formation
-from headscope.recipes.compare.formation_table import Measured, Opened, series
+from headscope.recipes.compare.formation import Formation, Measured, Opened, series
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.papers.paper import PaperData, Setting
 from headscope.recipes.papers.plan import make_plan

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import find_helpers
 from headscope.compare.stability import Choice, links_agreement, scores_agreement, stability
@@ -33,7 +33,6 @@ from headscope.measure.statistics import (
     counted_mean,
     holm,
     least_p,
-    mean_against_draws,
     overlap,
 )
 from headscope.recipes.inputs import ModelChoice
@@ -44,6 +43,7 @@ from headscope.recipes.papers.listing import listing
 from headscope.recipes.papers.paper import Missing, PaperData, Setting
 from headscope.recipes.papers.reproduce import Reproduce, reproduce
 from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD
+from headscope.recipes.verify.copying import copies_written
 from headscope.runs.parts import read_records
 from headscope.verify.removal.losses import ReferenceLosses
 from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
@@ -525,6 +525,31 @@ def test_copies_written_are_counted_again_from_the_outputs(
         assert row[:4] == pytest.approx([base, top, fmean(drawn), top - fmean(drawn)])
 
 
+def test_copies_are_compared_with_different_draws_of_the_same_ablation(tmp_path: Path) -> None:
+    """A run of two ablations, from before draws were all different."""
+    rows = [
+        {"kind": kind, "k": 1, "gate": 0.0, "draw": draw, "ablate": ablate, "heads": [heads]}
+        for ablate in ("zero", "mean")
+        for kind, draw, heads in (
+            ("top", None, "0.0"), ("random", 0, "0.1"), ("random", 1, "0.2"), ("random", 2, "0.1")
+        )
+    ]  # fmt: skip
+    copied = [[0, 0], [1, 0], [0, 0], [1, 1], [0, 0], [1, 1], [1, 1], [1, 1], [1, 1]]
+    (tmp_path / "result.json").write_text(
+        json.dumps({"directions": {"en-de": {}}, "conditions": rows})
+    )
+    save_file(
+        {"en-de.source_copy": np.array(copied, np.uint8)}, tmp_path / "statistics.safetensors"
+    )
+    zero, mean = copies_written(tmp_path)
+    assert (zero["as_is"], zero["without"], zero["random"]) == (0, 0.5, pytest.approx(1 / 3))
+    assert zero["against_random"]["value"] == pytest.approx(0.5 - 1 / 3)
+    # Of two different sets one copies as much.
+    assert zero["against_random"]["p_draws"] == pytest.approx(2 / 3)
+    assert zero["against_random"]["least_p"] == pytest.approx(1 / 3)
+    assert (mean["without"], mean["random"], mean["against_random"]["p_draws"]) == (1, 1, 1)
+
+
 # Tests
 
 
@@ -532,15 +557,6 @@ def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == [1, 1]
     assert holm([]) == []
-
-
-def test_a_mean_against_draws_by_hand() -> None:
-    own, draws = np.array([1.0, 2, 3]), np.array([[0.0, 1, 2], [3, 3, 3], [0, 0, 0]])
-    found = mean_against_draws([own], [draws])
-    assert found["value"] == pytest.approx(2 - (1 + 3 + 0) / 3)
-    assert found["p_draws"] == 2 / 4
-    assert mean_against_draws([own], [draws], alternative="lower")["p_draws"] == 3 / 4
-    assert found["low"] <= found["value"] <= found["high"]
 
 
 # The room

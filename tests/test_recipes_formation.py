@@ -19,8 +19,7 @@ from headscope.heads import HeadSet, read_scores, resolve_heads
 from headscope.measure import chrf
 from headscope.pocket import weights
 from headscope.recipes.compare.checkpoints import checkpoint_series
-from headscope.recipes.compare.formation import Formation, formation
-from headscope.recipes.compare.formation_table import quality
+from headscope.recipes.compare.formation import Formation, formation, quality
 from headscope.recipes.inputs import PairsChoice
 from lm_helpers import saved
 

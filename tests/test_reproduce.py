@@ -110,6 +110,29 @@ def test_one_folder_fills_up_and_nothing_is_run_twice(tmp_path: Path) -> None:
         reproduce(Reproduce("small", seed=1), tmp_path / "r")
 
 
+def test_a_finished_step_of_other_settings_is_refused_and_nothing_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "r"
+    foreign = out / "runs" / "second"
+    reproduce(Reproduce("small", only=("table-1",)), out)
+    shutil.rmtree(foreign)
+    small_paper.FIRST.run(setting(out, seed=5), out / "other", None)
+    (out / "other").rename(foreign)
+    small_paper.CALLS.clear()
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for only in ("table-1", "table-3"):  # what was not asked for is told as well
+        assert main(["reproduce", "small", "--out", str(out), "--only", only]) == 2
+        (line,) = [one for one in capsys.readouterr().err.splitlines() if "error: " in one]
+        assert line.startswith(f"error: {foreign}: holds a run of another configuration")
+        assert "seed (5 there, 0 here)" in line
+    after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert small_paper.CALLS == [] and after == before
+    shutil.rmtree(foreign)
+    reproduce(Reproduce("small", only=("table-1",)), out)
+    assert small_paper.CALLS == ["second"]
+
+
 def test_a_killed_process_is_gone_on_with(tmp_path: Path) -> None:
     out = tmp_path / "r"
     process_helpers.killed(reproduce_script, out, "second")

@@ -21,11 +21,11 @@ from headscope.heads.store import write_bytes
 from headscope.lm import LanguageModel, load
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
+from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import p_sentences
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.use.adapt import use_adapt
 from headscope.recipes.use.steering import FACTORS, Steer, steer, steering_heads
-from headscope.recipes.use.steering_measures import MEASURES
 from headscope.report import write_report
 from headscope.runs import file_digest
 from lm_helpers import saved
@@ -205,10 +205,12 @@ def test_the_paired_test_is_that_of_the_statistics(
                  "--factor", 4, "--draws", 1, "--data", f"de={place / 'prompts.jsonl'}",
                  "--data", f"en={place / 'prompts.jsonl'}", out="two", data=False)  # fmt: skip
     kept = load_file(place / "two" / "statistics.safetensors")
-    tested = MEASURES["chrf"].tested
     pairs = [kept[f"{code}.chrf"] for code in ("de", "en")]
     wanted = p_sentences(
-        [one[1] for one in pairs], [one[:1] for one in pairs], tested, alternative="two-sided"
+        [one[1] for one in pairs],
+        [one[:1] for one in pairs],
+        chrf_from_statistics,
+        alternative="two-sided",
     )
     assert told["effects"]["x4"]["chrf"]["p_change"] == pytest.approx(wanted)
     assert 0 < told["languages"]["de"]["effects"]["x4"]["chrf"]["p_change"] <= 1

@@ -180,7 +180,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         (lambda: MixPlan(share="130%"), "the share is 130%, which is no amount"),
         (lambda: MixPlan(size={"en": "many"}), "the size of en is many"),
         (lambda: MixPlan(times=0), "times is 0"),
-        (lambda: MixPlan(kind="double"), "kind is 'double'; it must be one of baseline"),
+        (lambda: MixPlan(kind="double"), "kind is 'double'; it is one of remove"),
     ],
 )
 def test_a_plan_that_cannot_be(make: Callable[[], MixPlan], said: str) -> None:

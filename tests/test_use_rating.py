@@ -398,18 +398,18 @@ def hooks_of(lm: LanguageModel) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (Rating(max_tokens=1), "max_tokens is 1"),
-        (Rating(max_tokens=1 << 29), "in windows"),
-        (Rating(overlap=4), "texts are cut"),
-        (Rating(max_tokens=8, windows=True, overlap=8), "cannot overlap by 8"),
-        (Rating(batch_tokens=0), "batch_tokens is 0"),
+        ({"max_tokens": 1}, "max_tokens is 1"),
+        ({"max_tokens": 1 << 29}, "in windows"),
+        ({"overlap": 4}, "texts are cut"),
+        ({"max_tokens": 8, "windows": True, "overlap": 8}, "cannot overlap by 8"),
+        ({"batch_tokens": 0}, "batch_tokens is 0"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(
-    lm: LanguageModel, config: Rating, message: str
+    lm: LanguageModel, config: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        rate_texts(lm, [], last_heads(lm), config)
+        rate_texts(lm, [], last_heads(lm), Rating(**config))
 
 
 def test_a_gate_of_another_model_is_refused(lm: LanguageModel) -> None:

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
-from headscope.verify.languages.conditions import Condition, LanguageRemoval, plan
-from headscope.verify.languages.evidence import describe_languages, level
+from headscope.verify.languages.conditions import Condition, LanguageRemoval, Text, plan
+from headscope.verify.languages.evidence import TextTrial, describe_languages, text_trials
 from headscope.verify.languages.layers import layer_heads, plan_layers, profile, spread_draws
 from headscope.verify.languages.matrix import matrices
-from headscope.verify.languages.resampling import Text, resample
 from headscope.verify.languages.sets import LanguageHeads, default_count, language_heads
 from language_helpers import naive_perplexities
 
@@ -195,11 +194,18 @@ def test_shares_of_layers_add_up(chosen: set[Head]) -> None:
 # What losses say
 
 
+def read(made: dict[str, Text], seed: int = 0) -> dict[str, TextTrial]:
+    """Texts under conditions of which nothing else is asked."""
+    rows = len(next(iter(made.values())).nll)
+    nothing = Condition("", "chosen", "baseline", 0, None, heads(""), 0, tuple(made))
+    return text_trials([nothing] * rows, made, seed)
+
+
 def test_perplexities_are_those_of_plain_loops() -> None:
     made = texts()
-    for name, drawn in resample(made).items():
+    for name, trial in read(made).items():
         for at, nll in enumerate(made[name].nll.tolist()):
-            told = level(at, made[name], drawn)
+            told = trial.level(at)
             weighted, published = naive_perplexities(nll, made[name].tokens.tolist())
             assert told["perplexity"]["value"] == pytest.approx(weighted, rel=1e-12)
             assert told["published_perplexity"]["value"] == pytest.approx(published, rel=1e-12)
@@ -210,36 +216,38 @@ def test_perplexities_are_those_of_plain_loops() -> None:
 def test_perplexities_differ_where_documents_do() -> None:
     # One long easy document and one short hard one.
     text = Text(np.array([[90.0, 6.0]]), np.array([90, 2]))
-    assert text.mean[0] == pytest.approx(96 / 92)
-    assert text.published[0] == pytest.approx((np.e + np.e**3) / 2)
+    trial = read({"en": text})["en"]
+    assert trial.nll.scores[0] == pytest.approx(96 / 92)
+    assert trial.published.scores[0] == pytest.approx((np.e + np.e**3) / 2)
 
 
 def test_the_bootstrap_is_that_of_drawn_documents() -> None:
     made = texts(3)
-    drawn = resample(made, seed=5, draws=40)
+    trial = read(made, seed=5)["en"]
     random = np.random.default_rng([5, 9])
     for at in range(40):
         times = random.multinomial(9, np.full(9, 1 / 9))
         taken = np.repeat(np.arange(9), times)
         tokens = made["en"].tokens[taken]
         nll = made["en"].nll[:, taken]
-        np.testing.assert_allclose(drawn["en"].mean[at], nll.sum(axis=1) / tokens.sum())
+        np.testing.assert_allclose(trial.nll.estimates[at], nll.sum(axis=1) / tokens.sum())
         each = np.exp(nll / tokens).mean(axis=1)
-        np.testing.assert_allclose(drawn["en"].published[at], each)
+        np.testing.assert_allclose(trial.published.estimates[at], each)
 
 
 def test_translations_of_each_other_are_drawn_alike() -> None:
     one = texts(sizes=(8,))["en"]
-    drawn = resample({"en": one, "de": Text(one.nll * 2, one.tokens), "tr": one})
-    np.testing.assert_allclose(drawn["de"].mean, 2 * drawn["en"].mean)
-    np.testing.assert_array_equal(drawn["tr"].mean, drawn["en"].mean)
+    trials = read({"en": one, "de": Text(one.nll * 2, one.tokens), "tr": one})
+    drawn = {name: trial.nll.estimates for name, trial in trials.items()}
+    np.testing.assert_allclose(drawn["de"], 2 * drawn["en"])
+    np.testing.assert_array_equal(drawn["tr"], drawn["en"])
 
 
 def test_documents_that_are_alike_leave_no_doubt() -> None:
     tokens = np.array([5, 7, 9])
     nll = np.stack([tokens * 1.0, tokens * 1.5])
     made = {"en": Text(nll, tokens)}
-    told = describe_languages(_two_conditions(), made, resample(made))
+    told = describe_languages(_two_conditions(), text_trials(_two_conditions(), made))
     (row,) = told["en"]["conditions"]
     assert row["change"] == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
 
@@ -271,7 +279,7 @@ def cross() -> tuple[list[Condition], dict[str, Text]]:
 
 def test_the_matrix_says_whose_text_rises_most() -> None:
     planned, made = cross()
-    (told,) = matrices(planned, made, resample(made))
+    (told,) = matrices(planned, text_trials(planned, made))
     assert (told["role"], told["k"], told["sizes"]) == ("chosen", 1, [1, 1])
     assert told["heads_of"] == told["text_of"] == ["en", "de"]
     values = [[cell["value"] for cell in row] for row in told["change"]]
@@ -309,11 +317,12 @@ def test_the_largest_other_is_found_anew_in_every_draw() -> None:
         Condition("", "chosen", "baseline", 0, None, heads(""), 0, every),
         Condition("en", "chosen", "removed", 1, None, heads("0.0"), 0, every),
     ]
-    drawn = resample(made)
-    (told,) = matrices(planned, made, drawn)
+    trials = text_trials(planned, made)
+    (told,) = matrices(planned, trials)
     margin = told["own"]["en"]["own_minus_largest_other"]
     assert margin["value"] == pytest.approx(0, abs=1e-12)
-    estimates = {name: one.mean[:, 1] - one.mean[:, 0] for name, one in drawn.items()}
+    drawn = {name: trial.nll.estimates for name, trial in trials.items()}
+    estimates = {name: each[:, 1] - each[:, 0] for name, each in drawn.items()}
     naive = [
         own - max(first, second)
         for own, first, second in zip(*(estimates[name] for name in every), strict=True)
@@ -327,7 +336,7 @@ def test_the_largest_other_is_found_anew_in_every_draw() -> None:
 
 def test_heads_stand_beside_random_ones() -> None:
     planned, made = cross()
-    told = describe_languages(planned, made, resample(made))
+    told = describe_languages(planned, text_trials(planned, made))
     (own,) = [row for row in told["de"]["conditions"] if row["kind"] == "removed"]
     assert own["of"] == "de" and own["change"]["value"] == pytest.approx(0.2)
     assert own["random"] == pytest.approx({"mean": 0.025, "low": 0.0, "high": 0.05})
@@ -350,15 +359,15 @@ def test_a_set_drawn_again_proves_nothing_more() -> None:
         name: Text(np.stack([(1 + rise) * tokens for rise in rises]), tokens)
         for name, rises in (("en", [0, 0.5, *[0.1, 0.2] * 3]), ("de", [0.0] * 8))
     }
-    drawn = resample(made)
+    trials = text_trials(planned, made)
     (row,) = [
         one
-        for one in describe_languages(planned, made, drawn)["en"]["conditions"]
+        for one in describe_languages(planned, trials)["en"]["conditions"]
         if one["kind"] == "removed"
     ]
     assert row["distinct_draws"] == 2 and row["p_draws"] == pytest.approx(1 / 3)
     assert row["random"] == pytest.approx({"mean": 0.15, "low": 0.1, "high": 0.2})
-    (matrix,) = matrices(planned, made, drawn)
+    (matrix,) = matrices(planned, trials)
     assert matrix["own"]["en"]["p_draws"] == pytest.approx(1 / 3)
     assert len(matrix["own"]["en"]["random"]) == 6
 

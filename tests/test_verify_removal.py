@@ -32,7 +32,7 @@ from headscope.recipes.verify.removal import (
     read_test_directions,
     verify_removal,
 )
-from headscope.runs import reopen_run
+from headscope.runs.folder import reopen_run
 from headscope.verify.removal import Removal, conditions, measures
 from headscope.verify.removal.evidence import evidence, statistics
 from headscope.verify.removal.measures import kept_from, measure

@@ -26,7 +26,7 @@ from headscope.lm import load
 from headscope.measure import rouge_l
 from headscope.measure.external import External
 from headscope.measure.metrics import chrf, chrf_from_statistics
-from headscope.measure.statistics import p_sentences
+from headscope.measure.statistics import counted, counted_mean, p_sentences
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.inputs import ModelChoice, PairsChoice
 from headscope.recipes.verify.off_target import VerifyOffTarget, verify_off_target
@@ -35,7 +35,7 @@ from headscope.recipes.verify.transfer import VerifyTransfer, given_prompt, veri
 from headscope.recipes.verify.writing_heads import run_languages, writing_heads
 from headscope.recipes.verify.writing_run import fitted
 from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
-from headscope.verify.writing.evidence import Measure, Numbers, evidence, rates, ratio
+from headscope.verify.writing.evidence import Measure, Numbers, evidence
 from headscope.verify.writing.off_target import language_arms
 from headscope.verify.writing.ranks import first_tokens, kept_ranks
 from headscope.verify.writing.summaries import general_arms
@@ -134,10 +134,14 @@ def numbers(seed: int, prompts: int, own: str = "0.1", draws: int = 3) -> Number
         *beside(heads(own), 0.0, draws, seed, layer_matched=False),
     )
     values = rng.random((len(arms), prompts))
-    return Numbers(arms, {"up": rates(values), "down": rates(values), "absent": None})
+    return Numbers(arms, {"up": counted(values), "down": counted(values), "absent": None})
 
 
-MEASURES = {"up": Measure(ratio, raises=True), "down": Measure(ratio), "absent": Measure(ratio)}
+MEASURES = {
+    "up": Measure(counted_mean, raises=True),
+    "down": Measure(counted_mean),
+    "absent": Measure(counted_mean),
+}
 CONTROLS = {"top": {RANDOM: ""}}
 
 
@@ -161,7 +165,7 @@ def test_evidence_against_plain_means() -> None:
         assert effect["p_draws"] == (1 + higher) / 4
         below = found["languages"][name]["effects"]["top"]["down"]
         assert below["p_draws"] == (1 + lower) / 4
-        assert below["p_sentences"] == p_sentences(values[1], values[2:], ratio, seed=4)
+        assert below["p_sentences"] == p_sentences(values[1], values[2:], counted_mean, seed=4)
         assert "absent" not in found["languages"][name]["effects"]["top"]
         assert found["languages"][name]["baseline"]["absent"] is None
     whole = found["effects"]["top"]["up"]
@@ -173,10 +177,10 @@ def test_evidence_against_plain_means() -> None:
 
 def test_where_nothing_differs_the_test_says_so() -> None:
     one = numbers(1, 9)
-    same = {"up": rates(np.zeros((len(one.arms), 9)))}
+    same = {"up": counted(np.zeros((len(one.arms), 9)))}
     effect = evidence({"a": Numbers(one.arms, same)}, MEASURES, CONTROLS)["effects"]["top"]["up"]
     values = same["up"]
-    assert effect["p_sentences"] == p_sentences(values[1], values[2:], ratio, trials=99) == 1
+    assert effect["p_sentences"] == p_sentences(values[1], values[2:], counted_mean, trials=99) == 1
     assert effect["change"] == {"value": 0, "low": 0, "high": 0} and effect["p_draws"] == 1
 
 

@@ -6,6 +6,7 @@ are listed, the first one is the default.
 
 from __future__ import annotations
 
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,14 +21,12 @@ BatchTokensByDevice = Annotated[int | None, Option("Padded tokens of a batch.", 
 
 # The run
 Seed = Annotated[int, Option("Seed of everything drawn at random.", min=0)]
-Limit = Annotated[
-    int | None,
-    Option(
-        "Read the first so many records of each direction or task; without it all, or as many as "
-        "the command says.",
-        min=1,
-    ),
-]
+LIMIT = Option(
+    "Read the first so many records of each direction or task; without it all, or as many as the "
+    "command says.",
+    min=1,
+)
+Limit = Annotated[int | None, LIMIT]
 
 # Sentence pairs
 Pairs = Annotated[
@@ -37,8 +36,13 @@ Pair = Annotated[str | None, Option("Source and target language.", metavar="en-d
 Data = Annotated[
     str, Option("TSV, JSON Lines or Parquet file, FLORES folder, or Hub dataset.", metavar="DATA")
 ]
+SourceLanguage = Annotated[str | None, Option("Instead of --pair.", metavar="CODE")]
+TargetLanguage = SourceLanguage
 SourceColumn = Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")]
 TargetColumn = Annotated[str, Option("Likewise.", metavar="COLUMN")]
+LinksColumn = Annotated[
+    str | None, Option("Likewise; without it links, if there.", metavar="COLUMN")
+]
 Split = Annotated[
     str | None,
     Option(
@@ -100,7 +104,9 @@ Heads = Annotated[str, HEADS]
 Masks = Annotated[
     tuple[str, ...],
     Option(
-        "A run of headscope find mask; repeatable, with several tasks as TASK=RUN.", metavar="RUN"
+        "A run of headscope find mask; repeatable, with several tasks as TASK=RUN.",
+        flag="--heads",
+        metavar="RUN",
     ),
 ]
 Amounts = Annotated[
@@ -108,6 +114,15 @@ Amounts = Annotated[
     Option(
         "Number of heads, or a share such as 0.15 or 15%; repeatable. Without it a set is used "
         "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
+        metavar="K",
+        typed=str,
+    ),
+]
+AmountOfEach = Annotated[
+    Amount | None,
+    Option(
+        "Number of heads of each language, or a share such as 0.02 or 2%. Without it 1% of a run "
+        "of find lahis, at least one; a set is used whole.",
         metavar="K",
         typed=str,
     ),
@@ -124,14 +139,12 @@ Draws = Annotated[int, Option("Draws of random heads.", min=1)]
 DRAWS_OF_MEASURE = Option(
     "Draws of random heads; without it as many as the measure asks for.", min=1, default=None
 )
-Measures = Annotated[
-    tuple[str, ...] | None,
-    Option(
-        "What is measured: the translations (text, the default), or the loss of the reference "
-        "translations (loss), which needs no generation; repeatable.",
-        metavar="text|loss",
-    ),
-]
+MEASURES = Option(
+    "What is measured: the translations (text, the default), or the loss of the reference "
+    "translations (loss), which needs no generation; repeatable.",
+    metavar="text|loss",
+)
+Measures = Annotated[tuple[str, ...] | None, MEASURES]
 PoolName = Literal["non-alignment", "outside"]
 Pool = Annotated[PoolName, Option("Heads that random ones are drawn from.")]
 AblateName = Literal["zero", "mean"]
@@ -192,6 +205,22 @@ Chat = Annotated[
     ),
 ]
 Shots = Annotated[int, Option("Examples put before each input or sentence.", min=0)]
+ShotsData = Annotated[
+    tuple[str, ...],
+    Option(
+        "Where --shots are drawn from, named as the sentence pairs are; without it sentences "
+        "of these that are then used for nothing else.",
+        metavar="DATA",
+    ),
+]
+LanguageNames = Annotated[
+    tuple[str, ...],
+    Option(
+        'What prompts call a language, such as zh="Simplified Chinese"; repeatable.',
+        flag="--language-name",
+        metavar="CODE=NAME",
+    ),
+]
 BaselineExamples = Annotated[
     int,
     Option(
@@ -235,19 +264,29 @@ InputColumn = Annotated[str, Option("Key or column of a task's inputs.", metavar
 OutputColumn = Annotated[str, Option("Key or column of a task's outputs.", metavar="COLUMN")]
 
 # Documents
-TextColumn = Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")]
+TextColumn = Annotated[
+    str, Option("By name, or by number from 0.", flag="--text-column", metavar="COLUMN")
+]
 LanguageColumn = Annotated[
     str | None, Option("Likewise; without it language, if there.", metavar="COLUMN")
 ]
 
 # Heads that copy and carry over
-CountAll = Annotated[
-    bool, Option("Count also what the model does not get right by itself.", flag="--all")
+#: A field that leaves out what the model does not get right by itself, unless `--all`.
+OnlyKnown = Annotated[
+    bool,
+    Option(
+        "Count also what the model does not get right by itself.",
+        flag="--all",
+        default=False,
+        read=not_,
+    ),
 ]
 
 # Memory of backward passes
 Checkpointing = Annotated[
-    bool, Option("Compute layers twice instead of keeping what they computed.")
+    bool,
+    Option("Compute layers twice instead of keeping what they computed.", flag="--checkpointing"),
 ]
 
 # Looking at single examples

@@ -65,11 +65,13 @@ class Part:
         without: fields that have no option here.
         changed: options of fields that are said otherwise here, by the fields' names.
         make: what is called with the fields' values, those that are given, instead of the class.
+        of: the settings whose options show, where the field's own type is none.
     """
 
     without: tuple[str, ...] = ()
     changed: Mapping[str, Option] = field(default_factory=dict)
     make: Callable[..., Any] | None = None
+    of: type | None = None
 
 
 @dataclass(frozen=True)

@@ -4,97 +4,86 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
 
-from typer import Option
+from headscope import options
+from headscope.cli.commands import OUT_FILE, Study
+from headscope.cli.files import result_file
+from headscope.data.align import (
+    AlignWords,
+    LlmAligner,
+    align_words,
+    choose_aligner,
+    linked_pairs,
+)
+from headscope.data.pairs import PairSource, read_pairs, write_pairs
+from headscope.errors import naming
+from headscope.find.translation_config import llm_aligner
+from headscope.settings import MadeBy, Option, Settings
 
-from headscope.cli import old_options as options
-from headscope.cli.output import emit
 
-if TYPE_CHECKING:
-    from headscope.data.align import AlignWords
-    from headscope.data.pairs import PairSource
-
-
-def align(
-    data: options.Data,
-    pair: options.Pair = None,
-    source_language: options.SourceLanguage = None,
-    target_language: options.TargetLanguage = None,
-    source_column: options.SourceColumn = "source",
-    target_column: options.TargetColumn = "target",
-    links_column: options.LinksColumn = None,
-    split: options.Split = None,
-    limit: options.Limit = None,
+def _annotator(
     aligner: options.Aligner = None,
-    extra: Annotated[
-        list[str] | None,
-        Option(
-            "--extra",
-            metavar="DATA",
-            help="More sentence pairs, without links, that help eflomal; repeatable.",
-        ),
-    ] = None,
     llm_model: options.LlmModel = None,
     base_url: options.BaseUrl = None,
     confidence: options.Confidence = 0.9,
     cache: options.Cache = None,
-    out: options.OutFile = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="Replace what the file given by --out holds.")
-    ] = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Link the words of sentence pairs and write them as a TSV with source, target and links."""
-    started = time.monotonic()
-    from headscope.cli.files import result_file
-    from headscope.cli.models import llm_aligner
-    from headscope.data.align import AlignWords, align_words, choose_aligner, linked_pairs
-    from headscope.data.pairs import PairSource, read_pairs, write_pairs
-    from headscope.errors import naming
+) -> LlmAligner | None:
+    return llm_aligner(aligner, llm_model, base_url, confidence, cache)
 
-    source = PairSource(
-        data,
-        pair,
-        source_language,
-        target_language,
-        source_column,
-        target_column,
-        links_column,
-        split,
-        limit,
-    )
+
+@dataclass(frozen=True)
+class Align(Settings):
+    """Link the words of sentence pairs and write them as a TSV with source, target and links."""
+
+    source: PairSource
+    aligner: options.Aligner = None
+    extra: Annotated[
+        tuple[str, ...],
+        Option(
+            "More sentence pairs, without links, that help eflomal; repeatable.", metavar="DATA"
+        ),
+    ] = ()
+    llm: Annotated[LlmAligner | None, MadeBy(_annotator)] = None
+    overwrite: Annotated[bool, Option("Replace what the file given by --out holds.")] = False
+
+
+def align(config: Align, out: Path | None = None) -> dict[str, Any]:
+    """Link the words and write the file, if it does not hold them already."""
+    started = time.monotonic()
+    source = config.source
     pairs = read_pairs(source)
-    with naming(data):
-        chosen = choose_aligner(pairs.pairs, aligner)
+    with naming(source.data):
+        chosen = choose_aligner(pairs.pairs, config.aligner)
     helpers = [
         read_pairs(replace(source, data=name, links_column=None, split=None, limit=None))
-        for name in extra or ()
+        for name in config.extra
     ]
-    annotator = llm_aligner(chosen, llm_model, base_url, confidence, cache)
-    how = AlignWords(aligner=chosen, llm=annotator)
+    how = AlignWords(aligner=chosen, llm=config.llm)
     inputs = {"data": pairs.digest}
     inputs |= {f"extra {number}": one.digest for number, one in enumerate(helpers, 1)}
-    file = result_file(out, ".tsv", "align", _config(source, how), inputs, overwrite)
+    file = result_file(out, ".tsv", "align", _config(source, how), inputs, config.overwrite)
     result = file.stored
     if result is None:
         more = [one for helper in helpers for one in helper.pairs]
         languages = pairs.source_language, pairs.target_language
         # What an endpoint refuses is no fault of the file.
-        with nullcontext() if chosen == "llm" else naming(data):
+        with nullcontext() if chosen == "llm" else naming(source.data):
             alignment = align_words(pairs.pairs, how, *languages, more)
-        with naming(data):
+        with naming(source.data):
             write_pairs(file.path, linked_pairs(pairs.pairs, alignment))
         result = {"aligner": chosen, "units": alignment.units, **alignment.stats}
         file.finish(result)
     seconds = time.monotonic() - started
-    found = {"signature": file.signature, "run": file.path, "seconds": seconds, **result}
-    emit(
-        found,
-        as_json,
-        f"{file.path}: {result['links']} links in {result['pairs']} sentence pairs "
-        f"by {result['aligner']}, {result['skipped']} skipped",
+    return {"signature": file.signature, "run": file.path, "seconds": seconds, **result}
+
+
+def _line(result: dict[str, Any]) -> str:
+    return (
+        f"{result['run']}: {result['links']} links in {result['pairs']} sentence pairs "
+        f"by {result['aligner']}, {result['skipped']} skipped"
     )
 
 
@@ -110,4 +99,4 @@ def _config(source: PairSource, how: AlignWords) -> dict[str, Any]:
     return {**read, **aligned}
 
 
-command = align
+command = Study(Align, align, _line, out=OUT_FILE)

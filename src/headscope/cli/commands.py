@@ -19,11 +19,13 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from headscope.cli.output import emit, note, progress
+from headscope.errors import InputError
 from headscope.settings import MadeBy, Option, Part, marked
 
-__all__ = ["Study", "build", "command_of", "group_of", "options_of"]
+__all__ = ["OUT_FILE", "Study", "build", "command_of", "group_of", "options_of"]
 
-RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR")
+RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
+OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
 AS_JSON = Option("Print one JSON object on stdout and nothing else.")
 
 
@@ -32,16 +34,19 @@ class Study:
     """A command that runs a study.
 
     Attributes:
-        settings: what is asked for; the docstring is the command's help, fields are its options.
+        settings: what is asked for, or a function that makes it; the docstring is the command's
+            help, fields or parameters are its options.
         run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
         text: what the terminal shows of a result.
-        out: what `--out` says; None: there is none.
+        out: what `--out` says, required unless it has a default; None: there is none.
+        failure: why a result that is printed all the same ends the command with code 2, or None.
     """
 
-    settings: type
+    settings: Callable[..., Any]
     run: Callable[..., Any]
     text: Callable[[Any], str]
     out: Option | None = RUN_FOLDER
+    failure: Callable[[Any], str | None] = lambda result: None
 
     def __call__(self, given: Mapping[str, Any]) -> None:
         """Run with the values of the options, and print the result."""
@@ -57,6 +62,8 @@ class Study:
                 settings, **{name: helpers[name] for name in helpers if name in takes}
             )
         emit(result, given["json"], self.text(result))
+        if (why := self.failure(result)) is not None:
+            raise InputError(why)
 
 
 class _Typed(NamedTuple):
@@ -76,7 +83,7 @@ def command_of(study: Study) -> Callable[..., None]:
     for each in _of(study.settings):
         typed.setdefault(each.name, each)
     if study.out is not None:
-        typed["out"] = _typed("out", Path | None, study.out, None)
+        typed["out"] = _typed("out", Path, study.out, MISSING)
     typed["json"] = _typed("json", bool, AS_JSON, False)
 
     def call(**given: Any) -> None:
@@ -118,7 +125,7 @@ def build(owner: Any, given: Mapping[str, Any], part: Part = Part()) -> Any:
                 values[name] = value if mark.read is None else mark.read(value)
             elif default is MISSING:
                 values[name] = None
-        elif is_dataclass(kind := _plain(hint)):
+        elif is_dataclass(kind := _settings(hint, mark)):
             inside = mark if isinstance(mark, Part) else Part()
             if next(_of(kind, inside), None) is not None:
                 values[name] = build(kind, given, inside)
@@ -131,7 +138,7 @@ def _of(owner: Any, part: Part = Part()) -> Iterator[_Typed]:
             yield from _of(mark.function)
         elif isinstance(mark, Option):
             yield _typed(_name(name, mark), hint, mark, default)
-        elif is_dataclass(kind := _plain(hint)):
+        elif is_dataclass(kind := _settings(hint, mark)):
             yield from _of(kind, mark if isinstance(mark, Part) else Part())
 
 
@@ -186,6 +193,11 @@ def _typed(name: str, hint: Any, option: Option, default: Any) -> _Typed:
     return _Typed(
         name, Annotated[typed, mark], inspect.Parameter.empty if shown is MISSING else shown
     )
+
+
+def _settings(hint: Any, mark: Part | None) -> Any:
+    """The settings that a field holds, or those whose options it shows."""
+    return mark.of if mark is not None and mark.of is not None else _plain(hint)
 
 
 def _plain(hint: Any) -> Any:

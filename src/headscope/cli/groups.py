@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "baseline_rules",
     "documents_choice",
-    "model_argument",
     "model_choice",
     "pairs_choice",
     "taking",
@@ -102,31 +101,6 @@ def model_choice(
     tokenizer: options.Tokenizer = None,
 ) -> ModelChoice:
     """The model as an option, for commands that have another subject."""
-    return ModelChoice(
-        model,
-        revision,
-        device,
-        dtype,
-        device_map,
-        tuple(max_memory or ()),
-        None if offload_folder is None else str(offload_folder),
-        quantise,
-        tokenizer,
-    )
-
-
-def model_argument(
-    model: options.ModelName = "pocket",
-    revision: options.Revision = None,
-    device: options.Device = None,
-    dtype: options.Dtype = "auto",
-    device_map: options.DeviceMap = None,
-    max_memory: options.MaxMemory = None,
-    offload_folder: options.OffloadFolder = None,
-    quantise: options.Quantise = None,
-    tokenizer: options.Tokenizer = None,
-) -> ModelChoice:
-    """The model as the subject of a command."""
     return ModelChoice(
         model,
         revision,

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from headscope.cli import old_options as options
-from headscope.cli.output import emit
+from headscope.cli.commands import Study
+from headscope.find.registry import methods
+from headscope.runs import Signature
+from headscope.settings import Settings
 
 
-def methods(as_json: options.AsJson = False) -> None:
+@dataclass(frozen=True)
+class Methods(Settings):
     """List the methods of finding heads: what each measures, and what data it needs."""
+
+
+def _methods(config: Methods) -> dict[str, Any]:
     began = time.monotonic()
-    from dataclasses import asdict
-
-    from headscope.find.registry import methods as registered
-    from headscope.runs import Signature
-
-    found = registered()
-    width = max(len(one.name) for one in found)
-    lines = [
-        f"{one.name:<{width}}  {one.measures}\n{'':<{width}}  needs: {one.needs}" for one in found
-    ]
-    result = {
+    found = methods()
+    return {
         "signature": str(Signature.of("methods", {"methods": [one.name for one in found]}, {})),
         "run": None,
         "seconds": time.monotonic() - began,
         "methods": [asdict(one) for one in found],
     }
-    emit(result, as_json, "\n".join(lines))
 
 
-command = methods
+def _text(result: dict[str, Any]) -> str:
+    width = max(len(one["name"]) for one in result["methods"])
+    return "\n".join(
+        f"{one['name']:<{width}}  {one['measures']}\n{'':<{width}}  needs: {one['needs']}"
+        for one in result["methods"]
+    )
+
+
+command = Study(Methods, _methods, _text, out=None)

@@ -67,9 +67,6 @@ Tokenizer = Annotated[
     ),
 ]
 BatchTokens = Annotated[int, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")]
-BatchTokensByDevice = Annotated[
-    int | None, Option("--batch-tokens", min=1, help="Padded tokens of a batch.")
-]
 
 # The run
 Seed = Annotated[int, Option("--seed", min=0, help="Seed of everything drawn at random.")]
@@ -227,14 +224,6 @@ Heads = Annotated[
         help="A run folder, a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.",
     ),
 ]
-Masks = Annotated[
-    list[str],
-    Option(
-        "--heads",
-        metavar="RUN",
-        help="A run of headscope find mask; repeatable, with several tasks as TASK=RUN.",
-    ),
-]
 Amounts = Annotated[
     list[str] | None,
     Option(
@@ -275,15 +264,6 @@ AblateName = Literal["zero", "mean"]
 Ablate = Annotated[
     AblateName,
     Option("--ablate", help="What a removed head gives: zero, or its mean over other examples."),
-]
-Ablations = Annotated[
-    list[str] | None,
-    Option(
-        "--ablate",
-        metavar="zero|mean",
-        help="What a removed head gives: zero (default), or its mean over examples that are set "
-        "aside; repeatable, with the same heads and draws.",
-    ),
 ]
 ReferenceTexts = Annotated[
     str | None,
@@ -445,11 +425,6 @@ DocumentLimit = Annotated[
         help="Read the first so many documents of each language, and insist on them; without it "
         "1000, or for pocket its own 200.",
     ),
-]
-
-# Heads that copy and carry over
-CountAll = Annotated[
-    bool, Option("--all", help="Count also what the model does not get right by itself.")
 ]
 
 # Memory of backward passes

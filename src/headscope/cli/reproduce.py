@@ -3,181 +3,57 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
-
-from headscope.cli import old_options as options
-from headscope.cli.groups import model_choice, taking
-from headscope.cli.output import emit, progress
+from headscope.cli.commands import Study
 from headscope.errors import InputError
+from headscope.recipes.inputs import Progress
+from headscope.recipes.papers.reproduce import Reproduce, reproduce, reproduce_all
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
-    from headscope.data.chat import ChatModel
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.papers.paper import Steering
     from headscope.recipes.papers.plan import Plan
-    from headscope.recipes.papers.reproduce import Reproduce
-
-Names = list[str] | None
 
 
-def _several(flag: str, metavar: str, words: str) -> Any:
-    return Option(flag, metavar=metavar, help=f"{words}; repeatable.")
-
-
-def steering_choice(
-    limit: options.Limit = None,
-    draws: options.DrawsOfMeasure = None,
-    k: Annotated[
-        str | None,
-        Option("--k", metavar="K", help="Heads compared, removed or changed: a number or a share."),
-    ] = None,
-    aligner: Annotated[
-        options.AlignerName | None,
-        Option("--aligner", help="What links words: the data's links, eflomal, or --llm-model."),
-    ] = None,
-    measure: options.Measures = None,
-    rank: Annotated[
-        options.RankName | None, Option("--rank", help="What --k cuts translation scores by.")
-    ] = None,
-    shots: Annotated[
-        int | None, Option("--shots", min=0, help="Examples put before each input or sentence.")
-    ] = None,
-    chat: options.ChatTemplate = None,
-    instruction: options.Instruction = None,
-    steps: Annotated[
-        int | None, Option("--steps", min=1, help="Steps of the training of a mask.")
-    ] = None,
-    decode: Annotated[
-        options.DecodeName | None,
-        Option("--decode", help="Score the reference, or the model's own translation."),
-    ] = None,
-) -> Steering:
-    """What is decided instead of a paper; without a flag the paper's own."""
-    from headscope.data.tasks.task import from_option
-    from headscope.recipes.papers.paper import Steering
-
-    return Steering(
-        limit,
-        draws,
-        k,
-        aligner,
-        tuple(dict.fromkeys(measure or ())),
-        rank,
-        shots,
-        chat,
-        None if instruction is None else from_option(instruction),
-        steps,
-        decode,
-    )
-
-
-@taking(model=model_choice, steering=steering_choice)
-def reproduce(
-    paper: Annotated[
-        str,
-        Argument(
-            metavar="PAPER",
-            help="token-alignment-heads, lahis, heads-up, or all three: all. beside: experiments "
-            "that none of them has.",
-        ),
-    ],
-    model: ModelChoice,
-    steering: Steering,
+@dataclass(frozen=True)
+class Asked(Settings):
+    reproduce: Reproduce
     show: Annotated[
         bool,
-        Option("--list", help="List tables and figures: measured, --full, or what they need."),
-    ] = False,
-    only: Annotated[
-        Names, _several("--only", "NAME", "An experiment, or a table or figure, such as table-1")
-    ] = None,
-    full: Annotated[
-        bool, Option("--full", help="Also make the runs that are left out for their time.")
-    ] = False,
-    retrain: Annotated[
-        bool, Option("--retrain", help="Repeat trainings whose results come with the package.")
-    ] = False,
-    pairs: options.PairFiles = None,
-    documents: options.DocumentFiles = None,
-    tasks: Annotated[
-        Names, _several("--tasks", "FILE", "A task of inputs and outputs, or a folder of such")
-    ] = None,
-    benchmarks: Annotated[
-        Names, _several("--benchmarks", "NAME", "A task of lm-evaluation-harness, or its file")
-    ] = None,
-    questions: Annotated[
-        Names, _several("--questions", "LANG=FILE", "Questions with contexts and answers")
-    ] = None,
-    summaries: Annotated[
-        Names, _several("--summaries", "LANG=FILE", "Texts with summaries")
-    ] = None,
-    statements: Annotated[
-        Names, _several("--statements", "PAIR=FILE", "Contradicting statements of two languages")
-    ] = None,
-    checkpoints: Annotated[
-        Names, _several("--checkpoints", "REVISION", "A revision of the model in its training")
-    ] = None,
-    others: Annotated[
-        Names, _several("--others", "MODEL", "Another model to put beside, such as its base")
-    ] = None,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    llm_model: options.LlmModel = None,
-    base_url: options.BaseUrl = None,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Run a paper's experiments on a model and put them beside what the paper published.
+        Option(
+            "List tables and figures: measured, --full, or what they need.",
+            flag="--list",
+        ),
+    ] = False
 
-    Every table and figure is a named experiment. What was stopped goes on with the same command;
-    what needs data that is not there says which. Writes report.html into the run folder.
-    """
-    from headscope.cli.models import hide_loading_bars
+
+Asked.__doc__ = Reproduce.__doc__
+
+
+def _run(asked: Asked, out: Path | None, progress: Progress) -> dict[str, Any]:
     from headscope.recipes.papers import registry
-    from headscope.recipes.papers.paper import PaperData
-    from headscope.recipes.papers.reproduce import Reproduce
-    from headscope.recipes.papers.reproduce import reproduce as run_one
-    from headscope.recipes.papers.reproduce import reproduce_all as run_all
+    from headscope.recipes.papers.listing import listing
 
-    given = (pairs, documents, tasks, benchmarks, questions, summaries, statements)
-    data = PaperData(*(tuple(one or ()) for one in (*given, checkpoints, others)))
-    config = Reproduce(
-        paper,
-        model,
-        data,
-        seed,
-        tuple(only or ()),
-        full,
-        retrain,
-        batch_tokens,
-        steering,
-        _llm(llm_model, base_url),
-    )
-    if paper == registry.ALL and only:
+    config = asked.reproduce
+    every = config.paper == registry.ALL
+    if every and config.only:
         raise InputError("--only names experiments of one paper; name the paper instead of all")
-    if show:
-        _list(config, out, as_json)
-        return
-    hide_loading_bars()
-    run = run_all if paper == registry.ALL else run_one
-    if paper != registry.ALL:
-        registry.experiments_named(registry.paper_named(paper), config.only)
-    with progress() as update:
-        result = run(config, out, update, _announce)
-    emit(result, as_json, _summary(result))
-    if result["failed"]:
-        failed = result["failed"]
-        first, why = next(iter(failed.items()))
-        raise InputError(f"{len(failed)} of the runs could not be made ({first}: {why})")
+    if asked.show:
+        return {"experiments": listing(config, out)}
+    if not every:
+        registry.experiments_named(registry.paper_named(config.paper), config.only)
+    run = reproduce_all if every else reproduce
+    return run(config, out, progress, _announce)
 
 
-def _llm(model: str | None, base_url: str | None) -> ChatModel | None:
-    """The language model that sorts failures beside the rules, and links words."""
-    from headscope.data.chat import ChatModel, default_cache
-
-    return None if model is None else ChatModel(model, base_url, default_cache("failures"))
+def _failure(result: dict[str, Any]) -> str | None:
+    failed = result.get("failed")
+    if not failed:
+        return None
+    first, why = next(iter(failed.items()))
+    return f"{len(failed)} of the runs could not be made ({first}: {why})"
 
 
 def _announce(paper: str, plan: Plan) -> None:
@@ -204,11 +80,9 @@ def _about(seconds: float | None) -> str:
     return f", about {seconds / 3600:.1f} h"
 
 
-def _list(config: Reproduce, out: Path | None, as_json: bool) -> None:
-    from headscope.recipes.papers.listing import listing
+def _list(rows: list[dict[str, Any]]) -> str:
     from headscope.report.sections.paper_parts import coverage_words
 
-    rows = listing(config, out)
     lines = []
     for row in rows:
         lines.append(f"{row['paper']}  {row['name']:<14} {row['title']}")
@@ -217,7 +91,7 @@ def _list(config: Reproduce, out: Path | None, as_json: bool) -> None:
             lines.append(f"    {_runs(row['runs'])}, {row['finished']} finished or stored")
         for one in row["missing"]:
             lines.append(f"    {'; '.join(each for each in (one['why'], one['give']) if each)}")
-    emit({"experiments": rows}, as_json, "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _runs(number: int) -> str:
@@ -227,6 +101,8 @@ def _runs(number: int) -> str:
 def _summary(result: dict[str, Any]) -> str:
     from headscope.recipes.papers.results import NOT_ASKED
 
+    if "totals" not in result:
+        return _list(result["experiments"])
     lines = []
     if "papers" in result:
         for one in result["papers"]:
@@ -250,4 +126,4 @@ def _summary(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-command = reproduce
+command = Study(Asked, _run, _summary, failure=_failure)

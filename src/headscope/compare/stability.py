@@ -207,7 +207,7 @@ def _half_mean(rows: Iterable[Floats], half: int) -> Floats:
 def _difference(
     own: Mapping[str, Floats], other: Mapping[str, Floats],
     chosen: Sequence[NDArray[np.bool_]], seed: int,
-) -> dict[str, float] | None:  # fmt: skip
+) -> dict[str, float | None] | None:  # fmt: skip
     """Other links' score minus own links', of the heads chosen on the half not looked at."""
     parts = []
     for way, half in product(own, (0, 1)):
@@ -217,8 +217,7 @@ def _difference(
     if not all(len(side) for side, _ in parts):
         return None
     theirs, ours = map(list, zip(*parts, strict=True))
-    found = bootstrap_difference(theirs, ours, counted_mean, seed=seed)
-    return {key: float(value) for key, value in found._asdict().items()}
+    return bootstrap_difference(theirs, ours, counted_mean, seed=seed).record()
 
 
 def _overlap(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> dict[str, float]:

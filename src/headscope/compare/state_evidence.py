@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.compare.states import CONDITIONS, CONTROLS, PAIRS, PAPER, PLACES
-from headscope.measure import bootstrap_interval, least_p, p_draws
-from headscope.measure.statistics import counted, counted_mean, p_sentences
+from headscope.measure import bootstrap_interval
+from headscope.measure.statistics import counted
+from headscope.measure.trial import Group, Trial
 
 __all__ = ["describe"]
 
@@ -35,15 +36,15 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     plain = cosines[place["as is", "instructed"]]
     controls = {name: tensors[name].astype(np.float64) for name in CONTROLS if len(tensors[name])}
     nearer = {"as is": _nearer(masked - plain)}
-    own = _later(masked)
+    later = {}
     for name, drawn in controls.items():
-        others = np.stack([_later(one) for one in drawn])
+        values = [counted(_later(one)) for one in (masked, *drawn)]
+        trial = Trial([Group(values, sets=range(len(values)))])
+        later[name] = against = trial.against(0, range(1, len(values)), "higher")
         nearer[name] = {
             **_nearer(masked - drawn.mean(axis=0)),
-            "p_draws": p_draws(-float(own.mean()), -others.mean(axis=1)),
-            "p_examples": p_sentences(
-                counted(own), counted(others), lambda sums: -counted_mean(sums)
-            ),
+            "p_draws": against.p_draws,
+            "p_examples": against.p_examples,
         }
     return {
         "samples": int(cosines.shape[1]),
@@ -61,10 +62,10 @@ def describe(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
             {
                 "kind": name,
                 "draws": len(drawn),
-                "distinct_draws": len(drawn),
-                "least_p": least_p(len(drawn)),
+                "distinct_draws": later[name].distinct,
+                "least_p": later[name].least_p,
                 **_by_place(drawn.mean(axis=0)),
-                "later_half_of_draws": [float(_later(one).mean()) for one in drawn],
+                "later_half_of_draws": list(later[name].draws.each),
             }
             for name, drawn in controls.items()
         ],

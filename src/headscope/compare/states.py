@@ -16,16 +16,16 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.lm.lens import lens, token_ranks
-from headscope.lm.states import States, states
 
 if TYPE_CHECKING:
+    import torch
+
     from headscope.heads.adaptation import Adaptation
     from headscope.lm import LanguageModel
+    from headscope.lm.states import States
 
 __all__ = ["CONDITIONS", "CONTROLS", "PAIRS", "PAPER", "PLACES", "Sample", "observe"]
 
@@ -94,6 +94,10 @@ def observe(
         InputError: if the mask is not of this model, `top` is below 1, or states are no finite
             numbers, naming the sample.
     """
+    import torch
+
+    from headscope.lm.states import states
+
     if top < 1:
         raise InputError(f"top is {top}; the lens shows at least 1 token")
     bare = [sample.bare for sample in samples]
@@ -122,6 +126,8 @@ def observe(
 
 
 def _check_finite(found: States, samples: Sequence[Sample]) -> None:
+    import torch
+
     fine = torch.isfinite(found.after_layer).flatten(1).all(dim=1)
     if not bool(fine.all()):
         first = int((~fine).nonzero()[0])
@@ -133,6 +139,8 @@ def _check_finite(found: States, samples: Sequence[Sample]) -> None:
 
 def cosines(one: States, other: States) -> NDArray[np.float32]:
     """The cosine of two models' states, float32 (n, 2, L): after attention, after the layer."""
+    import torch
+
     both = [
         torch.cosine_similarity(a.double(), b.double(), dim=-1)
         for a, b in (
@@ -147,6 +155,10 @@ def cosines(one: States, other: States) -> NDArray[np.float32]:
 def _through_the_lens(
     lm: LanguageModel, seen: Sequence[States], targets: torch.Tensor, top: int
 ) -> Tensors:
+    import torch
+
+    from headscope.lm.lens import lens, token_ranks
+
     tokens, logits, ranks = [], [], []
     for one in seen:
         stream = torch.cat([one.embedding[:, None], one.after_layer], dim=1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headscope import options
 from headscope.data.columns import ABSENT
 from headscope.data.files import check_limit, write_text_atomically
 from headscope.data.flores import is_flores, read_flores
@@ -16,6 +17,7 @@ from headscope.data.languages import Direction, language_name, settled_direction
 from headscope.data.links import Links, check_links, format_links, parse_links
 from headscope.data.rows import Field, Row, kind_of, read_rows, text_cell
 from headscope.errors import InputError, naming
+from headscope.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class PairFile:
 
 
 @dataclass(frozen=True)
-class PairSource:
+class PairSource(Settings):
     """Where sentence pairs come from and what to read.
 
     ``data``: a TSV, JSON Lines or Parquet file, a FLORES folder, a folder written by
@@ -105,15 +107,15 @@ class PairSource:
     many pairs, None for all.
     """
 
-    data: str
-    pair: str | None = None
-    source_language: str | None = None
-    target_language: str | None = None
-    source_column: str = "source"
-    target_column: str = "target"
-    links_column: str | None = None
-    split: str | None = None
-    limit: int | None = None
+    data: options.Data
+    pair: options.Pair = None
+    source_language: options.SourceLanguage = None
+    target_language: options.TargetLanguage = None
+    source_column: options.SourceColumn = "source"
+    target_column: options.TargetColumn = "target"
+    links_column: options.LinksColumn = None
+    split: options.Split = None
+    limit: options.Limit = None
 
 
 def read_pairs(source: PairSource) -> PairFile:

@@ -22,16 +22,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.find.gate_fitting import Descent, Optimizer, Sample, descend
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
+    import torch
+
     from headscope.heads import Geometry
     from headscope.lm import LanguageModel
     from headscope.runs import Run
@@ -46,7 +49,7 @@ ROLES: tuple[Role, ...] = ("facilitating", "interfering", "irrelevant")
 
 
 @dataclass(frozen=True)
-class CausalGating:
+class CausalGating(Settings):
     """How gates are fitted.
 
     Attributes:
@@ -64,22 +67,26 @@ class CausalGating:
         checkpointing: compute layers again in the backward pass instead of keeping their values.
     """
 
-    steps: int = 500
+    steps: Annotated[int, Option("Steps of each of the three fits.", min=1, default=None)] = 500
     pushed_steps: int = 500
-    batch_size: int = 64
+    batch_size: Annotated[
+        int, Option("Samples of a step.", flag="--batch", min=1, default=None)
+    ] = 64
     rates: tuple[float, float] = (0.1, 0.01)
     pushed_rates: tuple[float, float] = (0.5, 0.1)
-    weight: float = 0.1
+    weight: Annotated[float, Option("Weight of the push towards 1 or 0.")] = 0.1
     clip: float = 4.0
     clip_norm: float = 1.0
-    seeds: int = 10
-    seed: int = 0
-    checkpointing: bool = False
+    seeds: Annotated[
+        int, Option("How often to train, each time with another seed.", min=1, default=None)
+    ] = 10
+    seed: options.Seed = 0
+    checkpointing: options.Checkpointing = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "pushed_steps", "batch_size", "seeds"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        super().__post_init__()
+        if self.pushed_steps < 1:
+            raise InputError(f"pushed_steps is {self.pushed_steps}; it must be at least 1")
         for name in ("weight", "clip", "clip_norm"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} is {getattr(self, name)}; it must be above 0")
@@ -120,6 +127,8 @@ def fit_causal_gates(
     With a run, the fit is kept in it every so many steps and goes on from there. Raises
     `InputError` if there is no sample, or naming the one whose loss is no finite number.
     """
+    import torch
+
     if not samples:
         raise InputError("there is no example to fit gates on; give at least one")
     geometry = lm.geometry
@@ -204,6 +213,8 @@ def _batches(count: int, steps: int, size: int, name: str) -> list[list[int]]:
 
 def _maker(geometry: Geometry) -> Callable[[torch.Tensor], torch.Tensor]:
     """Puts σ of one logit a head, (N,), into a gate (L, W)."""
+    import torch
+
     places = torch.from_numpy(np.flatnonzero(geometry.mask()))
 
     def make(logits: torch.Tensor) -> torch.Tensor:

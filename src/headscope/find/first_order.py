@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
-from headscope.find.capture import Part, Progress
-from headscope.find.gate_gradients import gate_gradients, texts_of
 from headscope.heads import HeadScores
 from headscope.measure.intervals import bootstrap_interval
 from headscope.runs.plain import plain
+from headscope.settings import UNSIGNED, Settings
 
 if TYPE_CHECKING:
+    from headscope.find.capture import Progress
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -28,7 +29,7 @@ __all__ = ["FirstOrder", "first_order"]
 
 
 @dataclass(frozen=True)
-class FirstOrder:
+class FirstOrder(Settings):
     """How heads are scored.
 
     Attributes:
@@ -40,13 +41,14 @@ class FirstOrder:
 
     bootstrap_draws: int = 1000
     level: float = 0.95
-    seed: int = 0
-    batch_tokens: int = field(default=2048, metadata={"signature": False})
-    checkpoint: bool = field(default=False, metadata={"signature": False})
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=2048, metadata=UNSIGNED)
+    checkpoint: options.Checkpointing = field(default=False, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
-        if self.bootstrap_draws < 1 or self.batch_tokens < 1:
-            raise InputError("bootstrap_draws and batch_tokens must be 1 or more")
+        super().__post_init__()
+        if self.bootstrap_draws < 1:
+            raise InputError("bootstrap_draws must be 1 or more")
         if not 0 < self.level < 1:
             raise InputError(f"level is {self.level}; it must lie between 0 and 1, such as 0.95")
 
@@ -64,6 +66,9 @@ def first_order(
     with bootstrap bounds over documents.  `extra`: `raising`, the share of documents that raising
     the head would make likelier; `statistics`, by document: `products`, `losses` and `tokens`.
     """
+    from headscope.find.capture import Part
+    from headscope.find.gate_gradients import gate_gradients, texts_of
+
     texts = texts_of(lm, documents)
     part = Part(run, documents.language or "documents")
     found = gate_gradients(lm, texts, config.batch_tokens, config.checkpoint, part, progress)

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate
-from headscope.lm.losses import checkpointed, frozen, row_losses, token_losses
-from headscope.lm.memory import in_halves
 
 if TYPE_CHECKING:
+    import torch
+
     from headscope.heads import Gate
     from headscope.lm import LanguageModel
 
@@ -138,6 +136,12 @@ def descend(
         InputError: if a loss or a gradient is no finite number; it names the row.
         torch.OutOfMemoryError: if memory does not suffice for a single row.
     """
+    import torch
+
+    from headscope.lm.batching import collate
+    from headscope.lm.losses import checkpointed, frozen, row_losses
+    from headscope.lm.memory import in_halves
+
     numbers = torch.nn.Parameter(torch.from_numpy(begin.values.copy()))
     adam = torch.optim.AdamW(
         [numbers], lr=optimizer.learning_rate, weight_decay=optimizer.weight_decay
@@ -186,6 +190,8 @@ def descend(
 
 def _check(samples: Sequence[Sample], losses: torch.Tensor, gradient: torch.Tensor) -> None:
     """Stop before a number that is none reaches the gates."""
+    import torch
+
     for sample, loss in zip(samples, losses.tolist(), strict=True):
         if not np.isfinite(loss):
             raise _no_number(sample, loss)
@@ -204,6 +210,8 @@ def mean_losses(
 
     Raises `InputError` naming the first row whose loss is no finite number.
     """
+    from headscope.lm.losses import token_losses
+
     with lm.gated(gate):
         found = token_losses(lm, [s.ids for s in samples], [s.start for s in samples], batch_tokens)
     means = np.array([float(one.mean(dtype=np.float64)) for one in found])

@@ -10,37 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.data.prompts import Prompt
 from headscope.data.words import Word, membership
 from headscope.errors import InputError
 from headscope.find.key_words import KeyWord, locate_words
 from headscope.heads import Head, HeadSet, check_geometry
 from headscope.heads.draws import Draw, draw_heads
-from headscope.lm.attention.weights import WeightRequest
-from headscope.lm.batching import collate
-from headscope.lm.generation import GenerateConfig
-from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.prompting import chat_writer
-from headscope.lm.tokens import Spans, encode, encode_output
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.tokens import Spans
 
 __all__ = ["Control", "KeyTokenAttention", "KeyTokens", "key_tokens"]
 
-Steps = Literal["answer", "last"]
 ControlKind = Literal["random", "random-layer-matched"]
 _KINDS: tuple[ControlKind, ...] = ("random", "random-layer-matched")
 
 
 @dataclass(frozen=True)
-class KeyTokens:
+class KeyTokens(Settings):
     """What is measured.
 
     Attributes:
@@ -58,20 +53,33 @@ class KeyTokens:
         seed: of these draws.
     """
 
-    words: tuple[str, ...]
-    answer: str | None = None
-    steps: Steps = "answer"
-    max_new_tokens: int | None = None
+    words: Annotated[
+        tuple[str, ...],
+        Option(
+            "A key word of the prompt, with its capitals: all its occurrences, or WORD#2 for the "
+            "second; repeatable.",
+            flag="--word",
+            metavar="WORD",
+        ),
+    ]
+    answer: Annotated[
+        str | None, Option("An answer; without it the model's own, greedily.", metavar="TEXT")
+    ] = None
+    steps: Annotated[
+        Literal["answer", "last"],
+        Option(
+            "Look from every step that predicts a token of the answer, or from the last token of "
+            "the prompt alone."
+        ),
+    ] = "answer"
+    max_new_tokens: options.MaxNewTokens = None
     stop_at_newline: bool = True
-    chat: bool | None = None
-    draws: int = 10
-    seed: int = 0
+    chat: options.Chat = None
+    draws: Annotated[int, Option("Draws of random heads.", min=0)] = 10
+    seed: options.Seed = 0
 
     def __post_init__(self) -> None:
-        if self.steps not in ("answer", "last"):
-            raise InputError(f'steps is {self.steps!r}; use "answer" or "last"')
-        if self.draws < 0:
-            raise InputError(f"draws is {self.draws}; it must be 0 or more")
+        super().__post_init__()
         if self.answer is not None and not self.answer.strip():
             raise InputError("the answer is empty; give its text, or none for the model's own")
         if self.answer is not None and self.steps == "last":
@@ -148,6 +156,8 @@ def key_tokens(
     Raises `InputError` if a key word is not in the prompt or has no token, if prompt and answer do
     not fit the model's context, or if the model ends without an answer.
     """
+    from headscope.lm.prompting import chat_writer
+
     check_geometry(heads, lm.geometry, "the heads")
     if not heads.heads:
         raise InputError("no heads were chosen; name at least one")
@@ -201,6 +211,9 @@ class _Text:
 
 
 def _read(lm: LanguageModel, wording: Prompt, config: KeyTokens) -> _Text:
+    from headscope.lm.generation import GenerateConfig
+    from headscope.lm.tokens import encode, encode_output
+
     prompt, special = wording.text, wording.special
     encoded = encode(lm.tokenizer, prompt, special)
     if not encoded.ids:
@@ -285,6 +298,12 @@ def _attention(
     lm: LanguageModel, text: _Text, keys: NDArray[np.intp], heads: tuple[Head, ...]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Weights and even shares, float32 (steps, heads, keys), from one forward pass."""
+    import torch
+
+    from headscope.lm.attention.weights import WeightRequest
+    from headscope.lm.batching import collate
+    from headscope.lm.inputs import evaluating, forward_inputs
+
     batch = collate([list(text.ids)], lm.pad_token_id)
     rows = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
     rows[0, list(text.rows)] = True

@@ -13,20 +13,21 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
-from headscope.find.capture import Part, Progress
-from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients, texts_of
 from headscope.heads import Geometry, Head, HeadScores, HeadSet
 from headscope.measure.intervals import bootstrap_score
 from headscope.runs.plain import plain
+from headscope.settings import UNSIGNED, Option, Settings
 
 if TYPE_CHECKING:
+    from headscope.find.capture import Progress
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -47,7 +48,7 @@ FEW_HEADS = 256
 
 
 @dataclass(frozen=True)
-class Lahis:
+class Lahis(Settings):
     """How heads are scored.
 
     Attributes:
@@ -60,16 +61,20 @@ class Lahis:
         checkpoint: save memory by computing each layer twice, see `gate_gradients`.
     """
 
-    update_gate: bool = False
+    update_gate: Annotated[
+        bool,
+        Option("As published: documents one by one, the gate trained a step after each."),
+    ] = False
     learning_rate: float = 1e-2
     weight_decay: float = 1e-2
     bootstrap_draws: int = 1000
     level: float = 0.95
-    seed: int = 0
-    batch_tokens: int = field(default=2048, metadata={"signature": False})
-    checkpoint: bool = field(default=False, metadata={"signature": False})
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=2048, metadata=UNSIGNED)
+    checkpoint: options.Checkpointing = field(default=False, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.learning_rate <= 0 or self.weight_decay < 0:
             raise InputError(
                 f"the learning rate is {self.learning_rate} and the weight decay "
@@ -77,8 +82,6 @@ class Lahis:
             )
         if self.bootstrap_draws < 1:
             raise InputError("bootstrap_draws must be 1 or more")
-        if self.batch_tokens < 1:
-            raise InputError(f"batch_tokens is {self.batch_tokens}; it must be at least 1")
         if not 0 < self.level < 1:
             raise InputError(f"level is {self.level}; it must lie between 0 and 1, such as 0.95")
 
@@ -110,6 +113,9 @@ def lahis(
         InputError: if a loss is no finite number, naming the document, or there is nothing to
             predict.
     """
+    from headscope.find.capture import Part
+    from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients, texts_of
+
     texts = texts_of(lm, documents)
     part = Part(run, documents.language or "documents")
     if config.update_gate:

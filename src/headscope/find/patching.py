@@ -12,26 +12,25 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.data.concepts import ConceptFile
-from headscope.data.prompts import Template, TemplateField
+from headscope.data.prompts import TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
-from headscope.find.capture import Part, Progress
 from headscope.find.word_prompts import WORD_TEMPLATE, ReadyPair, encoded_pairs, word_pairs
 from headscope.heads import HeadScores
-from headscope.lm.batching import collate, length_buckets
-from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
-from headscope.lm.patching import Patch, head_outputs, patched
 from headscope.measure.intervals import bootstrap_interval
 from headscope.runs import plain
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
+    import torch
+
+    from headscope.find.capture import Progress
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -44,7 +43,7 @@ EFFECTS = ("language", "concept", "both", "kept")
 
 
 @dataclass(frozen=True)
-class Patching:
+class Patching(Settings):
     """How prompts are made and patched.
 
     Attributes:
@@ -60,22 +59,23 @@ class Patching:
         batch_tokens: padded tokens of a batch.
     """
 
-    pairs: int = 100
-    template: TemplateField[Template] = TemplateField(WORD_TEMPLATE, Template)
-    known_only: bool = True
-    control: bool = True
-    chat: bool | None = None
-    seed: int = 0
+    pairs: Annotated[int, Option("Pairs of prompts that are drawn.", flag="--prompts", min=1)] = 100
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        WORD_TEMPLATE, Template
+    )
+    known_only: options.OnlyKnown = True
+    control: Annotated[
+        bool,
+        Option(
+            "Patch every head also from an unrelated prompt, which takes as long again.",
+            flag="--control/--no-control",
+        ),
+    ] = True
+    chat: options.Chat = None
+    seed: options.Seed = 0
     bootstrap_draws: int = 1000
     level: float = 0.95
-    batch_tokens: int = 8192
-
-    def __post_init__(self) -> None:
-        for name in ("pairs", "batch_tokens"):
-            if getattr(self, name) < 1:
-                raise InputError(
-                    f"{name.replace('_', ' ')} is {getattr(self, name)}; it must be at least 1"
-                )
+    batch_tokens: options.BatchTokens = 8192
 
 
 def patching(
@@ -108,6 +108,8 @@ def patching(
     Raises:
         InputError: if the words do not suffice for a pair, or no pair is left.
     """
+    from headscope.find.capture import Part
+
     drawn = word_pairs(concepts, config.pairs, config.seed)
     ready = encoded_pairs(lm, drawn, config.template, config.chat)
     if not ready:
@@ -164,6 +166,12 @@ def _unpatched(
     lm: LanguageModel, ready: Sequence[ReadyPair], config: Patching
 ) -> tuple[NDArray[np.float64], list[torch.Tensor], NDArray[np.bool_]]:
     """Probabilities of the four answers (P, 4), the other prompts' head outputs, what is known."""
+    import torch
+
+    from headscope.lm.batching import length_buckets
+    from headscope.lm.memory import in_halves
+    from headscope.lm.patching import head_outputs
+
     probabilities = np.zeros((len(ready), 4))
     outputs: list[torch.Tensor] = [torch.empty(0)] * len(ready)
     known = np.ones(len(ready), dtype=bool)
@@ -189,6 +197,11 @@ def _unpatched(
 
 def _last(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> torch.Tensor:
     """The probabilities of the next token of each row, (B, V) in float32."""
+    import torch
+
+    from headscope.lm.batching import collate
+    from headscope.lm.inputs import evaluating, forward_inputs
+
     batch = collate(rows, lm.pad_token_id)
     with evaluating(lm.model), torch.inference_mode():
         logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch, logits=False)).logits
@@ -219,6 +232,11 @@ def _effects(
     config: Patching,
 ) -> NDArray[np.float32]:
     """Changes of probability, (6, L, W): `EFFECTS`, then language and concept of the control."""
+    import torch
+
+    from headscope.lm.memory import in_halves
+    from headscope.lm.patching import Patch, patched
+
     heads = list(lm.geometry.heads())
     layers = torch.tensor([head.layer for head in heads])
     numbers = torch.tensor([head.head for head in heads])

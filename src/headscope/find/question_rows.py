@@ -11,7 +11,6 @@ from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.questions import Question
 from headscope.errors import InputError, naming
 from headscope.find.gate_fitting import Sample
-from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -46,6 +45,8 @@ def ask(
 
     Raises `InputError` if a question does not even fit with the answer as its whole context.
     """
+    from headscope.lm.prompting import encode_answers
+
     reader = _Reader(lm, template, new_tokens, chat)
     asked = []
     for question in questions:
@@ -88,6 +89,8 @@ class _Reader:
         return _window(question, *found, shortest), True
 
     def _fits(self, question: Question, context: str) -> bool:
+        from headscope.lm.prompting import uses_chat, wrap_prompts
+
         prompt = self.template.render(question, context)
         (wrapped,) = wrap_prompts(self.lm, [prompt], self.chat)
         special = not uses_chat(self.lm, self.chat)

@@ -11,20 +11,21 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.errors import InputError
-from headscope.find.capture import Captured, Part, Progress, capture_reference, keep_peaks
 from headscope.find.translation import rate
 from headscope.heads import HeadScores
-from headscope.lm.inputs import ordinary_tokens
 from headscope.measure.intervals import bootstrap_interval
 from headscope.runs import plain
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
+    from headscope.find.capture import Captured, Progress
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -38,7 +39,7 @@ LONGEST = 256
 
 
 @dataclass(frozen=True)
-class Induction:
+class Induction(Settings):
     """How repeated blocks are made and read.
 
     Attributes:
@@ -49,24 +50,18 @@ class Induction:
         batch_tokens: padded tokens of a batch.
     """
 
-    sequences: int = 50
-    length: int = 50
-    seed: int = 0
+    sequences: Annotated[int, Option("Blocks of random tokens.", min=1)] = 50
+    length: Annotated[
+        int, Option("Tokens of a block, which is read twice.", flag="--block", min=2)
+    ] = 50
+    seed: options.Seed = 0
     bootstrap_draws: int = 1000
     level: float = 0.95
-    batch_tokens: int = 8192
+    batch_tokens: options.BatchTokens = 8192
 
     # Read by `capture_reference`: the row of a token is the one that reads it.
     query = "read"
     max_new_tokens = None
-
-    def __post_init__(self) -> None:
-        for name, least in (("sequences", 1), ("length", 2), ("batch_tokens", 1)):
-            if getattr(self, name) < least:
-                raise InputError(
-                    f"{name.replace('_', ' ')} is {getattr(self, name)}; it must be at least "
-                    f"{least}"
-                )
 
 
 def induction(
@@ -99,6 +94,8 @@ def induction(
     Raises:
         InputError: if two blocks do not fit the context, or there are too few ordinary tokens.
     """
+    from headscope.find.capture import Part, capture_reference, keep_peaks
+
     opening, blocks = repeated_blocks(lm, config)
     n, first = config.length, len(opening)
     ids = [[*opening, *block, *block] for block in blocks]
@@ -157,6 +154,8 @@ def _over_texts(
     lm: LanguageModel, texts: Sequence[str], config: Induction, run: Run | None
 ) -> dict[str, NDArray[Any]]:
     """The statistics of previous tokens over natural texts."""
+    from headscope.find.capture import Part, capture_reference
+
     ids = [lm.encode(text)[: min(LONGEST, lm.context_length)] for text in texts]
     ids = [one for one in ids if len(one) > FROM]
     if not ids:
@@ -192,6 +191,8 @@ def repeated_blocks(
     The tokens of a block are ordinary ones of the vocabulary, all different, so that each has one
     earlier occurrence.
     """
+    from headscope.lm.inputs import ordinary_tokens
+
     tokenizer = lm.tokenizer_or_none
     added = set(getattr(tokenizer, "added_tokens_decoder", None) or ())
     known = [index for index in ordinary_tokens(lm.model, tokenizer) if index not in added]

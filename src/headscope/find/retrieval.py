@@ -9,21 +9,23 @@ head's peak, at the step that predicts it, is that same token in the needle (Wu 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.data.needles import NeedleFile
 from headscope.errors import InputError
-from headscope.find.capture import Captured, Part, Progress, capture_greedy, keep_peaks
-from headscope.find.hiding import Hidden, hide
 from headscope.find.translation import rate
 from headscope.heads import HeadScores
 from headscope.measure.intervals import bootstrap_interval
 from headscope.runs import plain
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
+    from headscope.find.capture import Captured, Progress
+    from headscope.find.hiding import Hidden
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -32,8 +34,13 @@ __all__ = ["Retrieval", "by_place", "retrieval"]
 TEMPLATE = "{context}\nQuestion: {question}\nAnswer:"
 
 
+def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
+    """What was named, each once."""
+    return tuple(sorted(set(values)))
+
+
 @dataclass(frozen=True)
-class Retrieval:
+class Retrieval(Settings):
     """How facts are hidden and answers read.
 
     Attributes:
@@ -53,26 +60,47 @@ class Retrieval:
         batch_tokens: padded tokens of a batch.
     """
 
-    lengths: tuple[int, ...] = ()
-    depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    lengths: Annotated[
+        tuple[int, ...],
+        Option(
+            "Tokens of a haystack with its needle; repeatable. Without it a quarter, half and all "
+            "of the shortest.",
+            flag="--length",
+            min=1,
+            read=_ascending,
+        ),
+    ] = ()
+    depths: Annotated[
+        tuple[float, ...],
+        Option(
+            "Share of the haystack before the needle; repeatable; without it 0, 0.25, 0.5, 0.75, "
+            "1.",
+            flag="--depth",
+            min=0.0,
+            max=1.0,
+            read=_ascending,
+        ),
+    ] = (0.0, 0.25, 0.5, 0.75, 1.0)
     template: str = TEMPLATE
-    chat: bool | None = None
-    share_of: Literal["generated", "needle"] = "generated"
-    answered_only: bool = True
-    max_new_tokens: int | None = None
-    seed: int = 0
+    chat: options.Chat = None
+    share_of: Annotated[
+        Literal["generated", "needle"],
+        Option("Of the needle's tokens generated, or of all of the needle's."),
+    ] = "generated"
+    answered_only: options.OnlyKnown = True
+    max_new_tokens: options.MaxNewTokens = None
+    seed: options.Seed = 0
     bootstrap_draws: int = 1000
     level: float = 0.95
-    batch_tokens: int = 8192
+    batch_tokens: options.BatchTokens = 8192
 
     # Read by `capture_greedy`: the step that predicts a token is looked at.
     query = "predict"
 
     def __post_init__(self) -> None:
-        if not self.depths or any(not 0 <= depth <= 1 for depth in self.depths):
+        super().__post_init__()
+        if not self.depths:
             raise InputError("a depth is a share of the haystack, from 0 to 1; give at least one")
-        if any(length < 1 for length in self.lengths):
-            raise InputError("the length of a haystack is a number of tokens, at least 1")
         for name in ("context", "question"):
             if self.template.count(f"{{{name}}}") != 1:
                 raise InputError(
@@ -109,6 +137,9 @@ def retrieval(
     Raises:
         InputError: if a haystack is too short or too long, or no token of any needle is generated.
     """
+    from headscope.find.capture import Part, capture_greedy, keep_peaks
+    from headscope.find.hiding import hide
+
     hidden = hide(lm, needles, config)
     marked = []
     for one in hidden:

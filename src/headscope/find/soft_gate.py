@@ -13,21 +13,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.find.gate_fitting import Descent, Optimizer, Sample, descend, mean_losses
 from headscope.find.question_rows import Asked
 from headscope.heads import Gate, HeadSet, check_geometry
-from headscope.lm.generation import GenerateConfig
-from headscope.lm.prompting import uses_chat, wrap_prompts
 from headscope.measure.answers import holds_answer, holds_normalized
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
+    import torch
+
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -35,7 +36,7 @@ __all__ = ["Answers", "SoftGate", "Trained", "answer", "train_soft_gate"]
 
 
 @dataclass(frozen=True)
-class SoftGate:
+class SoftGate(Settings):
     """How gates are trained and questions answered.
 
     Attributes:
@@ -51,20 +52,20 @@ class SoftGate:
         batch_tokens: upper bound of a padded batch where nothing is learned.
     """
 
-    learning_rate: float = 1e-2
+    learning_rate: Annotated[float, Option("How far a step goes.")] = 1e-2
     weight_decay: float = 0.01
-    epochs: int = 2
-    batch_size: int = 1
+    epochs: Annotated[int, Option("How often each pair is learned from.", min=1)] = 2
+    batch_size: Annotated[int, Option("Samples of a step.", flag="--batch", min=1)] = 1
     check_every: int = 25
     patience: int = 8
-    max_new_tokens: int = 10
-    chat: bool | None = None
-    checkpointing: bool = False
-    batch_tokens: int = 8192
+    max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1)] = 10
+    chat: options.Chat = None
+    checkpointing: options.Checkpointing = False
+    batch_tokens: options.BatchTokens = 8192
 
     def __post_init__(self) -> None:
-        names = ("epochs", "batch_size", "check_every", "patience", "max_new_tokens")
-        for name in names:
+        super().__post_init__()
+        for name in ("check_every", "patience"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
         Optimizer(self.learning_rate, self.weight_decay)
@@ -123,6 +124,8 @@ def train_soft_gate(
     last one, with the same result as in one go. Raises `InputError` if heads or pairs are empty,
     or naming the pair whose loss is no finite number.
     """
+    import torch
+
     check_geometry(heads, lm.geometry, "the heads")
     if not len(heads) or not learn or not stop:
         raise InputError(
@@ -170,6 +173,9 @@ def train_soft_gate(
 
 def answer(lm: LanguageModel, asked: Sequence[Asked], gate: Gate, config: SoftGate) -> Answers:
     """Let the model answer questions under a gate, greedily, and score what it says."""
+    from headscope.lm.generation import GenerateConfig
+    from headscope.lm.prompting import uses_chat, wrap_prompts
+
     prompts = wrap_prompts(lm, [one.prompt for one in asked], config.chat)
     settings = GenerateConfig(config.max_new_tokens, config.batch_tokens, stop_at_newline=False)
     with lm.gated(gate):
@@ -240,6 +246,8 @@ def _batches(count: int, config: SoftGate, seed: int) -> list[list[int]]:
 
 def _maker(heads: HeadSet) -> Callable[[torch.Tensor], torch.Tensor]:
     """Puts one number a head, (n,), into a gate (L, W) that is 1 elsewhere."""
+    import torch
+
     shape = heads.geometry.shape
     places = torch.tensor([head.layer * shape[1] + head.head for head in heads])
 

@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 from headscope.data.align import Alignment, choose_aligner
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
-from headscope.find.capture import Captured, Part, Progress, keep_peaks
-from headscope.find.decoding import given_translations, own_translations
 from headscope.find.hits import Counts, Sentence, count_hits, similar_sentences
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadScores
-from headscope.measure.statistics import bootstrap_interval
+from headscope.measure.intervals import bootstrap_interval
 from headscope.runs.plain import plain
 
 if TYPE_CHECKING:
+    from headscope.find.capture import Captured, Progress
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -66,6 +65,9 @@ def translation_score(
     Raises:
         InputError: if no sentence has an aligned target token, or a prompt exceeds the context.
     """
+    from headscope.find.capture import Part, keep_peaks
+    from headscope.find.decoding import given_translations, own_translations
+
     if not pairs.pairs:
         raise InputError(f"{pairs.path} holds no sentence pairs")
     check_aligner(pairs, config)

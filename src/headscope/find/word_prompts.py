@@ -11,7 +11,6 @@ from headscope.data.concepts import ConceptFile
 from headscope.data.languages import language_name
 from headscope.data.prompts import Template
 from headscope.errors import InputError
-from headscope.lm.prompting import encode_answers
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -94,6 +93,8 @@ def encoded_pairs(
     lm: LanguageModel, pairs: Sequence[WordPair], template: Template, chat: bool | None
 ) -> list[ReadyPair]:
     """The pairs whose four answers begin with four tokens after one and the same prompt."""
+    from headscope.lm.prompting import encode_answers
+
     prompts, answers = [], []
     for pair in pairs:
         names = language_name(pair.source), language_name(pair.target)

@@ -5,10 +5,11 @@ from headscope.measure.external import External, bert_score, bleurt, comet
 # `identify` itself stays in its module, whose name it would take.
 from headscope.measure.identify import identifier_name, off_targets, same_language
 from headscope.measure.intervals import (
-    Difference,
+    Estimate,
     Interval,
     bootstrap_difference,
     bootstrap_interval,
+    bootstrap_mean,
     bootstrap_score,
     wilson_interval,
 )
@@ -29,7 +30,7 @@ from headscope.measure.statistics import Overlap, least_p, overlap, p_draws, p_s
 
 __all__ = [
     "BleuTokenizer",
-    "Difference",
+    "Estimate",
     "External",
     "Interval",
     "Overlap",
@@ -42,6 +43,7 @@ __all__ = [
     "bleurt",
     "bootstrap_difference",
     "bootstrap_interval",
+    "bootstrap_mean",
     "bootstrap_score",
     "chrf",
     "chrf_from_statistics",

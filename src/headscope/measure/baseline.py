@@ -106,7 +106,7 @@ def translates(
     counts = {
         "chrf": ours.value,
         "chrf_of_copies": copied.value,
-        "gain": gain._asdict(),
+        "gain": gain.record(),
         "off_target": elsewhere,
         "empty": empty,
         "empty_or_cut": unfinished,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
@@ -13,12 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from headscope.errors import InputError
 
 __all__ = [
-    "Difference",
+    "Estimate",
     "Interval",
     "bootstrap_difference",
     "bootstrap_interval",
+    "bootstrap_mean",
     "bootstrap_score",
+    "known",
     "paired_statistics",
+    "resampled_scores",
     "resamples",
     "t_interval",
     "t_quantile",
@@ -82,6 +86,16 @@ def bootstrap_interval(
     return _interval(estimates, level, shape)
 
 
+def bootstrap_mean(values: ArrayLike, seed: int = 0) -> Estimate:
+    """The mean of numbers (n,) with its bootstrap interval (see `bootstrap_interval`); NaN where
+    there are none."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if not numbers.size:
+        return Estimate(math.nan, math.nan, math.nan)
+    low, high = bootstrap_interval(numbers, np.ones(len(numbers)), seed=seed)
+    return Estimate(float(numbers.mean()), float(low), float(high))
+
+
 def bootstrap_score(
     statistics: ArrayLike,
     score: FromStatistics,
@@ -102,12 +116,51 @@ def bootstrap_score(
     return _interval(estimates, level, estimates.shape[1:])
 
 
-class Difference(NamedTuple):
-    """A difference of scores with the bounds of its interval."""
+@dataclass(frozen=True)
+class Estimate:
+    """A value with the bounds of its 95 % interval; NaN where it is not known."""
 
     value: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, value: float, estimates: Floats, level: float = 0.95) -> Estimate:
+        """A value with the percentiles of what it was in resamples, (draws,)."""
+        low, high = _interval(estimates, level, ())
+        return cls(float(value), float(low), float(high))
+
+    def record(self, value: str = "value") -> dict[str, float | None]:
+        """As JSON: `value` under that name, `low` and `high`; None for what is not known."""
+        return {value: known(self.value), "low": known(self.low), "high": known(self.high)}
+
+
+def known(number: float) -> float | None:
+    """A number as JSON has it: None for NaN."""
+    return None if math.isnan(number) else float(number)
+
+
+def resampled_scores(
+    statistics: Sequence[ArrayLike | None],
+    score: FromStatistics,
+    draws: int = 1000,
+    seed: int | Sequence[int] = 0,
+) -> Floats:
+    """The scores of several conditions in every bootstrap draw, (draws, conditions).
+
+    `statistics` holds those of the same sentences under each condition, (sentences, features), or
+    None where there are none, whose scores are NaN. Every draw takes as many sentences as there
+    are, with replacement, the same ones for all conditions (Efron 1979).
+    """
+    estimates = np.full((draws, len(statistics)), np.nan)
+    there = {at: np.asarray(part) for at, part in enumerate(statistics) if part is not None}
+    if there:
+        sentences, features = next(iter(there.values())).shape
+        random = np.random.default_rng(seed)
+        for rows, weights in resamples(sentences, draws, random, features):
+            for at, part in there.items():
+                estimates[rows, at] = score(weights @ part.astype(np.float64))
+    return estimates
 
 
 def bootstrap_difference(
@@ -117,7 +170,7 @@ def bootstrap_difference(
     draws: int = 1000,
     seed: int = 0,
     level: float = 0.95,
-) -> Difference:
+) -> Estimate:
     """Paired percentile bootstrap of a condition's score minus that of its control.
 
     `condition` holds the statistics per sentence of the outputs under a removal, (sentences,
@@ -135,15 +188,10 @@ def bootstrap_difference(
     pairs = paired_statistics(condition, control)
     value, estimates = 0.0, np.zeros(draws)
     for treated, controls in pairs:
-        count, sentences, features = controls.shape
         value += float(score(treated.sum(axis=0)) - score(controls.sum(axis=1)).mean())
-        random = np.random.default_rng([seed, sentences])
-        flat = controls.transpose(1, 0, 2).reshape(sentences, -1)
-        for rows, weights in resamples(sentences, draws, random, flat.shape[1]):
-            below = score((weights @ flat).reshape(-1, count, features)).mean(axis=1)
-            estimates[rows] += score(weights @ treated) - below
-    low, high = _interval(estimates / len(pairs), level, ())
-    return Difference(value / len(pairs), float(low), float(high))
+        scores = resampled_scores([treated, *controls], score, draws, [seed, len(treated)])
+        estimates += scores[:, 0] - scores[:, 1:].mean(axis=1)
+    return Estimate.of(value / len(pairs), estimates / len(pairs), level)
 
 
 def wilson_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, float]:

@@ -17,12 +17,14 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.pocket.architecture import new_model
 from headscope.pocket.mixture import Document, documents
 from headscope.pocket.tokenizer import train_tokenizer
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +50,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class PocketTraining:
+class PocketTraining(Settings):
     """How to train.
 
     `batch_tokens` counts padded tokens a step; rates are per parameter group. Short documents
@@ -63,7 +65,10 @@ class PocketTraining:
     `corpus` is the digest of the documents trained on, where they are not the world's own stream.
     """
 
-    steps: int = 6400
+    steps: Annotated[
+        int,
+        Option("Steps before those with head dropout; none: as shipped.", min=1, default=None),
+    ] = 6400
     batch_tokens: int = 2048
     matrix_rate: float = 0.02
     other_rate: float = 0.003
@@ -72,7 +77,7 @@ class PocketTraining:
     weight_decay: float = 0.01
     first_words: int = 4
     more_words: float = 0.5
-    seed: int = 0
+    seed: options.Seed = 0
     checkpoints: tuple[int, ...] = (32, 128, 320, 800, 1800, 3600, 6400)
     dropout_steps: int = 300
     dropout_rate: float = 0.1

@@ -10,14 +10,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.compare.overlap import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.find.capture import check_peaks
-from headscope.find.translation import TranslationScore, check_aligner, translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     Amount,
     HeadScores,
@@ -32,6 +32,7 @@ from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
 from headscope.recipes.find.translation import describe, describe_all
 from headscope.recipes.inputs import (
+    MODEL_ARGUMENT,
     ModelChoice,
     PairsChoice,
     Progress,
@@ -49,8 +50,8 @@ from headscope.recipes.verify.reference import (
 from headscope.recipes.verify.removal_run import removal_run
 from headscope.report import write_report
 from headscope.runs import Run, plain
+from headscope.settings import Option, Part, Settings
 from headscope.verify.removal import Removal, conditions
-from headscope.verify.removal.outputs import Ablate
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -59,35 +60,42 @@ COMMAND = "atlas"
 
 
 @dataclass(frozen=True)
-class Atlas:
-    """What an atlas covers.
+class Atlas(Settings):
+    """Make the atlas of a model: score its heads, remove the best ones, compare directions.
 
-    `k`: heads removed in the check and compared between directions (a number or a share; None:
-    15 % of all heads below 256 heads, else 20). `draws`: random controls. `check`: sentences of
-    each direction in the check. `rank`: what heads are ranked by. `threshold` and `inactive`: of
-    the classes. `ablate`: what a removed head gives in the check.
+    Writes report.html into the run folder. Without --data the bundled model's own sentences.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, MODEL_ARGUMENT] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
-    threshold: float = 0.1
-    k: Amount | None = None
-    draws: int = 3
-    check: int = 20
-    rank: Rank = "above-chance"
-    inactive: float = 0.0
-    baseline: Rules = field(default_factory=Rules)
-    ablate: Ablate = "zero"
+    threshold: options.Threshold = 0.1
+    inactive: options.Inactive = 0.0
+    # Also compared between directions; None: 20, or 15 % below 256 heads.
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Heads removed in the check: a number or a share such as 15%.", metavar="K", typed=str
+        ),
+    ] = None
+    rank: options.Rank = "above-chance"
+    draws: options.Draws = 3
+    ablate: options.Ablate = "zero"
+    check: Annotated[int, Option("Sentences of each direction in the check.", min=1)] = 20
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
+        super().__post_init__()
 
 
 def atlas(
     config: Atlas, out: Path | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Make the atlas and its report; a run that was stopped goes on where it was."""
+    from headscope.find.capture import check_peaks
+    from headscope.find.translation import check_aligner
+
     began = time.monotonic()
     apart = reference_number(config.ablate)
     found_on, checked_on = find_and_check(
@@ -123,6 +131,8 @@ def _make(
     run: Run,
     progress: Progress | None,
 ) -> dict[str, Any]:
+    from headscope.find.translation import translation_score
+
     works = check_translations(lm, checked_on, config.score, run, config.baseline, progress)
     scores: dict[str, HeadScores] = {}
     for number, (pair, pairs) in enumerate(found_on.items()):

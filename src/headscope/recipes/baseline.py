@@ -12,8 +12,6 @@ from headscope.errors import Caution, MissingExtra
 from headscope.measure.baseline import Baseline, Rules, answers_right, translates
 from headscope.recipes.inputs import Progress
 from headscope.runs.plain import plain
-from headscope.verify.masks.asking import Asking, Condition, ask, asked
-from headscope.verify.masks.marking import first_line, right
 from headscope.verify.removal.conditions import Translating, continuations
 
 if TYPE_CHECKING:
@@ -91,6 +89,9 @@ def check_tasks(
     Translations are judged as translations, under the instruction where there is one; other tasks
     by whether an answer is ever right. Returns and warns as `check_translations` does.
     """
+    from headscope.verify.masks.asking import Asking, Condition, ask, asked
+    from headscope.verify.masks.marking import first_line, right
+
     judged = {}
     for name, sides in tasks.items():
         task = replace(sides.test, examples=sides.test.examples[: rules.examples])

@@ -28,7 +28,7 @@ from headscope.data.split import (
 from headscope.errors import InputError, MissingExtra, ModelError, naming
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import decode
-from headscope.settings import GIVEN, UNSIGNED, Option, Settings
+from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
@@ -47,18 +47,22 @@ AnyResult = TypeVar("AnyResult", bound=ModelResult)
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 
 
+_MODEL = Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL")
+#: For commands whose subject is the model: it is named by its place.
+MODEL_ARGUMENT = Part(changed={"model": dataclasses.replace(_MODEL, argument=True)})
+DTYPE = Option("auto: float32 on CPU, else the checkpoint's own.")
+
+
 @dataclass(frozen=True)
 class ModelChoice(Settings):
     """Which model, and how it is loaded (see `headscope.load`)."""
 
-    model: Annotated[
-        str, Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL")
-    ] = POCKET
+    model: Annotated[str, _MODEL] = POCKET
     revision: Annotated[str | None, Option("Branch, tag or commit of a Hub model.")] = None
     device: Annotated[
         str | None, Option("Such as cpu or cuda:1; without it the first GPU, or CPU.")
     ] = field(default=None, metadata=UNSIGNED)
-    dtype: Annotated[DtypeName, Option("auto: float32 on CPU, else the checkpoint's own.")] = "auto"
+    dtype: Annotated[DtypeName, DTYPE] = "auto"
     device_map: Annotated[str | None, Option("Placement over several devices, such as auto.")] = (
         field(default=None, metadata=UNSIGNED)
     )
@@ -136,7 +140,7 @@ class ModelChoice(Settings):
             self.model, self.revision, self.device, self.dtype, tokenizer=self.tokenizer
         )
         done = any((folder / "DONE.json").exists() for folder in folders)
-        if self == named and not _KEPT.get() and done:
+        if self == named and self not in (_KEPT.get() or ()) and done:
             lm = waiting_model(
                 self.model, self.revision, self.device, self.dtype, self.load, self.tokenizer
             )
@@ -181,32 +185,16 @@ class PairsChoice(Settings):
             metavar="DATA",
         ),
     ] = field(default=(), metadata=UNSIGNED)
-    source_language: Annotated[str | None, Option("Instead of --pair.", metavar="CODE")] = None
-    target_language: Annotated[str | None, Option("Instead of --pair.", metavar="CODE")] = None
+    source_language: options.SourceLanguage = None
+    target_language: options.TargetLanguage = None
     source_column: options.SourceColumn = "source"
     target_column: options.TargetColumn = "target"
-    links_column: Annotated[
-        str | None, Option("Likewise; without it links, if there.", metavar="COLUMN")
-    ] = None
+    links_column: options.LinksColumn = None
     split: options.Split = None
     limit: options.Limit = None
     shots: options.Shots = 0
-    shots_data: Annotated[
-        tuple[str, ...],
-        Option(
-            "Where --shots are drawn from, named as the sentence pairs are; without it sentences "
-            "of these that are then used for nothing else.",
-            metavar="DATA",
-        ),
-    ] = field(default=(), metadata=UNSIGNED)
-    language_names: Annotated[
-        tuple[str, ...],
-        Option(
-            'What prompts call a language, such as zh="Simplified Chinese"; repeatable.',
-            flag="--language-name",
-            metavar="CODE=NAME",
-        ),
-    ] = ()
+    shots_data: options.ShotsData = field(default=(), metadata=UNSIGNED)
+    language_names: options.LanguageNames = ()
 
 
 def kin(model: str, others: Iterable[str], part: str) -> tuple[str, ...]:

@@ -9,18 +9,21 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
+from headscope import options
 from headscope.data.languages import language_name
 from headscope.data.questions import Question, QuestionFile, read_questions
 from headscope.errors import InputError
 from headscope.pocket.questions import KINDS, Kind, sample_questions
 from headscope.recipes.inputs import POCKET
+from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["QuestionSides", "QuestionsChoice", "read_sides"]
 
 
 @dataclass(frozen=True)
-class QuestionsChoice:
+class QuestionsChoice(Settings):
     """Which questions.
 
     Attributes:
@@ -34,19 +37,31 @@ class QuestionsChoice:
         limit: read the first so many questions of each file.
     """
 
-    data: str | None = field(default=None, metadata={"signature": False})
-    test_data: str | None = field(default=None, metadata={"signature": False})
-    language: str | None = None
-    kind: Kind = KINDS[0]
-    train: int = 200
-    stop: int = 100
-    test: int = 500
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("train", "stop", "test"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+    data: Annotated[
+        str | None,
+        Option(
+            "Questions with contexts and answers: SQuAD or XQuAD JSON, or JSON Lines with context, "
+            "question and answers. May be left out for pocket.",
+            metavar="FILE",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    test_data: Annotated[
+        str | None, Option("Test on this file instead of a part of --data.", metavar="FILE")
+    ] = field(default=None, metadata=UNSIGNED)
+    language: Annotated[
+        str | None, Option("Language of the questions, for the prompt's words.", metavar="CODE")
+    ] = None
+    kind: Annotated[
+        Kind,
+        Option(
+            "Of pocket's own questions: the fact asked for is told alone, in another language; or "
+            "beside another fact, in the question's language, in another one, or half of each."
+        ),
+    ] = KINDS[0]
+    train: Annotated[int, Option("Pairs to learn from.", min=1)] = 200
+    stop: Annotated[int, Option("Other pairs, on which training is stopped.", min=1)] = 100
+    test: Annotated[int, Option("Questions tested on, of neither.", min=1)] = 500
+    limit: options.Limit = None
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.find.registry import Method, method, methods
-from headscope.heads import Amount
-from headscope.recipes.compare.methods import CompareMethods, compare_methods
+from headscope.recipes.compare.methods import CompareMethods, TopHeads, compare_methods
 from headscope.recipes.inputs import (
+    MODEL_ARGUMENT,
     ModelChoice,
     Progress,
     about_model,
@@ -30,6 +30,7 @@ from headscope.recipes.places import place_digests
 from headscope.recipes.survey_plans import PLANS, SurveyData
 from headscope.report import write_report
 from headscope.runs import Run, carry_out
+from headscope.settings import Option, Settings
 
 __all__ = ["COMMAND", "Survey", "survey"]
 
@@ -39,19 +40,26 @@ RUNS, COMPARISON = "runs", "methods"
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What a survey covers.
+class Survey(Settings):
+    """Run every method of finding heads that the data allows, and show how far they agree.
 
-    `methods`: names of those wanted; empty: all that the data allows. `quick`: little data and
-    short trainings, to see that everything works; methods that need their time are left out. `k`:
-    how many heads of each are compared.
+    The bundled model brings data for all of them. Writes report.html into the run folder.
     """
 
-    model: ModelChoice = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, MODEL_ARGUMENT] = field(default_factory=ModelChoice)
     data: SurveyData = field(default_factory=SurveyData)
-    methods: tuple[str, ...] = ()
-    quick: bool = False
-    k: Amount | None = None
+    methods: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only this one, see `headscope methods`; repeatable. Without it all that the data "
+            "allows.",
+            flag="--method",
+            metavar="NAME",
+        ),
+    ] = ()
+    # Methods that need their time are left out.
+    quick: Annotated[bool, Option("Little data and no long trainings: a first look.")] = False
+    k: TopHeads = None
 
 
 def survey(

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from headscope.heads import Rank
+from headscope import options
 from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find.patching import WordsChoice
-from headscope.recipes.find.retrieval import NeedlesChoice
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress
 from headscope.recipes.questions import QuestionsChoice
 from headscope.recipes.tasks import TaskChoice
+from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["PLANS", "Plan", "SurveyData"]
 
@@ -28,27 +27,27 @@ POCKET_PAIR = "en-de"
 
 
 @dataclass(frozen=True)
-class SurveyData:
-    """The data for all methods; what is empty is the pocket model's own, or leaves methods out.
+class SurveyData(Settings):
+    """The data for all methods; what is empty is the pocket model's own, or leaves methods out."""
 
-    `pairs` are sentence pairs as `en-de=FILE`, `documents` as `de=FILE`, `task` task files (or
-    word tasks of the pocket model), `questions`, `needles` and `words` one file each. `rank`: what
-    translation scores are ranked by. `shots`, `shots_data`, `chat` and `language_names` say how
-    translations are prompted, as in `PairsChoice`.
-    """
-
-    pairs: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    documents: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    task: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    questions: str | None = field(default=None, metadata={"signature": False})
-    needles: str | None = field(default=None, metadata={"signature": False})
-    words: str | None = field(default=None, metadata={"signature": False})
-    seed: int = 0
-    rank: Rank = "above-chance"
-    shots: int = 0
-    shots_data: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    chat: bool | None = None
-    language_names: tuple[str, ...] = ()
+    pairs: options.PairFiles = field(default=(), metadata=UNSIGNED)
+    documents: options.DocumentFiles = field(default=(), metadata=UNSIGNED)
+    task: options.Tasks = field(default=(), metadata=UNSIGNED)
+    questions: Annotated[
+        str | None, Option("Questions with contexts and answers.", metavar="FILE")
+    ] = field(default=None, metadata=UNSIGNED)
+    needles: Annotated[
+        str | None, Option("Facts with a question and a text to hide them in.", metavar="FILE")
+    ] = field(default=None, metadata=UNSIGNED)
+    words: Annotated[
+        str | None, Option("Words, a meaning a row and a language a column.", metavar="FILE")
+    ] = field(default=None, metadata=UNSIGNED)
+    seed: options.Seed = 0
+    rank: options.Rank = "above-chance"
+    shots: Annotated[int, Option("Examples put before each sentence to be translated.", min=0)] = 0
+    shots_data: options.ShotsData = field(default=(), metadata=UNSIGNED)
+    chat: options.Chat = None
+    language_names: options.LanguageNames = ()
 
     def places(self) -> tuple[str, ...]:
         """Everything that was named."""
@@ -182,7 +181,7 @@ def _induction(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) ->
 
 def _retrieval(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.retrieval import Retrieval
-    from headscope.recipes.find.retrieval import FindRetrieval, find_retrieval
+    from headscope.recipes.find.retrieval import FindRetrieval, NeedlesChoice, find_retrieval
 
     depths = (0.0, 0.5, 1.0) if quick else Retrieval.depths
     needles = NeedlesChoice(data.needles, limit=QUICK // 2 if quick else None)
@@ -194,7 +193,7 @@ def _retrieval(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) ->
 
 def _patching(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
     from headscope.find.patching import Patching
-    from headscope.recipes.find.patching import FindPatching, find_patching
+    from headscope.recipes.find.patching import FindPatching, WordsChoice, find_patching
 
     measure = Patching(QUICK if quick else Patching.pairs, control=not quick, seed=data.seed)
     config = FindPatching(model, WordsChoice(data.words), measure)

@@ -6,9 +6,9 @@ its inputs and the version of headscope. Its completion marker is written last.
 
 from headscope.runs.codec import Record, Result, decode, encode, entry
 from headscope.runs.digests import file_digest, folder_digest
-from headscope.runs.folder import Run, open_run, reopen_run
+from headscope.runs.folder import Run, open_run
 from headscope.runs.plain import dump_json, plain
-from headscope.runs.protocol import Pending, carry_out
+from headscope.runs.protocol import Pending, carry_out, carry_out_again
 from headscope.runs.provenance import collect_provenance
 from headscope.runs.signature import Signature, configuration
 
@@ -19,6 +19,7 @@ __all__ = [
     "Run",
     "Signature",
     "carry_out",
+    "carry_out_again",
     "collect_provenance",
     "configuration",
     "decode",
@@ -29,5 +30,4 @@ __all__ = [
     "folder_digest",
     "open_run",
     "plain",
-    "reopen_run",
 ]

@@ -9,9 +9,9 @@ from os import PathLike
 from typing import Any, TypeVar, overload
 
 from headscope.runs.codec import Result, decode, encode
-from headscope.runs.folder import Run, open_run
+from headscope.runs.folder import Run, open_run, reopen_run
 
-__all__ = ["Pending", "carry_out"]
+__all__ = ["Pending", "carry_out", "carry_out_again"]
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 
@@ -29,6 +29,7 @@ def carry_out(
     compute: Callable[[Run], Mapping[str, Any]],
     began: float | None = None,
     provenance: Mapping[str, Any] | None = None,
+    fills_up: bool = False,
 ) -> dict[str, Any]: ...
 
 
@@ -41,6 +42,7 @@ def carry_out(
     compute: Callable[[Run], AnyResult],
     began: float | None = None,
     provenance: Mapping[str, Any] | None = None,
+    fills_up: bool = False,
     *,
     kind: type[AnyResult],
 ) -> AnyResult: ...
@@ -54,29 +56,47 @@ def carry_out(
     compute: Callable[[Run], Any],
     began: float | None = None,
     provenance: Mapping[str, Any] | None = None,
+    fills_up: bool = False,
     *,
     kind: type[Any] | None = None,
 ) -> Any:
     """The result of a command: the stored one of a finished run, else what `compute` returns.
 
     `compute` goes on with what the open run holds. Added to its result are the `signature`, unless
-    it has its own, `run` and the `seconds` since `began` (`time.monotonic()`; None: now). `kind` is
-    the type of the result. The other arguments are those of `open_run`.
+    it has its own, `run` and the `seconds` since `began` (`time.monotonic()`; None: now). With
+    `fills_up` a finished run is computed again and its result replaced. `kind` is the type of the
+    result. The other arguments are those of `open_run`.
     """
     began = time.monotonic() if began is None else began
     with open_run(out, command, config, inputs, provenance=provenance) as run:
-        if run.finished:
+        if not run.finished:
+            return _completed(run, compute, began)
+        if not fills_up:
             stored = {**run.result(), "run": str(run.path)}  # the folder may have been moved
             return stored if kind is None else decode(kind, stored)
-        computed = compute(run)
-        path, seconds = str(run.path), time.monotonic() - began
-        if isinstance(computed, Result):
-            signature = computed.signature or run.signature
-            typed = replace(computed, signature=signature, run=path, seconds=seconds)
-            if not typed.pending:
-                run.finish(encode(typed))
-            return typed
-        result = {"signature": run.signature, "run": path, "seconds": seconds, **computed}
-        if not isinstance(computed, Pending):
-            run.finish(result)
-        return result
+    return carry_out_again(run.path, compute)
+
+
+def carry_out_again(path: str | PathLike[str], compute: Callable[[Run], Any]) -> Any:
+    """The result of a finished run, replaced by what `compute` makes of what the run stores.
+
+    Until then the run is as it was. Raises `InputError` as `reopen_run` does.
+    """
+    began = time.monotonic()
+    with reopen_run(path) as run:
+        return _completed(run, compute, began)
+
+
+def _completed(run: Run, compute: Callable[[Run], Any], began: float) -> Any:
+    computed = compute(run)
+    path, seconds = str(run.path), time.monotonic() - began
+    if isinstance(computed, Result):
+        signature = computed.signature or run.signature
+        typed = replace(computed, signature=signature, run=path, seconds=seconds)
+        if not typed.pending:
+            run.finish(encode(typed))
+        return typed
+    result = {"signature": run.signature, "run": path, "seconds": seconds, **computed}
+    if not isinstance(computed, Pending):
+        run.finish(result)
+    return result

@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from typer import Argument
-
-from headscope.cli import old_options as options
-from headscope.cli.output import cell, emit
-
-
-def classes(
-    artifacts: Annotated[
-        list[str],
-        Argument(
-            metavar="RUN...",
-            help="Runs that scored heads (RUN:en-de is one direction), or saved scores.",
-        ),
-    ],
-    threshold: options.Threshold = 0.1,
-    inactive: options.Inactive = 0.0,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Put the class shares of models of any geometry into one table."""
-    from headscope.recipes.compare.overlap import CompareClasses, compare_classes
-
-    result = compare_classes(CompareClasses(tuple(artifacts), threshold, inactive), out)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.cli.output import cell
+from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 
 
 def _table(result: dict[str, Any]) -> str:
@@ -55,4 +34,4 @@ def _table(result: dict[str, Any]) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = classes
+command = Study(CompareClasses, compare_classes, _table)

@@ -2,98 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Argument, Option
-
-from headscope.cli import old_options as options
-from headscope.cli.groups import baseline_rules, pairs_choice, taking, translation_score_choice
-from headscope.cli.output import cell, emit, progress
-from headscope.errors import InputError
-
-if TYPE_CHECKING:
-    from headscope.find.translation import TranslationScore
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import PairsChoice
-
-
-@taking(pairs=pairs_choice, score=translation_score_choice, baseline=baseline_rules)
-def formation(
-    pairs: PairsChoice,
-    score: TranslationScore,
-    baseline: Rules,
-    checkpoints: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="CHECKPOINT...",
-            help="pocket (all its checkpoints), folders, a pattern such as 'ckpt/step-*', or "
-            "NAME@REVISION on the Hub.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, Option("--model", metavar="NAME", help="Hub model that --revision is of.")
-    ] = None,
-    revisions: Annotated[
-        list[str] | None,
-        Option("--revision", metavar="STEP", help="Revision of --model; repeatable."),
-    ] = None,
-    device: options.Device = None,
-    dtype: options.Dtype = "auto",
-    device_map: options.DeviceMap = None,
-    max_memory: options.MaxMemory = None,
-    offload_folder: options.OffloadFolder = None,
-    quantise: options.Quantise = None,
-    tokenizer: options.Tokenizer = None,
-    threshold: options.Threshold = 0.1,
-    inactive: options.Inactive = 0.0,
-    k: Annotated[
-        str | None,
-        Option("--k", metavar="K", help="Top heads compared with the last checkpoint's, besides."),
-    ] = None,
-    rank: options.Rank = "above-chance",
-    sentences: Annotated[
-        int, Option("--check", min=1, help="Sentences of each direction that are translated.")
-    ] = 20,
-    skip_unreadable: Annotated[
-        bool, Option("--skip-unreadable", help="Go on without checkpoints that cannot be read.")
-    ] = False,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Show how heads form: shares of the classes, overlap with the last set, and chrF++.
-
-    Without --data the pocket model's own sentences: heads are found on dev, translations made of
-    test. Data given is split in two by a hash of the source sentence.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.compare.checkpoints import checkpoint_series
-    from headscope.recipes.compare.formation import Formation
-    from headscope.recipes.compare.formation import formation as measure
-    from headscope.recipes.inputs import ModelChoice
-
-    if bool(revisions) != bool(model):
-        raise InputError(
-            "--model and --revision belong together: name the Hub model and each of its revisions"
-        )
-    where = ModelChoice(
-        model or "pocket",
-        None,
-        device,
-        dtype,
-        device_map,
-        tuple(max_memory or ()),
-        None if offload_folder is None else str(offload_folder),
-        quantise,
-        tokenizer,
-    )
-    series = checkpoint_series(checkpoints or (), revisions or (), where)
-    config = Formation(
-        series, pairs, score, threshold, k, sentences, skip_unreadable, rank, inactive, baseline
-    )
-    hide_loading_bars()
-    with progress() as update:
-        result = measure(config, out, update)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.cli.output import cell
+from headscope.recipes.compare.formation import Formation, formation
 
 
 def _table(result: dict[str, Any]) -> str:
@@ -123,4 +36,4 @@ def _table(result: dict[str, Any]) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = formation
+command = Study(Formation, formation, _table)

@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from typer import Argument, Option
-
-from headscope.cli import old_options as options
-from headscope.cli.output import cell, emit
-
-
-def masks(
-    artifacts: Annotated[
-        list[str], Argument(metavar="RUN...", help="Runs of find mask, of one geometry.")
-    ],
-    base: Annotated[
-        list[str] | None,
-        Option(
-            "--base",
-            metavar="RUN",
-            help="The base model's mask of the same task, as the reference; repeatable, one a "
-            "task, or a single one for all.",
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        Option(
-            "--model",
-            metavar="MODEL",
-            help="A model of that geometry, to learn which heads share keys where runs do not say.",
-        ),
-    ] = None,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Compare learned masks: shared heads beside chance, maps, layers, groups that share keys."""
-    from headscope.recipes.compare.masks import CompareMasks, compare_masks
-    from headscope.recipes.inputs import ModelChoice
-
-    choice = None if model is None else ModelChoice(model)
-    result = compare_masks(CompareMasks(tuple(artifacts), tuple(base or ()), choice), out)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.cli.output import cell
+from headscope.recipes.compare.masks import CompareMasks, compare_masks
 
 
 def _table(result: dict[str, Any], rows: int = 30) -> str:
@@ -71,4 +37,4 @@ def _table(result: dict[str, Any], rows: int = 30) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = masks
+command = Study(CompareMasks, compare_masks, _table)

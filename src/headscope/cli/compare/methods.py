@@ -2,46 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from typer import Argument, Option
+from headscope.cli.commands import Study
+from headscope.recipes.compare.methods import CompareMethods, compare_methods
 
-from headscope.cli import old_options as options
-from headscope.cli.output import emit
-
-__all__ = ["TopHeads", "agreement_table", "methods"]
-
-TopHeads = Annotated[
-    str | None,
-    Option(
-        "--k",
-        metavar="K",
-        help="Top heads of each method's scores: a number or a share such as 15%; sets that a "
-        "method chose itself keep their size.",
-    ),
-]
-
-
-def methods(
-    found: Annotated[
-        list[str], Argument(metavar="RUN...", help="Finished runs of any methods on one model.")
-    ],
-    k: TopHeads = None,
-    rank: options.Rank = "above-chance",
-    every_part: Annotated[
-        bool, Option("--parts", help="Of runs with several directions also each of them.")
-    ] = False,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Show, for every head, which methods select it, and how far the methods agree.
-
-    Beside every overlap stands what random sets of the same sizes would share.
-    """
-    from headscope.recipes.compare.methods import CompareMethods, compare_methods
-
-    result = compare_methods(CompareMethods(tuple(found), k, every_part, rank), out)
-    emit(result, as_json, agreement_table(result))
+__all__ = ["agreement_table", "command"]
 
 
 def agreement_table(result: dict[str, Any], rows: int = 15) -> str:
@@ -75,4 +41,4 @@ def agreement_table(result: dict[str, Any], rows: int = 15) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = methods
+command = Study(CompareMethods, compare_methods, agreement_table)

@@ -2,49 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Option
-
-from headscope.cli import old_options as options
-from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
-from headscope.cli.output import emit, progress
-
-if TYPE_CHECKING:
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.tasks import TaskChoice
-
-
-@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
-def states(
-    heads: options.Heads,
-    model: ModelChoice,
-    tasks: TaskChoice,
-    baseline: Rules,
-    example: options.Example = None,
-    top: Annotated[int, Option("--top", min=1, help="Tokens that the logit lens shows.")] = 5,
-    draws: options.Draws = 5,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    allow_overlap: options.AllowOverlap = False,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Compare hidden states as is, instructed, masked (only --heads kept) and both, layer by layer.
-
-    Without --task and --pair a mask run of the bundled model is looked at with its own task.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.compare.states import CompareStates, compare_states
-
-    config = CompareStates(
-        heads, model, tasks, example, draws, seed, top, batch_tokens, allow_overlap, baseline
-    )
-    hide_loading_bars()
-    with progress() as update:
-        result = compare_states(config, out, update)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.recipes.compare.states import CompareStates, compare_states
 
 
 def _table(result: dict[str, Any]) -> str:
@@ -79,4 +40,4 @@ def _table(result: dict[str, Any]) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = states
+command = Study(CompareStates, compare_states, _table)

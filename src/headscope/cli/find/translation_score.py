@@ -3,50 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headscope.cli import old_options as options
-from headscope.cli.groups import (
-    baseline_rules,
-    model_choice,
-    pairs_choice,
-    taking,
-    translation_score_choice,
-)
-from headscope.cli.output import cell, emit, progress
-
-if TYPE_CHECKING:
-    from headscope.find.translation import TranslationScore
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import ModelChoice, PairsChoice
-
-
-@taking(
-    model=model_choice, pairs=pairs_choice, score=translation_score_choice, baseline=baseline_rules
-)
-def translation_score(
-    model: ModelChoice,
-    pairs: PairsChoice,
-    score: TranslationScore,
-    baseline: Rules,
-    threshold: options.Threshold = 0.1,
-    inactive: options.Inactive = 0.0,
-    rank: options.Rank = "above-chance",
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Score every head by how often its peak falls on the aligned source word.
-
-    Without --data the bundled model is scored on its own development sentences.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.find.translation import FindTranslation, find_translation
-
-    hide_loading_bars()
-    with progress() as update:
-        config = FindTranslation(model, pairs, score, threshold, rank, inactive, baseline)
-        result = find_translation(config, out, update)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.cli.output import cell
+from headscope.recipes.find.translation import FindTranslation, find_translation
 
 
 def _table(result: dict[str, Any], rows: int = 20) -> str:
@@ -80,4 +41,4 @@ def class_lines(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-command = translation_score
+command = Study(FindTranslation, find_translation, _table)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
-
-from headscope.cli import old_options as options
-from headscope.cli.output import emit
+from headscope import options
+from headscope.cli.commands import OUT_FILE, Study
 from headscope.errors import InputError
+from headscope.settings import Option, Settings
 
 #: How the files begin that this command writes, and may write again.
 HEADER, RECORD = b"source\ttarget\tlinks\n", b'{"id": "'
@@ -18,70 +21,89 @@ HEADER, RECORD = b"source\ttarget\tlinks\n", b'{"id": "'
 MOST = 10_000_000
 
 
-def sample(
-    pair: options.Pair = None,
-    split: Annotated[
-        options.WorldSplit, Option("--split", help="Find on dev, verify on test.")
-    ] = "dev",
-    n: Annotated[
-        int, Option("--n", min=1, max=MOST, help="Number of sentence pairs or documents.")
-    ] = 100,
+@dataclass(frozen=True)
+class PocketSample(Settings):
+    """Write sentence pairs with exact word links as a TSV; the same for the same seed."""
+
+    pair: options.Pair = None
+    split: Annotated[options.WorldSplit, Option("Find on dev, verify on test.")] = "dev"
+    n: Annotated[int, Option("Number of sentence pairs or documents.", min=1, max=MOST)] = 100
     bilingual: Annotated[
         float | None,
         Option(
-            "--bilingual",
+            "Write a corpus instead (JSON Lines): documents in all languages, of which this share, "
+            "such as 0.05, carry their translation.",
             metavar="SHARE",
             min=0.0,
             max=1.0,
-            help="Write a corpus instead (JSON Lines): documents in all languages, of which this "
-            "share, such as 0.05, carry their translation.",
         ),
-    ] = None,
-    seed: options.Seed = 0,
-    out: options.OutFile = None,
+    ] = None
+    seed: options.Seed = 0
     listing: Annotated[
-        bool, Option("--list", help="Only name languages, directions, splits and tasks.")
-    ] = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Write sentence pairs with exact word links as a TSV; the same for the same seed."""
-    started = time.monotonic()
+        bool, Option("Only name languages, directions, splits and tasks.", flag="--list")
+    ] = False
+
+
+def sample(settings: PocketSample, out: Path | None) -> dict[str, Any]:
+    """Write the sentence pairs or the corpus, or list what there is."""
     from headscope.data.pairs import write_pairs
     from headscope.pocket.sample import contents, sample_pairs
     from headscope.runs import Signature
 
-    if listing:
+    started = time.monotonic()
+    if settings.listing:
         what = contents()
         key = Signature.of("pocket sample --list", what, {})
-        told = {"signature": str(key), "run": None, "seconds": time.monotonic() - started}
-        lines = [f"{name}: {', '.join(values)}" for name, values in what.items()]
-        emit({**told, **what}, as_json, "\n".join(lines))
-        return
-    if bilingual is not None:
-        if pair is not None:
+        about = {"signature": str(key), "run": None, "seconds": time.monotonic() - started}
+        return {**about, **what}
+    if settings.bilingual is not None:
+        if settings.pair is not None:
             raise InputError("a corpus is in all languages; leave out --pair or --bilingual")
-        wanted: dict[str, Any] = {"split": split, "n": n, "seed": seed, "bilingual": bilingual}
-        emit(*_corpus(wanted, out, started, as_json))
-        return
-    if pair is None:
+        return _corpus(settings, settings.bilingual, out, started)
+    if settings.pair is None:
         raise InputError(
             "no direction is given; add --pair en-de, --bilingual 0.05 for a corpus, or --list to "
             "see all"
         )
-    pairs = sample_pairs(pair, split, n, seed)
+    split, n, seed = settings.split, settings.n, settings.seed
+    pairs = sample_pairs(settings.pair, split, n, seed)
     config = {"pair": str(pairs.direction), "split": split, "n": n, "seed": seed}
     key = Signature.of("pocket sample", config, {})
     file = out or Path("runs") / f"pocket-sample-{key.hash}.tsv"
     _check_own(file, HEADER)
     write_pairs(file, pairs.pairs)
-    result = {
+    return {
         "signature": str(key),
         "run": file,
         "seconds": time.monotonic() - started,
         "pairs": len(pairs.pairs),
         "sha256": pairs.digest,
     }
-    emit(result, as_json, f"{file}: {len(pairs.pairs)} sentence pairs")
+
+
+def _corpus(
+    settings: PocketSample, bilingual: float, out: Path | None, started: float
+) -> dict[str, Any]:
+    from headscope.heads.store import write_bytes
+    from headscope.pocket.corpus import corpus_documents
+    from headscope.runs import Signature
+
+    split, n, seed = settings.split, settings.n, settings.seed
+    config = {"split": split, "n": n, "seed": seed, "bilingual": bilingual}
+    key = Signature.of("pocket sample --bilingual", config, {})
+    file = out or Path("runs") / f"pocket-corpus-{key.hash}.jsonl"
+    _check_own(file, RECORD)
+    drawn = list(islice(corpus_documents(split, seed, bilingual), n))
+    lines = [json.dumps(document.record, ensure_ascii=False) for document in drawn]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(file, "".join(f"{line}\n" for line in lines).encode())
+    return {
+        "signature": str(key),
+        "run": file,
+        "seconds": time.monotonic() - started,
+        "documents": len(drawn),
+        "bilingual": sum(bool(document.to) for document in drawn),
+    }
 
 
 def _check_own(file: Path, beginning: bytes) -> None:
@@ -92,34 +114,17 @@ def _check_own(file: Path, beginning: bytes) -> None:
                 raise InputError(f"{file} exists and holds no sample; name another file with --out")
 
 
-def _corpus(
-    config: dict[str, Any], out: Path | None, started: float, as_json: bool
-) -> tuple[dict[str, Any], bool, str]:
-    """Write a corpus; what `emit` takes."""
-    import json
-    from itertools import islice
-
-    from headscope.heads.store import write_bytes
-    from headscope.pocket.corpus import corpus_documents
-    from headscope.runs import Signature
-
-    key = Signature.of("pocket sample --bilingual", config, {})
-    file = out or Path("runs") / f"pocket-corpus-{key.hash}.jsonl"
-    _check_own(file, RECORD)
-    stream = corpus_documents(config["split"], config["seed"], config["bilingual"])
-    drawn = list(islice(stream, config["n"]))
-    lines = [json.dumps(one.record, ensure_ascii=False) for one in drawn]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(file, "".join(f"{line}\n" for line in lines).encode())
-    result = {
-        "signature": str(key),
-        "run": file,
-        "seconds": time.monotonic() - started,
-        "documents": len(drawn),
-        "bilingual": sum(bool(one.to) for one in drawn),
-    }
-    words = f"{file}: {len(drawn)} documents, {result['bilingual']} of them with a translation"
-    return result, as_json, words
+def _text(result: Mapping[str, Any]) -> str:
+    file = result["run"]
+    if file is None:
+        about = ("signature", "run", "seconds")
+        what = {name: values for name, values in result.items() if name not in about}
+        return "\n".join(f"{name}: {', '.join(values)}" for name, values in what.items())
+    if "pairs" in result:
+        return f"{file}: {result['pairs']} sentence pairs"
+    return (
+        f"{file}: {result['documents']} documents, {result['bilingual']} of them with a translation"
+    )
 
 
-command = sample
+command = Study(PocketSample, sample, _text, OUT_FILE)

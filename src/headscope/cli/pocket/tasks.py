@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Option
+from headscope import options
+from headscope.cli.commands import Study
+from headscope.settings import Option, Settings
 
-from headscope.cli import old_options as options
-from headscope.cli.output import emit
 
-
-def tasks(
-    out: Annotated[Path, Option("--out", metavar="DIR", help="Where the task files go.")],
-    split: Annotated[options.WorldSplit, Option("--split", help="Of the items.")] = "test",
-    n: Annotated[int, Option("--n", min=1, help="Most items of a task.")] = 200,
-    seed: options.Seed = 0,
-    as_json: options.AsJson = False,
-) -> None:
+@dataclass(frozen=True)
+class PocketTasks(Settings):
     """Write tasks in the format of lm-evaluation-harness, for `headscope verify tasks --task DIR`.
 
     Some need a mapping from one language to another, some do not.
     """
-    started = time.monotonic()
+
+    split: Annotated[options.WorldSplit, Option("Of the items.")] = "test"
+    n: Annotated[int, Option("Most items of a task.", min=1)] = 200
+    seed: options.Seed = 0
+
+
+def write(settings: PocketTasks, out: Path) -> dict[str, Any]:
+    """Write the tasks, and count their items."""
     from headscope.pocket.tasks import write_tasks
     from headscope.runs import Signature
 
-    counts = write_tasks(out, split, n, seed)
-    key = Signature.of("pocket tasks", {"split": split, "n": n, "seed": seed}, {})
-    result = {
-        "signature": str(key),
+    started = time.monotonic()
+    counts = write_tasks(out, settings.split, settings.n, settings.seed)
+    return {
+        "signature": str(Signature.of("pocket tasks", settings, {})),
         "run": out,
         "seconds": time.monotonic() - started,
         "tasks": counts,
     }
-    lines = [f"{name}: {count} items" for name, count in counts.items()]
-    emit(result, as_json, "\n".join([*lines, f"task files: {out}"]))
 
 
-command = tasks
+def _text(result: Mapping[str, Any]) -> str:
+    lines = [f"{name}: {count} items" for name, count in result["tasks"].items()]
+    return "\n".join([*lines, f"task files: {result['run']}"])
+
+
+command = Study(PocketTasks, write, _text, Option("Where the task files go.", metavar="DIR"))

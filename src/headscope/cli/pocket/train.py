@@ -3,53 +3,47 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Option
+from headscope.cli.commands import Study
+from headscope.pocket.train import PocketTraining, train_pocket
+from headscope.settings import Option, Settings
 
-from headscope.cli import old_options as options
-from headscope.cli.output import emit
 
-
-def train(
-    out: Annotated[Path, Option("--out", metavar="DIR", help="Where weights and state go.")],
-    steps: Annotated[
-        int | None,
-        Option("--steps", min=1, help="Steps before those with head dropout; none: as shipped."),
-    ] = None,
-    seed: options.Seed = 0,
-    device: Annotated[str, Option("--device", help="Such as cpu or cuda.")] = "cpu",
-    stop_after: Annotated[
-        int | None,
-        Option("--stop-after", min=1, help="Stop after so many steps; run again to go on."),
-    ] = None,
-    as_json: options.AsJson = False,
-) -> None:
+@dataclass(frozen=True)
+class Train(Settings):
     """Train the bundled model from scratch; an interrupted run goes on where it stopped."""
-    started = time.monotonic()
-    from dataclasses import replace
 
-    from headscope.pocket.train import PocketTraining, train_pocket
+    training: PocketTraining = field(default_factory=PocketTraining)
+    device: Annotated[str, Option("Such as cpu or cuda.")] = "cpu"
+    stop_after: Annotated[
+        int | None, Option("Stop after so many steps; run again to go on.", min=1)
+    ] = None
+
+
+def train(settings: Train, out: Path) -> dict[str, Any]:
+    """Train, and say where the weights are."""
     from headscope.runs import Signature
 
-    config = replace(PocketTraining(), seed=seed)
-    if steps is not None:
-        config = replace(config, steps=steps)
-    folder = train_pocket(out, config, device, stop_after=stop_after)
+    started = time.monotonic()
+    folder = train_pocket(out, settings.training, settings.device, stop_after=settings.stop_after)
     finished = folder.name == "final"
-    result = {
-        "signature": str(Signature.of("pocket train", config, {})),
+    return {
+        "signature": str(Signature.of("pocket train", settings.training, {})),
         "run": out,
         "seconds": time.monotonic() - started,
         "weights": folder if finished else None,
         "finished": finished,
     }
-    emit(
-        result,
-        as_json,
-        f"weights: {folder}" if finished else f"stopped; run again to go on: {folder}",
-    )
 
 
-command = train
+def _text(result: Mapping[str, Any]) -> str:
+    if result["finished"]:
+        return f"weights: {result['weights']}"
+    return f"stopped; run again to go on: {result['run'] / 'state'}"
+
+
+command = Study(Train, train, _text, Option("Where weights and state go.", metavar="DIR"))

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any
 
-from typer import Option
-
-from headscope.cli import old_options as options
-from headscope.cli.groups import model_choice, taking
-from headscope.cli.output import emit, one_line, progress
-from headscope.cli.use.gates import gate_choice
+from headscope.cli.commands import Study
+from headscope.cli.output import one_line
 from headscope.cli.verify.writing import effects_table
 from headscope.errors import InputError
+from headscope.recipes.inputs import Progress
+from headscope.recipes.use.adapt import UseAdapt, use_adapt
+from headscope.recipes.use.steering import Steer, steer
+from headscope.settings import Part
 
-if TYPE_CHECKING:
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.use.gates import GateChoice
+__all__ = ["adapt_text", "command", "steering_text"]
 
-__all__ = ["adapt", "adapt_text", "steering_text"]
-
-RankingName = Literal["specific", "importance"]
 #: Outputs that the terminal shows.
 SHOWN = 3
 
@@ -32,150 +28,46 @@ WORDS = {
 }
 
 
-@taking(model=model_choice, choice=gate_choice)
-def adapt(
-    model: ModelChoice,
-    *,
-    choice: GateChoice,
-    prompt: Annotated[
-        list[str] | None,
-        Option("--prompt", metavar="TEXT", help="A text to go on from; repeatable."),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        Option(
-            "--data",
-            metavar="FILE",
-            help="Prompts: text file (.txt, one a line), JSON Lines, Parquet or TSV file with "
-            "texts or chat messages; to --steer several languages, LANG=FILE, repeatable.",
-        ),
-    ] = None,
-    text_column: options.TextColumn = "text",
-    reference_column: Annotated[
-        str | None,
-        Option(
-            "--reference-column",
-            metavar="COLUMN",
-            help="What was hoped for, likewise; without it reference, if there.",
-        ),
-    ] = None,
-    limit: options.Limit = None,
-    chat: Annotated[
-        bool,
-        Option(
-            "--chat/--no-chat",
-            help="Put texts through the chat template as a user's turn; chat messages always go.",
-        ),
-    ] = False,
-    max_new_tokens: options.MaxNewTokens = None,
-    line: Annotated[
-        bool, Option("--one-line", help="End an output at the first newline after text.")
-    ] = False,
-    compare: Annotated[
-        bool, Option("--compare/--no-compare", help="Also write with the model as it is.")
-    ] = True,
-    steer: Annotated[
-        list[str] | None,
-        Option(
-            "--steer",
-            metavar="LANG",
-            help="Instead count answers in another language than this, which prompts ask for, with "
-            "its heads multiplied by each --factor, and random heads beside; repeatable.",
-        ),
-    ] = None,
-    factor: Annotated[
-        list[float] | None,
-        Option(
-            "--factor", metavar="X", help="To --steer; repeatable; without it 0.5, 1.5, 2, 3, 5."
-        ),
-    ] = None,
-    away: Annotated[
-        str | None,
-        Option(
-            "--away",
-            metavar="LANG",
-            help="To --steer: also remove the heads of this language, as a condition of its own.",
-        ),
-    ] = None,
-    ranking: Annotated[
-        RankingName,
-        Option(
-            "--ranking",
-            help="To --steer: heads specific to the language, or the most important ones.",
-        ),
-    ] = "specific",
-    draws: options.Draws = 5,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
+def asked(
+    adapt: UseAdapt, steering: Annotated[dict[str, Any], Part(of=Steer, make=dict)]
+) -> UseAdapt | Steer:
     """Write with a mask, soft gates or scaled heads on the model, beside the model as it is.
 
     With --steer: turn the --heads of a language up where the model answers in the wrong one, beside
     as many random heads; a --gate is then on the model in every condition, and --k is 1% of a run
     of find lahis if not given. Without prompts the pocket model is given its own translations.
     """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.use.adapt import PromptsChoice, UseAdapt, use_adapt
-    from headscope.recipes.use.steering import FACTORS, Steer
-    from headscope.recipes.use.steering import steer as lead
-
-    hide_loading_bars()
-    if not steer:
-        if factor or away or ranking != "specific":
+    gate, data = adapt.gate, steering.get("data", ())
+    if not steering["languages"]:
+        if {"factors", "away"} & steering.keys() or steering["ranking"] != "specific":
             raise InputError(
                 "--factor, --away and --ranking are for --steer; name a language there"
             )
-        if len(data or ()) > 1:
+        if len(data) > 1:
             raise InputError("--data names one file of prompts; put them into one")
-        config = UseAdapt(
-            choice,
-            PromptsChoice(
-                tuple(prompt or ()),
-                data[0] if data else None,
-                text_column,
-                reference_column,
-                limit,
-                chat,
-            ),
-            model,
-            max_new_tokens,
-            line,
-            compare,
-            batch_tokens,
-        )
-        with progress() as update:
-            result = use_adapt(config, out, update)
-        emit(result, as_json, adapt_text(result))
-        return
-    if choice.heads is None:
+        return replace(adapt, prompts=replace(adapt.prompts, data=data[0] if data else None))
+    if gate.heads is None:
         raise InputError(
             "--steer needs the languages' heads; name a run of find lahis with --heads"
         )
-    if choice.scale is not None or not compare:
+    if gate.scale is not None or not adapt.compare:
         raise InputError("--steer takes --factor instead of --scale, and always compares")
-    steering = Steer(
-        tuple(steer),
-        choice.heads,
-        choice.k,
-        ranking,
-        tuple(factor or FACTORS),
-        away,
-        None if choice.gate is None else replace(choice, heads=None, k=None),
-        PromptsChoice(tuple(prompt or ()), None, text_column, reference_column, limit, chat),
-        tuple(data or ()),
-        model,
-        draws,
-        max_new_tokens,
-        line,
-        seed,
-        batch_tokens,
-        choice.rank,
-    )
-    with progress() as update:
-        result = lead(steering, out, update)
-    emit(result, as_json, steering_text(result))
+    own = None if gate.gate is None else replace(gate, heads=None, k=None)
+    return Steer(**{**steering, "heads": gate.heads, "k": gate.k, "rank": gate.rank, "gate": own})
+
+
+def carry_out(
+    settings: UseAdapt | Steer, out: Path | None, progress: Progress | None
+) -> dict[str, Any]:
+    """Write, or count answers in another language."""
+    if isinstance(settings, Steer):
+        return steer(settings, out, progress)
+    return use_adapt(settings, out, progress)
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """What the terminal shows of either."""
+    return steering_text(result) if "steer" in result else adapt_text(result)
 
 
 def adapt_text(result: Mapping[str, Any]) -> str:
@@ -207,4 +99,4 @@ def _line(text: str, width: int = 88) -> str:
     return flat if len(flat) <= width else f"{flat[: width - 1]}…"
 
 
-command = adapt
+command = Study(asked, carry_out, text_of)

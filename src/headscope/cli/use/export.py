@@ -3,71 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
-from typer import Option
+from headscope.cli.commands import Study
+from headscope.recipes.use.export import UseExport, use_export
 
-from headscope.cli import old_options as options
-from headscope.cli.groups import model_choice, taking
-from headscope.cli.output import emit, progress
-from headscope.cli.use.gates import gate_choice
-
-if TYPE_CHECKING:
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.use.gates import GateChoice
-
-__all__ = ["export", "export_text"]
-
-FormName = Literal["checkpoint", "ia3"]
-
-
-@taking(model=model_choice, choice=gate_choice)
-def export(
-    model: ModelChoice,
-    *,
-    choice: GateChoice,
-    form: Annotated[
-        FormName,
-        Option(
-            "--as",
-            help="An ordinary checkpoint, or an (IA)³ adapter that stock PEFT loads around the "
-            "base model.",
-        ),
-    ] = "checkpoint",
-    max_shard_size: Annotated[
-        str,
-        Option("--max-shard-size", metavar="SIZE", help="Of a weight file, such as 500MB or 5GB."),
-    ] = "5GB",
-    dequantise: Annotated[
-        bool,
-        Option(
-            "--dequantise",
-            help="Write a quantised model as an ordinary one; the quantised one is loaded for it.",
-        ),
-    ] = False,
-    check: Annotated[
-        bool,
-        Option(
-            "--check/--no-check",
-            help="Load what was written and compare its logits with those of the gated model.",
-        ),
-    ] = True,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Write a model with its gate folded in, which then needs nothing of headscope.
-
-    A checkpoint is written tensor by tensor and never loaded for it, whatever its size. Tokenizer,
-    settings and licence go along, and the model card says what was done.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.use.export import UseExport, use_export
-
-    hide_loading_bars()
-    config = UseExport(choice, model, form, max_shard_size, dequantise, check)
-    with progress() as update:
-        result = use_export(config, out, update)
-    emit(result, as_json, export_text(result))
+__all__ = ["command", "export_text"]
 
 
 def export_text(result: Mapping[str, Any]) -> str:
@@ -99,4 +40,4 @@ def export_text(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"written: {result['path']}", f"run: {result['run']}"])
 
 
-command = export
+command = Study(UseExport, use_export, export_text)

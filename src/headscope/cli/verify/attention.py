@@ -2,45 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headscope.cli import old_options as options
-from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
-from headscope.cli.output import emit, progress
-
-if TYPE_CHECKING:
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.tasks import TaskChoice
-
-
-@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
-def attention(
-    heads: options.Masks,
-    model: ModelChoice,
-    tasks: TaskChoice,
-    baseline: Rules,
-    draws: options.Draws = 5,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    allow_overlap: options.AllowOverlap = False,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Measure the last token's attention on the right one of several words, in and out of a mask.
-
-    For tasks whose inputs are words such as "a, b, c" and whose output is one of them.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.verify.attention import VerifyAttention, verify_attention
-
-    config = VerifyAttention(
-        tuple(heads), model, tasks, draws, seed, batch_tokens, allow_overlap, baseline
-    )
-    hide_loading_bars()
-    with progress() as update:
-        result = verify_attention(config, out, update)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.recipes.verify.attention import VerifyAttention, verify_attention
 
 
 def _table(result: dict[str, Any]) -> str:
@@ -65,4 +30,4 @@ def _cell(task: dict[str, Any], condition: str, group: str) -> str:
     return "-" if mean is None else f"{mean:.3f}"
 
 
-command = attention
+command = Study(VerifyAttention, verify_attention, _table)

@@ -3,75 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Option
-
-from headscope.cli import old_options as options
-from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
-from headscope.cli.output import emit, progress
-
-if TYPE_CHECKING:
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.tasks import TaskChoice
-
-__all__ = ["families"]
-
-OwnFamily = Annotated[
-    list[str] | None,
-    Option(
-        "--family",
-        metavar="NAME=TASK,TASK",
-        help="A family of one's own beside all tasks and those with one language; repeatable.",
-    ),
-]
-Write = Annotated[
-    bool, Option("--write", help="Let the model write outputs too, and measure them.")
-]
-
-
-@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
-def families(
-    heads: options.Masks,
-    model: ModelChoice,
-    tasks: TaskChoice,
-    baseline: Rules,
-    family: OwnFamily = None,
-    write: Write = False,
-    draws: options.Draws = 5,
-    max_new_tokens: options.MaxNewTokens = None,
-    allow_overlap: options.AllowOverlap = False,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Remove the heads that several masks share, and those in none, and ask instructed tasks.
-
-    Heads inside every mask, inside every mask of tasks with one language, and inside none; beside
-    each as many random heads.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.verify.families import VerifyFamilies, verify_families
-    from headscope.verify.masks.asking import Asking
-
-    hide_loading_bars()
-    config = VerifyFamilies(
-        tuple(heads),
-        tuple(family or ()),
-        tasks,
-        model,
-        draws,
-        write,
-        seed,
-        Asking(max_new_tokens, batch_tokens=batch_tokens),
-        allow_overlap,
-        baseline,
-    )
-    with progress() as update:
-        result = verify_families(config, out, update)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.recipes.verify.families import VerifyFamilies, verify_families
 
 
 def _table(result: Mapping[str, Any]) -> str:
@@ -101,4 +36,4 @@ def _table(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = families
+command = Study(VerifyFamilies, verify_families, _table)

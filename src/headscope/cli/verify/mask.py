@@ -3,76 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Option
-
-from headscope.cli import old_options as options
-from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
-from headscope.cli.output import emit, progress
-
-if TYPE_CHECKING:
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.tasks import TaskChoice
-
-__all__ = ["condition_rows", "mask"]
-
-Foreign = Annotated[
-    list[str] | None,
-    Option(
-        "--foreign",
-        metavar="RUN",
-        help="A mask found for another task or on another model of the same geometry; repeatable.",
-    ),
-]
-Hybrid = Annotated[
-    str | None,
-    Option("--hybrid", metavar="RUN", help="A mask found on several tasks at once."),
-]
-
-
-@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
-def mask(
-    heads: options.Masks,
-    model: ModelChoice,
-    tasks: TaskChoice,
-    baseline: Rules,
-    foreign: Foreign = None,
-    hybrid: Hybrid = None,
-    draws: options.Draws = 5,
-    max_new_tokens: options.MaxNewTokens = None,
-    allow_overlap: options.AllowOverlap = False,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Ask a model without instruction, instructed, masked, and under shuffled and foreign masks.
-
-    On held-out examples: the loss of the right outputs, and what the model writes. With --shots
-    every prompt begins with as many examples.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.verify.mask import VerifyMask, verify_mask
-    from headscope.verify.masks.asking import Asking
-
-    hide_loading_bars()
-    config = VerifyMask(
-        tuple(heads),
-        tasks,
-        model,
-        tuple(foreign or ()),
-        hybrid,
-        draws,
-        seed,
-        Asking(max_new_tokens, batch_tokens=batch_tokens),
-        allow_overlap,
-        baseline,
-    )
-    with progress() as update:
-        result = verify_mask(config, out, update)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.recipes.verify.mask import VerifyMask, verify_mask
 
 
 def _table(result: Mapping[str, Any]) -> str:
@@ -85,7 +19,7 @@ def _table(result: Mapping[str, Any]) -> str:
             f"{name}{seen}: {one['examples']} held-out examples{shots}; {kept['kept']} heads kept, "
             f"{kept['removed']} removed"
         )
-        lines += condition_rows(one["conditions"])
+        lines += _condition_rows(one["conditions"])
         if not one["leakage"]["known"]:
             lines.append("whether the mask was trained on these examples is not known")
         elif one["leakage"]["overlap"]:
@@ -93,7 +27,7 @@ def _table(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-def condition_rows(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
+def _condition_rows(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
     """A table of conditions; random draws as their mean with the lowest and highest loss."""
     score = "chrf" if conditions[0]["chrf"] is not None else "accuracy"
     words = {"chrf": "chrF++", "accuracy": "right"}[score]
@@ -128,4 +62,4 @@ def _line(words: str, rows: Sequence[Mapping[str, Any]], score: str, span: str) 
     )
 
 
-command = mask
+command = Study(VerifyMask, verify_mask, _table)

@@ -3,88 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from typer import Option
-
-from headscope.cli import old_options as options
-from headscope.cli.groups import baseline_rules, model_choice, taking, task_choice
-from headscope.cli.output import emit, progress
-
-if TYPE_CHECKING:
-    from headscope.measure.baseline import Rules
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.tasks import TaskChoice
-
-__all__ = ["scaling"]
-
-Alpha = Annotated[
-    list[float] | None,
-    Option(
-        "--alpha",
-        metavar="A",
-        help="Strength of the heads outside the mask that is tried, from 0 to 1; repeatable; "
-        "without it 0, 0.1, … 1.",
-    ),
-]
-CheckData = Annotated[
-    str | None,
-    Option(
-        "--check-data",
-        metavar="DATA",
-        help="Sentence pairs to measure translations on; without it half of the held-out examples.",
-    ),
-]
-CheckLimit = Annotated[
-    int | None, Option("--check-limit", min=1, help="The first so many pairs of --check-data.")
-]
-Draws = Annotated[int, Option("--draws", min=0, help="Draws of random heads.")]
-
-
-@taking(model=model_choice, tasks=task_choice, baseline=baseline_rules)
-def scaling(
-    heads: options.Masks,
-    model: ModelChoice,
-    tasks: TaskChoice,
-    baseline: Rules,
-    alpha: Alpha = None,
-    check_data: CheckData = None,
-    check_limit: CheckLimit = None,
-    draws: Draws = 3,
-    max_new_tokens: options.MaxNewTokens = None,
-    allow_overlap: options.AllowOverlap = False,
-    seed: options.Seed = 0,
-    batch_tokens: options.BatchTokens = 8192,
-    out: options.OutFolder = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Scale the heads outside a mask and ask the instructed task.
-
-    The best strength is chosen by the loss on some held-out examples; outputs are measured on
-    others, beside the model as it is, the mask itself, and shuffled masks.
-    """
-    from headscope.cli.models import hide_loading_bars
-    from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
-    from headscope.verify.masks.asking import Asking
-    from headscope.verify.masks.scaling import GRID
-
-    hide_loading_bars()
-    config = VerifyScaling(
-        tuple(heads),
-        tasks,
-        model,
-        check_data,
-        check_limit,
-        tuple(alpha) if alpha else GRID,
-        draws,
-        seed,
-        Asking(max_new_tokens, paragraphs=True, batch_tokens=batch_tokens),
-        allow_overlap,
-        baseline,
-    )
-    with progress() as update:
-        result = verify_scaling(config, out, update)
-    emit(result, as_json, _table(result))
+from headscope.cli.commands import Study
+from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
 
 
 def _table(result: Mapping[str, Any]) -> str:
@@ -121,4 +43,4 @@ def _measured(one: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-command = scaling
+command = Study(VerifyScaling, verify_scaling, _table)

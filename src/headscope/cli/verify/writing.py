@@ -1,34 +1,13 @@
-"""What the commands that let a model write have in common: amounts of heads, and their table."""
+"""The table of the commands that let a model write."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
-
-from typer import Option
+from typing import Any
 
 from headscope.cli.output import cell
 
-__all__ = ["GeneralAmount", "LanguageAmount", "effects_table", "leak_line"]
-
-GeneralAmount = Annotated[
-    str | None,
-    Option(
-        "--k",
-        metavar="K",
-        help="Number of heads, or a share such as 0.02 or 2%. Without it 1% of a run that found "
-        "general heads, at least one; a set is used whole.",
-    ),
-]
-LanguageAmount = Annotated[
-    str | None,
-    Option(
-        "--k",
-        metavar="K",
-        help="Number of heads of each language, or a share such as 0.02 or 2%. Without it 1% of a "
-        "run of find lahis, at least one; a set is used whole.",
-    ),
-]
+__all__ = ["effects_table", "leak_line"]
 
 
 def effects_table(

@@ -7,9 +7,14 @@ weights become the gates of one step, `train` takes the steps, `history` reads w
 way.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from headscope.find.mask.config import PRESETS, MaskTraining, preset
 from headscope.find.mask.history import Course, History
-from headscope.find.mask.train import TrainedMask, seconds_a_step, train_mask
+
+if TYPE_CHECKING:
+    from headscope.find.mask.train import TrainedMask, seconds_a_step, train_mask
 
 __all__ = [
     "PRESETS",
@@ -21,3 +26,10 @@ __all__ = [
     "seconds_a_step",
     "train_mask",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch is imported when it is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("headscope.find.mask.train"), name)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from headscope import options
 from headscope.errors import InputError
+from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["ENOUGH", "MEANS", "PRESETS", "MaskTraining", "preset"]
 
@@ -22,7 +24,7 @@ ENOUGH = 3.75
 
 
 @dataclass(frozen=True)
-class MaskTraining:
+class MaskTraining(Settings):
     """How a mask is trained; the defaults are those of Heads Up!, Table 11.
 
     Attributes:
@@ -50,33 +52,34 @@ class MaskTraining:
             computed; slower, for long samples.
     """
 
-    start: Start = "positive"
+    start: Annotated[Start, Option("Begin with nearly all heads kept, or with nearly none.")] = (
+        "positive"
+    )
     spread: float = 0.02
-    steps: int = 6200
-    batch: int = 16
-    learning_rate: float = 1e-2
+    steps: Annotated[int, Option("Steps, instead of those of the preset.", min=1, default=None)] = (
+        6200
+    )
+    batch: Annotated[int, Option("Samples of a step.", min=1)] = 16
+    learning_rate: Annotated[float, Option("How far a step goes.", default=None)] = 1e-2
     final_learning_rate: float = 1e-4
     warmup: float = 0.1
     temperature: float = 4.0
     final_temperature: float = 0.05
     cooling: float = 0.4
-    penalty: float = 0.0
-    feed_forward: bool = False
-    on: Place = "output"
+    penalty: Annotated[float, Option("What each kept head adds to the loss, in nats.")] = 0.0
+    feed_forward: Annotated[bool, Option("Train a gate of each feed-forward layer, too.")] = False
+    on: Annotated[
+        Place, Option("Gate what a head writes, or its queries (it then attends evenly).")
+    ] = "output"
     seed: int = 0
     keep_every: int = 10
-    batch_tokens: int | None = field(default=None, metadata={"signature": False})
-    checkpointing: bool = field(default=False, metadata={"signature": False})
+    batch_tokens: options.BatchTokensByDevice = field(default=None, metadata=UNSIGNED)
+    checkpointing: options.Checkpointing = field(default=False, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
-        if self.start not in MEANS:
-            raise InputError(f"start is {self.start!r}; use {' or '.join(MEANS)}")
-        if self.on not in ("output", "query"):
-            raise InputError(f"on is {self.on!r}; use output or query")
-        for name in ("steps", "batch", "keep_every", "batch_tokens"):
-            number = getattr(self, name)
-            if number is not None and number < 1:
-                raise InputError(f"{name} is {number}; it must be at least 1")
+        super().__post_init__()
+        if self.keep_every < 1:
+            raise InputError(f"keep_every is {self.keep_every}; it must be at least 1")
         for name in ("learning_rate", "temperature", "final_temperature"):
             value = getattr(self, name)
             if not 0 < value < math.inf:

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from pathlib import Path
+from typing import Annotated
 
 from headscope.errors import InputError
 from headscope.recipes.inputs import POCKET, ModelChoice
+from headscope.settings import Option, Part
 
-__all__ = ["Checkpoint", "checkpoint_series", "step_of"]
+__all__ = ["Checkpoint", "checkpoint_series", "named_checkpoints", "step_of"]
 
 # step1000 (Pythia), step1000-tokens4B (OLMo), stage2-ingredient3-step12000-tokens26B (OLMo 2 and
 # 3), checkpoint-500 (transformers' Trainer), global_step100, iter_0005000.
@@ -85,6 +87,32 @@ def checkpoint_series(
     if len(found) < 2:
         raise InputError(f"{found[0].name} is a single checkpoint; name at least two of a series")
     return tuple(_in_order(_with_own_names(found)))
+
+
+def named_checkpoints(
+    checkpoints: Annotated[
+        tuple[str, ...],
+        Option(
+            "pocket (all its checkpoints), folders, a pattern such as 'ckpt/step-*', or "
+            "NAME@REVISION on the Hub.",
+            metavar="CHECKPOINT...",
+            argument=True,
+        ),
+    ] = (),
+    model: Annotated[str | None, Option("Hub model that --revision is of.", metavar="NAME")] = None,
+    revisions: Annotated[
+        tuple[str, ...],
+        Option("Revision of --model; repeatable.", flag="--revision", metavar="STEP"),
+    ] = (),
+    loading: Annotated[ModelChoice | None, Part(without=("model", "revision"))] = None,
+) -> tuple[Checkpoint, ...]:
+    """The series from what is typed (see `checkpoint_series`)."""
+    if bool(revisions) != bool(model):
+        raise InputError(
+            "--model and --revision belong together: name the Hub model and each of its revisions"
+        )
+    where = replace(loading or ModelChoice(), model=model or POCKET)
+    return checkpoint_series(checkpoints, revisions, where)
 
 
 def step_of(name: str) -> tuple[int | None, int | None]:

@@ -9,33 +9,40 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
+import numpy as np
+
+from headscope import options
+from headscope.compare.artifacts import Artifact
+from headscope.compare.classes import class_shares
+from headscope.compare.overlap import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import InputError, MissingExtra, naming
-from headscope.find.capture import Part
-from headscope.find.translation import TranslationScore, check_aligner, translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     Amount,
     Geometry,
     HeadScores,
     HeadSet,
     Rank,
+    about_rank,
     check_thresholds,
     count_of,
     default_amount,
     read_scores,
     save_scores,
 )
+from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
-from headscope.recipes.compare.checkpoints import Checkpoint
-from headscope.recipes.compare.formation_table import Measured, Opened, series, translations
+from headscope.recipes.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.recipes.find.translation import describe_all
 from headscope.recipes.inputs import (
     POCKET,
@@ -48,37 +55,72 @@ from headscope.recipes.inputs import (
     pair_inputs,
     resolved_chat,
 )
-from headscope.runs import Run, carry_out, open_run
+from headscope.runs import Run, carry_out
+from headscope.runs.parts import read_records
+from headscope.settings import MadeBy, Option, Part, Settings
 from headscope.verify.removal import translate
+
+if TYPE_CHECKING:
+    from headscope.find import capture
 
 COMMAND = "compare formation"
 CHECKPOINT = "formation checkpoint"
 
 
 @dataclass(frozen=True)
-class Formation:
-    """A series of checkpoints and what is measured of each.
+class Formation(Settings):
+    """Show how heads form: shares of the classes, overlap with the last set, and chrF++.
 
-    `checkpoints` in training order (see `checkpoint_series`). `threshold` of token alignment
-    heads; `k`: size of the top sets that are compared with the last one's, besides (None: 20
-    heads, or 15 % below 256), by `rank`. `check`: sentences of each direction that are translated.
-    `skip_unreadable`: go on without checkpoints that cannot be read. `inactive`: the score up to
-    which a head is.
+    Without --data the pocket model's own sentences: heads are found on dev, translations made of
+    test. Data given is split in two by a hash of the source sentence.
     """
 
-    checkpoints: tuple[Checkpoint, ...]
+    # In training order.
+    checkpoints: Annotated[tuple[Checkpoint, ...], MadeBy(named_checkpoints)]
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
-    threshold: float = 0.1
-    k: Amount | None = None
-    check: int = 20
-    skip_unreadable: bool = False
-    rank: Rank = "above-chance"
-    inactive: float = 0.0
-    baseline: Rules = field(default_factory=Rules)
+    threshold: options.Threshold = 0.1
+    inactive: options.Inactive = 0.0
+    # None: 20 heads, or 15 % below 256.
+    k: Annotated[
+        Amount | None,
+        Option("Top heads compared with the last checkpoint's, besides.", metavar="K", typed=str),
+    ] = None
+    rank: options.Rank = "above-chance"
+    check: Annotated[int, Option("Sentences of each direction that are translated.", min=1)] = 20
+    skip_unreadable: Annotated[bool, Option("Go on without checkpoints that cannot be read.")] = (
+        False
+    )
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a checkpoint told when it was opened: everything but the model itself."""
+
+    checkpoint: Checkpoint
+    geometry: Geometry
+    inputs: Mapping[str, str]
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A checkpoint with the result of its run, its scores and its translations by direction."""
+
+    opened: Opened
+    result: Mapping[str, Any]
+    scores: Mapping[str, HeadScores]
+    outputs: Sequence[Sequence[str]]
+
+    @property
+    def mean(self) -> HeadScores:
+        """The mean over directions, or the scores of the only one."""
+        return self.scores["mean"]
 
 
 def formation(
@@ -95,6 +137,8 @@ def formation(
         InputError: for a checkpoint that cannot be read (unless `skip_unreadable`), fewer than
             two readable ones, differing geometries, or data that cannot be used.
     """
+    from headscope.find.translation import check_aligner
+
     began = time.monotonic()
     # The sentences of the pocket model's world are for a series of its checkpoints alone.
     foreign = next((one.model.model for one in config.checkpoints if not one.bundled), POCKET)
@@ -233,57 +277,148 @@ def _measure(
     }
     inputs = {**one.inputs, **pair_inputs(found_on, checked_on)}
     place = run.path / "checkpoints" / quote(one.checkpoint.name, safe="@ ")
-    with open_run(place, CHECKPOINT, settings, inputs) as own:
-        if not own.finished:
-            _compute(one, config, found_on, checked_on, run, own, progress, rules)
-        outputs: list[list[str]] = own.read_part("outputs")["all"]
-        return Measured(one, own.result(), read_scores(own.path), outputs)
 
+    def compute(own: Run) -> dict[str, Any]:
+        from headscope.find import capture
+        from headscope.find.translation import translation_score
 
-def _compute(
-    one: Opened,
-    config: Formation,
-    found_on: Mapping[str, PairFile],
-    checked_on: Mapping[str, PairFile],
-    run: Run,
-    own: Run,
-    progress: Progress | None,
-    rules: Rules | None,
-) -> None:
-    lm = one.checkpoint.model.load()
-    named = {"model": one.checkpoint.label, "seed": config.score.seed}
-    own.provenance |= model_provenance(lm) | named
-    shared = config.score.decode == "reference" and config.score.aligner != "llm"
-    scores: dict[str, HeadScores] = {}
-    for number, (pair, pairs) in enumerate(found_on.items()):
-        if shared:
-            _copy_links(Part(run, pair), Part(own, pair))
-        scores[pair] = translation_score(lm, pairs, config.score, own)
-        if shared:
-            _copy_links(Part(own, pair), Part(run, pair))
-        if progress:
-            progress(f"{one.checkpoint.name}: scoring", number + 1, len(found_on))
-    save_scores(own.path, scores if len(scores) > 1 else next(iter(scores.values())))
-    own.write_json("found_on.json", _digests(found_on))
-    if "all" not in own.read_part("outputs"):
-        outputs = translate(
-            lm,
-            list(checked_on.values()),
-            HeadSet(lm.geometry, ()),
-            config.score.template,
-            config.score.chat,
-            config.score.max_new_tokens,
-            config.score.batch_tokens,
+        lm = one.checkpoint.model.load()
+        named = {"model": one.checkpoint.label, "seed": config.score.seed}
+        own.provenance |= model_provenance(lm) | named
+        shared = config.score.decode == "reference" and config.score.aligner != "llm"
+        scores: dict[str, HeadScores] = {}
+        for number, (pair, pairs) in enumerate(found_on.items()):
+            if shared:
+                _copy_links(capture.Part(run, pair), capture.Part(own, pair))
+            scores[pair] = translation_score(lm, pairs, config.score, own)
+            if shared:
+                _copy_links(capture.Part(own, pair), capture.Part(run, pair))
+            if progress:
+                progress(f"{one.checkpoint.name}: scoring", number + 1, len(found_on))
+        save_scores(own.path, scores if len(scores) > 1 else next(iter(scores.values())))
+        own.write_json("found_on.json", _digests(found_on))
+        if "all" not in own.read_part("outputs"):
+            outputs = translate(
+                lm,
+                list(checked_on.values()),
+                HeadSet(lm.geometry, ()),
+                config.score.template,
+                config.score.chat,
+                config.score.max_new_tokens,
+                config.score.batch_tokens,
+            )
+            own.append_part("outputs", "all", outputs)
+        works = (
+            {} if rules is None else check_translations(lm, checked_on, config.score, own, rules)
         )
-        own.append_part("outputs", "all", outputs)
-    works = {} if rules is None else check_translations(lm, checked_on, config.score, own, rules)
-    described = describe_all(scores, config.threshold, config.rank, config.inactive)
-    own.finish(described | works)
-    del lm
-    gc.collect()
+        del lm
+        gc.collect()
+        return describe_all(scores, config.threshold, config.rank, config.inactive) | works
+
+    result = carry_out(CHECKPOINT, place, settings, inputs, compute)
+    outputs: list[list[str]] = read_records(place / "parts" / "outputs.jsonl")["all"]
+    return Measured(one, result, read_scores(place), outputs)
 
 
-def _copy_links(source: Part, target: Part) -> None:
+def series(
+    measured: Sequence[Measured],
+    checked_on: Mapping[str, PairFile],
+    k: Amount,
+    config: Formation,
+) -> dict[str, Any]:
+    """`checkpoints`, one row each beside the last one, and what their top sets are ranked by."""
+    threshold, score = config.threshold, config.score
+    # All by the same: a set by score says little beside one by score minus chance.
+    ranking = about_rank(*(one.mean.top(k, config.rank) for one in measured))
+    rank: Rank = "score" if ranking["rank_note"] else config.rank
+    tops = [one.mean.top(k, rank) for one in measured]
+    last = measured[-1]
+    final, final_top = last.mean.select(threshold), tops[-1]
+    rows = []
+    for one, top in zip(measured, tops, strict=True):
+        name = one.opened.checkpoint.name
+        shares = class_shares(
+            Artifact(name, name, one.mean.geometry, one.mean), threshold, config.inactive
+        )
+        aligned = one.mean.select(threshold)
+        (near,) = overlaps({"a": aligned, "b": final}, {"a": one.mean, "b": last.mean})
+        (near_top,) = overlaps({"a": top, "b": final_top})
+        directions = {
+            pair: quality([pairs], [made], score)
+            for (pair, pairs), made in zip(checked_on.items(), one.outputs, strict=True)
+        }
+        rows.append(
+            {
+                "name": name,
+                "model": one.opened.checkpoint.label,
+                "revision": one.opened.checkpoint.model.revision,
+                "step": one.opened.checkpoint.step,
+                "stage": one.opened.checkpoint.stage,
+                "digest": one.opened.inputs["model"],
+                **asdict(shares.shares),
+                "counted_over": shares.counted_over,
+                "counts": shares.counts,
+                "above_chance": shares.shares_above_chance and asdict(shares.shares_above_chance),
+                "counts_above_chance": shares.counts_above_chance,
+                "mean_score": shares.mean_score,
+                "highest": shares.highest,
+                "overlap_with_last": near.recall,
+                "overlap_with_last_expected": len(aligned) / shares.total,
+                "top_overlap_with_last": near_top.recall,
+                "top_overlap_with_last_expected": len(top) / shares.total,
+                "p_value": near.p_value,
+                "rank_correlation_with_last": near.rank_correlation,
+                "heads": [str(head) for head in aligned],
+                **quality(list(checked_on.values()), one.outputs, score),
+                "directions": directions,
+            }
+        )
+    return {**ranking, "rank": rank, "checkpoints": rows}
+
+
+def quality(
+    directions: Sequence[PairFile], outputs: Sequence[Sequence[str]], score: TranslationScore
+) -> dict[str, Any]:
+    """chrF++ of the outputs, the plain mean over directions, with its bootstrap interval.
+
+    Sentences are resampled within directions, those of equal length alike, as in removals (see
+    `bootstrap_difference`): the interval is that of the difference to nothing, which has 0.
+    """
+    counted = [
+        chrf(made, [pair.target for pair in pairs.pairs])
+        for pairs, made in zip(directions, outputs, strict=True)
+    ]
+    parts = [one.statistics for one in counted]
+    interval = bootstrap_difference(
+        parts,
+        [np.zeros_like(part) for part in parts],
+        chrf_from_statistics,
+        score.bootstrap_draws,
+        score.seed,
+        score.level,
+    )
+    value = fmean(one.value for one in counted)
+    return {"chrf": value, "chrf_low": interval.low, "chrf_high": interval.high}
+
+
+def translations(
+    checked_on: Mapping[str, PairFile], measured: Sequence[Measured]
+) -> Iterator[dict[str, str]]:
+    """Every translation of every checkpoint."""
+    for one in measured:
+        for (pair, pairs), texts in zip(checked_on.items(), one.outputs, strict=True):
+            for sentence, text in zip(pairs.pairs, texts, strict=True):
+                yield {
+                    "direction": pair,
+                    "checkpoint": one.opened.checkpoint.name,
+                    "id": sentence.id,
+                    "source": sentence.source,
+                    "reference": sentence.target,
+                    "output": text,
+                }
+
+
+def _copy_links(source: capture.Part, target: capture.Part) -> None:
     """Let all checkpoints share the word links, where these do not depend on the model.
 
     A statistical aligner has no seed: fitted anew for every checkpoint its links would differ, and

@@ -6,8 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,30 +14,46 @@ from headscope.compare.masks import LearnedMask, against, dropped_groups, kept_i
 from headscope.compare.overlap import PairOverlap, group_overlaps, overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.measure import bootstrap_interval
+from headscope.measure import bootstrap_mean
 from headscope.recipes.inputs import ModelChoice
 from headscope.runs import Run, carry_out
+from headscope.settings import MadeBy, Option, Settings
 
 __all__ = ["COMMAND", "CompareMasks", "compare_masks"]
 
 COMMAND = "compare masks"
 
 
+def _model(
+    model: Annotated[
+        str | None,
+        Option(
+            "A model of that geometry, to learn which heads share keys where runs do not say.",
+            metavar="MODEL",
+        ),
+    ] = None,
+) -> ModelChoice | None:
+    return None if model is None else ModelChoice(model)
+
+
 @dataclass(frozen=True)
-class CompareMasks:
-    """What is compared.
+class CompareMasks(Settings):
+    """Compare learned masks: shared heads beside chance, maps, layers, groups that share keys."""
 
-    Attributes:
-        masks: runs of `find mask`, of one geometry.
-        base: runs of the base model to hold them against: one, or one for each task.
-        model: a model of that geometry, loaded to learn which query heads share keys and values
-            where the runs do not say.
-        pivot: the language whose directions are also grouped apart.
-    """
-
-    masks: tuple[str, ...]
-    base: tuple[str, ...] = ()
-    model: ModelChoice | None = None
+    masks: Annotated[
+        tuple[str, ...],
+        Option("Runs of find mask, of one geometry.", metavar="RUN...", argument=True),
+    ]
+    base: Annotated[
+        tuple[str, ...],
+        Option(
+            "The base model's mask of the same task, as the reference; repeatable, one a task, or "
+            "a single one for all.",
+            metavar="RUN",
+        ),
+    ] = ()
+    model: Annotated[ModelChoice | None, MadeBy(_model)] = None
+    # The language whose directions are also grouped apart.
     pivot: str = "en"
 
 
@@ -173,17 +188,11 @@ def _base(masks: Sequence[LearnedMask], bases: Sequence[LearnedMask]) -> dict[st
         for mask, base, pair in rows
     ]
     means = {
-        name: _mean([float(row[name]) for row in pairs])
+        name: bootstrap_mean([float(row[name]) for row in pairs]).record("mean")
         for name in ("jaccard", "expected", "expected_exact")
     }
     over = [float(row["jaccard"]) - float(row["expected_exact"]) for row in pairs]
-    return {"pairs": pairs, "mean": means, "above_chance": _mean(over)}
-
-
-def _mean(values: Sequence[float]) -> dict[str, float]:
-    """The mean over tasks with its interval (bootstrap over tasks)."""
-    low, high = bootstrap_interval(np.asarray(values), np.ones(len(values)))
-    return {"mean": fmean(values), "low": float(low), "high": float(high)}
+    return {"pairs": pairs, "mean": means, "above_chance": bootstrap_mean(over).record("mean")}
 
 
 def _kept_by(masks: Sequence[LearnedMask], geometry: Geometry) -> list[dict[str, Any]]:

@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from headscope import options
 from headscope.compare.methods import (
     HeadRow,
     MethodColumn,
@@ -20,28 +21,44 @@ from headscope.compare.methods import (
     selections,
 )
 from headscope.compare.overlap import overlaps
-from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
+from headscope.heads import Amount, HeadSet, about_rank, count_of
 from headscope.heads.store import write_bytes
 from headscope.runs import Run, carry_out
+from headscope.settings import Option, Settings
 
-__all__ = ["COMMAND", "CompareMethods", "compare_methods"]
+__all__ = ["COMMAND", "CompareMethods", "TopHeads", "compare_methods"]
 
 COMMAND = "compare methods"
 
 
-@dataclass(frozen=True)
-class CompareMethods:
-    """Which runs are compared.
+#: Without it 20 heads, or 15 % below 256.
+TopHeads = Annotated[
+    Amount | None,
+    Option(
+        "Top heads of each method's scores: a number or a share such as 15%; sets that a method "
+        "chose itself keep their size.",
+        metavar="K",
+        typed=str,
+    ),
+]
 
-    `k`: how many heads of each method's scores count as selected (a number or a share; None: 20,
-    or 15 % below 256 heads); sets that a method chose itself keep their size. `every_part`: also
-    single directions of translation scores. `rank`: what translation scores are ranked by.
+
+@dataclass(frozen=True)
+class CompareMethods(Settings):
+    """Show, for every head, which methods select it, and how far the methods agree.
+
+    Beside every overlap stands what random sets of the same sizes would share.
     """
 
-    runs: tuple[str, ...]
-    k: Amount | None = None
-    every_part: bool = False
-    rank: Rank = "above-chance"
+    runs: Annotated[
+        tuple[str, ...],
+        Option("Finished runs of any methods on one model.", metavar="RUN...", argument=True),
+    ]
+    k: TopHeads = None
+    rank: options.Rank = "above-chance"
+    every_part: Annotated[
+        bool, Option("Of runs with several directions also each of them.", flag="--parts")
+    ] = False
 
 
 def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str, Any]:

@@ -2,53 +2,90 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from headscope import options
 from headscope.compare import Artifact, class_shares, group_overlaps, overlaps, read_artifacts
 from headscope.compare.artifacts import check_one_geometry
 from headscope.errors import InputError, naming
-from headscope.heads import Amount, Geometry, Rank, about_rank, check_thresholds
+from headscope.heads import Amount, Geometry, about_rank, check_thresholds
 from headscope.runs import Run, carry_out
+from headscope.settings import Option, Settings
 
 OVERLAP = "compare overlap"
 CLASSES = "compare classes"
 
 
-@dataclass(frozen=True)
-class CompareOverlap:
-    """What is compared, and how many heads of each.
-
-    `k`: the top of scores (a number or a share; None: 20, or 15 % below 256 heads; sets are used
-    whole), ranked by `rank`, and `threshold`: instead, the heads that score above it. `mean_only`:
-    of a run of several directions only their mean. `geometry`: of the model, where nothing
-    compared tells it.
-    """
-
-    artifacts: tuple[str, ...]
-    k: Amount | None = None
-    threshold: float | None = None
-    mean_only: bool = False
-    geometry: Geometry | None = None
-    rank: Rank = "above-chance"
+def _geometry(text: str) -> Geometry:
+    match = re.fullmatch(r"([0-9]{1,6})[x×]([0-9]{1,6})", text.strip())
+    if match is None or 0 in (int(match[1]), int(match[2])):
+        raise InputError(f"--geometry {text} is not LAYERSxHEADS; write it like 28x16")
+    return Geometry.uniform(int(match[1]), int(match[2]))
 
 
 @dataclass(frozen=True)
-class CompareClasses:
-    """The models of the table, and the thresholds of the classes.
+class CompareOverlap(Settings):
+    """Compare sets of heads of one geometry: directions, methods, models, base and instruct."""
 
-    Above `threshold` a head aligns tokens; up to `inactive` it is inactive.
-    """
+    artifacts: Annotated[
+        tuple[str, ...],
+        Option(
+            "Runs (RUN:en-de is one direction), saved scores, sets or gates, CSV or JSON "
+            "files, lists such as 5.3,7.11.",
+            metavar="A B...",
+            argument=True,
+        ),
+    ]
+    # Of scores, without it and `threshold`: 20 heads, or 15 % below 256.
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Top heads compared: a number or a share such as 15%; sets whole without it.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = None
+    rank: options.Rank = "above-chance"
+    threshold: Annotated[
+        float | None, Option("Instead of --k: the heads scoring above it.", min=0.0, max=1.0)
+    ] = None
+    mean_only: Annotated[
+        bool, Option("Of runs with several directions only their mean.", flag="--mean")
+    ] = False
+    geometry: Annotated[
+        Geometry | None,
+        Option(
+            "The model's, such as 28x16, where only lists of heads are compared.",
+            metavar="LAYERSxHEADS",
+            typed=str,
+            read=_geometry,
+        ),
+    ] = None
 
-    artifacts: tuple[str, ...]
-    threshold: float = 0.1
-    inactive: float = 0.0
+
+@dataclass(frozen=True)
+class CompareClasses(Settings):
+    """Put the class shares of models of any geometry into one table."""
+
+    artifacts: Annotated[
+        tuple[str, ...],
+        Option(
+            "Runs that scored heads (RUN:en-de is one direction), or saved scores.",
+            metavar="RUN...",
+            argument=True,
+        ),
+    ]
+    threshold: options.Threshold = 0.1
+    inactive: options.Inactive = 0.0
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
+        super().__post_init__()
 
 
 def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str, Any]:

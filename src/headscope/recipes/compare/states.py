@@ -6,11 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.compare.state_evidence import describe
 from headscope.compare.states import CONDITIONS, CONTROLS, Sample, observe
 from headscope.data.tasks import Task
@@ -21,6 +22,7 @@ from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.masked_tasks import read_masked_task
 from headscope.recipes.tasks import TaskChoice, TaskSides, answers, resolved_tasks
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.masks.mask import Mask, shuffled
 
 if TYPE_CHECKING:
@@ -35,30 +37,23 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class CompareStates:
-    """A whole run of the command.
+class CompareStates(Settings):
+    """Compare hidden states as is, instructed, masked (only --heads kept) and both, layer by layer.
 
-    Attributes:
-        heads: a mask run, or any heads that `resolve_heads` reads: those the masked model keeps.
-        tasks: the one task whose held-out samples are read; by default that of the mask run.
-        example: id of the sample shown through the lens; None: the first.
-        draws: shuffled masks of the same size, over all heads and layer by layer each.
-        seed: of these draws, and of what is held out.
-        top: tokens of the logit lens.
-        allow_overlap: also read samples that the mask was trained on.
-        baseline: when the model counts as not doing the task.
+    Without --task and --pair a mask run of the bundled model is looked at with its own task.
     """
 
-    heads: str = field(metadata={"signature": False})
+    heads: options.Heads = field(metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     tasks: TaskChoice = field(default_factory=TaskChoice)
-    example: str | None = None
-    draws: int = 5
-    seed: int = 0
-    top: int = 5
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    baseline: Rules = field(default_factory=Rules)
+    example: options.Example = None
+    # Shuffled masks of the same size, over all heads and layer by layer each.
+    draws: options.Draws = 5
+    seed: options.Seed = 0
+    top: Annotated[int, Option("Tokens that the logit lens shows.", min=1)] = 5
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
 
 def compare_states(

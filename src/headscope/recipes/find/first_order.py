@@ -13,6 +13,7 @@ from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.document_scores import describe_language, score_languages
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.runs import Run
+from headscope.settings import Settings
 
 __all__ = ["COMMAND", "FindFirstOrder", "find_first_order"]
 
@@ -20,8 +21,12 @@ COMMAND = "find first-order"
 
 
 @dataclass(frozen=True)
-class FindFirstOrder:
-    """A whole run of the command."""
+class FindFirstOrder(Settings):
+    """Score every head by how steeply the loss of documents changes with its gate, in either way.
+
+    Without --data the bundled model is scored on documents of its own development sentences, in
+    all its languages.
+    """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)

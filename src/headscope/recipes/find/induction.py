@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from headscope.find.repeated import Induction, induction
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.find.head_scores import scores_run
 from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.settings import GIVEN, Part, Settings
 
 __all__ = ["COMMAND", "FindInduction", "find_induction"]
 
@@ -18,17 +19,25 @@ COMMAND = "find induction"
 TEXTS = 50
 
 
-@dataclass(frozen=True)
-class FindInduction:
-    """A whole run of the command.
+def _documents(**values: Any) -> DocumentsChoice | None:
+    """Documents that `--data` names; other options alone do not ask for any."""
+    return DocumentsChoice(**values) if values.get("data") else None
 
-    `documents` are the natural texts that previous-token scores are taken over, too; None: English
-    ones of the pocket world.
+
+@dataclass(frozen=True)
+class FindInduction(Settings):
+    """Score every head by how often it looks at the token that followed the same one before.
+
+    Needs no data: blocks of random tokens are repeated. Beside it stands how often a head looks at
+    the token just before, over these tokens and over natural text: documents of --data, or else a
+    few English ones of the repository's own.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     measure: Induction = field(default_factory=Induction)
-    documents: DocumentsChoice | None = field(default=None, metadata={"signature": "given"})
+    documents: Annotated[DocumentsChoice | None, Part(make=_documents)] = field(
+        default=None, metadata=GIVEN
+    )
 
 
 def find_induction(

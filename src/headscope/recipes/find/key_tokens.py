@@ -5,35 +5,69 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from headscope import options
+from headscope.errors import InputError
 from headscope.find.key_tokens import Control, KeyTokenAttention, KeyTokens, key_tokens
 from headscope.find.key_words import locate_words
-from headscope.heads import HeadSet, Rank, about_rank, resolve_heads
+from headscope.heads import HeadSet, about_rank, resolve_heads
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 
 __all__ = ["COMMAND", "FindKeyTokens", "find_key_tokens"]
 
 COMMAND = "find key-tokens"
 
 
-@dataclass(frozen=True)
-class FindKeyTokens:
-    """A whole run of the command.
+def _prompt(
+    prompt: Annotated[
+        str | None, Option("The prompt, as the model reads it.", metavar="TEXT")
+    ] = None,
+    prompt_file: Annotated[
+        Path | None,
+        Option(
+            "A UTF-8 file that holds the prompt; a line break at its end is left out.",
+            metavar="FILE",
+        ),
+    ] = None,
+) -> str:
+    """The text that one of both gives."""
+    if prompt_file is None and prompt is not None:
+        return prompt
+    if prompt_file is None or prompt is not None:
+        raise InputError("give the prompt as --prompt TEXT or as --prompt-file FILE, one of both")
+    try:
+        return prompt_file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
+    except OSError as error:
+        raise InputError(
+            f"{prompt_file}: cannot be read ({error.strerror}); check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{prompt_file}: is not UTF-8 (byte {error.start}); save it as UTF-8 text"
+        ) from error
 
-    `heads`, `k` and `rank` are as `headscope.heads.resolve_heads` reads them.
+
+@dataclass(frozen=True)
+class FindKeyTokens(Settings):
+    """Measure the attention that heads pay to key words of a prompt while an answer is predicted.
+
+    Beside it stands what even attention over all visible tokens would give, and random other heads.
     """
 
-    prompt: str
+    prompt: Annotated[str, MadeBy(_prompt)]
     # What counts is which heads these are, not where they are written down.
-    heads: str = field(metadata={"signature": False})
+    heads: options.Heads = field(metadata=UNSIGNED)
     measure: KeyTokens
-    k: str | None = field(default=None, metadata={"signature": False})
+    k: Annotated[
+        str | None, Option("Number of heads, or a share such as 0.15 or 15%.", metavar="K")
+    ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
 
 
 def find_key_tokens(

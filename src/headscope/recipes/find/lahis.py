@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.document_scores import describe_language, score_languages
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.runs import Run
+from headscope.settings import Option, Settings
 
 __all__ = ["COMMAND", "FindLahis", "find_lahis"]
 
@@ -33,14 +34,32 @@ COMMAND = "find lahis"
 
 
 @dataclass(frozen=True)
-class FindLahis:
-    """A whole run of the command; `quantile` and `general_in` are as `language_sets` reads them."""
+class FindLahis(Settings):
+    """Score every head by how much each language's text depends on it (LAHIS).
+
+    Without --data the bundled model is scored on documents of its own development sentences, in
+    all its languages.
+    """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
     score: Lahis = field(default_factory=Lahis)
-    quantile: float | None = None
-    general_in: int | None = None
+    quantile: Annotated[
+        float | None,
+        Option(
+            "Heads above this quantile are important; without it 0.96, or 0.9 in a model of fewer "
+            "than 256 heads.",
+            metavar="Q",
+        ),
+    ] = None
+    general_in: Annotated[
+        int | None,
+        Option(
+            "In how many languages general heads are important; without it all but one, at least "
+            "2.",
+            min=2,
+        ),
+    ] = None
 
 
 def find_lahis(

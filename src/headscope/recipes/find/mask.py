@@ -8,24 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.find.mask import (
-    PRESETS,
-    MaskTraining,
-    TrainedMask,
-    preset,
-    seconds_a_step,
-    train_mask,
-)
+from headscope.find.mask import PRESETS, MaskTraining, preset
 from headscope.find.mask.config import PresetName
 from headscope.heads import Gate, HeadScores, HeadSet, Origin, save_scores
-from headscope.lm.groups import key_value_heads
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
@@ -40,8 +33,10 @@ from headscope.recipes.tasks import (
     training_task,
 )
 from headscope.runs import Run, configuration
+from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
 
 if TYPE_CHECKING:
+    from headscope.find.mask.train import TrainedMask
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
 
@@ -54,24 +49,41 @@ SCHEDULE = "schedule"
 
 
 @dataclass(frozen=True)
-class FindMask:
-    """A whole run of the command.
+class FindMask(Settings):
+    """Train a mask: the heads that a model keeps to do a task which nobody tells it.
 
-    `preset` (None: by the number of heads of the model) and `changes`, values by the names of
-    `MaskTraining`, make the training; what counts for the signature is what they come to. With
-    `minutes` as many of its steps are taken as fit, by what a step takes where the run begins; the
-    run keeps their number, and the signature the minutes.
+    The model is frozen; every head has a weight, trained on inputs and outputs of the task without
+    its instruction. Several tasks with --shots make one mask for all of them. Steps and the highest
+    learning rate are those of the preset, unless they are given. What the steps will take is told
+    before they are taken.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     task: TaskChoice = field(default_factory=TaskChoice)
-    preset: PresetName | None = field(default=None, metadata={"signature": False})
-    changes: Mapping[str, Any] = field(default_factory=dict, metadata={"signature": False})
-    seed: int = 0
-    minutes: float | None = field(default=None, metadata={"signature": "given"})
-    baseline: Rules = field(default_factory=Rules)
+    # What preset and changes come to counts in the signature.
+    preset: Annotated[
+        PresetName | None,
+        Option(
+            "paper: 6,200 steps; small: 600 steps at higher rates; without it small for models of "
+            "fewer than 256 heads."
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    changes: Annotated[Mapping[str, Any], Part(of=MaskTraining, make=dict)] = field(
+        default_factory=dict, metadata=UNSIGNED
+    )
+    seed: options.Seed = 0
+    # The run keeps the number of steps that it began with.
+    minutes: Annotated[
+        float | None,
+        Option(
+            "Take as many of the preset's steps as fit into so many minutes, by what a step takes "
+            "here."
+        ),
+    ] = field(default=None, metadata=GIVEN)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.minutes is None:
             return
         if not 0 < self.minutes < math.inf:
@@ -94,6 +106,9 @@ def find_mask(
     With feed-forward gates also `feed_forward.safetensors` (`weights` and
     `mask`, (L,)) and in the history `feed_forward` (S, L).
     """
+    from headscope.find.mask.train import train_mask
+    from headscope.lm.groups import key_value_heads
+
     began = time.monotonic()
     _check_changes(config)
     tasks = read_tasks(config.task, config.model.model, config.seed)
@@ -157,6 +172,8 @@ def _fitting(
 
     Decided once a run: one that goes on has the schedule it began with.
     """
+    from headscope.find.mask.train import seconds_a_step
+
     kept = run.read_part(SCHEDULE)
     if not kept and run.read_tensors("training"):  # begun by a version that did not time it
         return training, None

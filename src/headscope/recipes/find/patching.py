@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from headscope import options
 from headscope.data.concepts import ConceptFile, read_concepts
 from headscope.errors import InputError
 from headscope.find.patching import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
 from headscope.recipes.find.head_scores import Scored, scores_run
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress, resolved_chat
+from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["COMMAND", "FindPatching", "WordsChoice", "find_patching"]
 
@@ -19,11 +21,18 @@ COMMAND = "find patching"
 
 
 @dataclass(frozen=True)
-class WordsChoice:
+class WordsChoice(Settings):
     """Which words: a table with one meaning a row and one language a column."""
 
-    data: str | None = field(default=None, metadata={"signature": False})
-    limit: int | None = None
+    data: Annotated[
+        str | None,
+        Option(
+            "TSV, JSON Lines or Parquet of words, one meaning a row, columns named by language "
+            "codes (en, de, es…). May be left out for pocket.",
+            metavar="FILE",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    limit: options.Limit = None
 
     def read(self, model: str) -> ConceptFile:
         """The words; of the pocket model without data those of its own world."""
@@ -40,8 +49,12 @@ class WordsChoice:
 
 
 @dataclass(frozen=True)
-class FindPatching:
-    """A whole run of the command."""
+class FindPatching(Settings):
+    """Put each head's output from one word translation into another; see what comes over.
+
+    The other target language and the other meaning are reported apart. Without --data the words of
+    the bundled model's world.
+    """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     words: WordsChoice = field(default_factory=WordsChoice)

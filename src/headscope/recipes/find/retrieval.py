@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from headscope import options
 from headscope.data.documents import DocumentSource, read_documents
 from headscope.data.needles import NeedleFile, read_needles
 from headscope.errors import InputError
@@ -13,6 +14,7 @@ from headscope.find.retrieval import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
 from headscope.recipes.find.head_scores import scores_run
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
+from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["COMMAND", "FindRetrieval", "NeedlesChoice", "find_retrieval"]
 
@@ -22,12 +24,25 @@ POCKET_NEEDLES = 20
 
 
 @dataclass(frozen=True)
-class NeedlesChoice:
+class NeedlesChoice(Settings):
     """Which facts: a file of them, texts to hide them in, and how many."""
 
-    data: str | None = field(default=None, metadata={"signature": False})
-    haystack: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    limit: int | None = None
+    data: Annotated[
+        str | None,
+        Option(
+            "JSON Lines, TSV or Parquet with needle, question, haystack and, if known, answer. May "
+            "be left out for pocket.",
+            metavar="FILE",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    haystack: Annotated[
+        tuple[str, ...],
+        Option(
+            "Documents to hide needles in that bring no haystack of their own; repeatable.",
+            metavar="DATA",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    limit: options.Limit = None
 
     def read(self, model: str, seed: int) -> NeedleFile:
         """The facts; of the pocket model without data those of its own world."""
@@ -52,8 +67,11 @@ class NeedlesChoice:
 
 
 @dataclass(frozen=True)
-class FindRetrieval:
-    """A whole run of the command."""
+class FindRetrieval(Settings):
+    """Score every head by how often it looks at the token of a hidden fact that comes next.
+
+    Without --data facts of the bundled model's world are hidden in its held-out sentences.
+    """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     needles: NeedlesChoice = field(default_factory=NeedlesChoice)

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from headscope import options
 from headscope.data.prompts import TemplateField
 from headscope.data.question_prompts import QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.find.question_rows import Asked, ask
 from headscope.find.soft_gate import Answers, SoftGate, Trained, answer, scored, train_soft_gate
-from headscope.heads import Amount, Gate, Geometry, HeadSet, Rank, about_rank, resolve_heads
+from headscope.heads import Amount, Gate, Geometry, HeadSet, about_rank, resolve_heads
 from headscope.heads.draws import Draw, draw_heads
 from headscope.pocket.questions import TEMPLATE
 from headscope.recipes.find.soft_gate_result import describe, write_gates
@@ -25,6 +26,7 @@ from headscope.recipes.inputs import POCKET, ModelChoice, Progress, run_with_mod
 from headscope.recipes.leakage import FOUND_ON, Leakage, known_examples
 from headscope.recipes.questions import QuestionsChoice, QuestionSides, read_sides
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -38,31 +40,47 @@ OUTPUTS = "outputs"
 
 
 @dataclass(frozen=True)
-class FindSoftGate:
-    """A whole run of the command.
+class FindSoftGate(Settings):
+    """Train the gates of a few heads on questions and answers, beside as many random heads.
 
-    `heads` and `k` are as `headscope.heads.resolve_heads` reads them, `k` by default 2 % of the
-    heads of a ranking, or 10 % in a model of fewer than 256. `seeds` trainings are made, with the
-    seeds `seed`, `seed` + 1, …: each decides the random heads, the pairs and their order.
-    `layer_matched` adds random heads of the same layers to those of any layer. `rank`: what scores
-    are ranked by.
+    The share of held-out questions that are answered, within 10 new tokens unless told otherwise,
+    is given for the untouched model, for these heads with their trained gates, for random heads
+    trained alike, and for these heads removed.
     """
 
-    heads: str = field(metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Number of heads, or a share such as 0.02 or 2%; without it a set is used whole, and "
+            "of scores 2%, or 10% in a model of fewer than 256 heads.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     questions: QuestionsChoice = field(default_factory=QuestionsChoice)
-    template: TemplateField[QuestionTemplate] = TemplateField(QuestionTemplate(), QuestionTemplate)
+    template: Annotated[
+        TemplateField[QuestionTemplate],
+        Option(
+            "The prompt up to where the answer begins, with {context} and {question}.",
+            typed=str,
+            read=QuestionTemplate.from_option,
+        ),
+    ] = TemplateField(QuestionTemplate(), QuestionTemplate)
     training: SoftGate = field(default_factory=SoftGate)
-    seeds: int = 5
-    seed: int = 0
-    layer_matched: bool = True
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise InputError(f"seeds is {self.seeds}; train at least once")
+    # Trainings with the seeds `seed`, `seed` + 1, …, which decide random heads, pairs and order.
+    seeds: Annotated[int, Option("How often to train, each time with another seed.", min=1)] = 5
+    seed: options.Seed = 0
+    layer_matched: Annotated[
+        bool,
+        Option(
+            "Also draw as many random heads of the same layers.",
+            flag="--layer-matched/--no-layer-matched",
+        ),
+    ] = True
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
 
 
 def default_heads(geometry: Geometry) -> Amount:
@@ -90,12 +108,13 @@ def find_soft_gate(
         "leakage": leakage,
     }
 
+    seeds = range(config.seed, config.seed + config.seeds)
+
     def compute(run: Run) -> dict[str, Any]:
         made: dict[str, Trained] = {}
         learned: list[tuple[Asked, ...]] = []
         stopped: list[tuple[Asked, ...]] = []
-        for number in range(config.seeds):
-            seed = config.seed + number
+        for number, seed in enumerate(seeds):
             pairs = [
                 tuple(ask(lm, part, template, sides.path, training.max_new_tokens, training.chat))
                 for part in sides.draw(config.questions, seed)
@@ -122,7 +141,7 @@ def find_soft_gate(
         return {
             **describe(lm.geometry, heads, sets, made, answers, tested, config.seed),
             **about_rank(heads),
-            **write_gates(run, heads, made, tested, answers, config),
+            **write_gates(run, heads, made, tested, answers, seeds, training),
             **_counts(sides, learned, stopped, tested),
             "template": template.text,
             "leakage": leakage,

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.find.question_rows import Asked
-from headscope.find.soft_gate import Answers, Trained
+from headscope.find.soft_gate import Answers, SoftGate, Trained
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
 from headscope.heads.draws import Draw
 from headscope.heads.store import Origin
-from headscope.measure.intervals import bootstrap_difference, bootstrap_score
+from headscope.measure.intervals import bootstrap_score
+from headscope.measure.statistics import counted_mean
+from headscope.measure.trial import Group, Trial
 from headscope.runs import Run, configuration
 
-if TYPE_CHECKING:
-    from headscope.recipes.find.soft_gate import FindSoftGate
-
-__all__ = ["describe", "group_sums", "mean_of_sums", "write_gates"]
+__all__ = ["describe", "effects", "group_sums", "write_gates"]
 
 #: What is measured on every question: answered, answered as SQuAD compares, loss of the answer.
 MEASURES = ("accuracy", "normalized", "nll")
@@ -53,12 +52,7 @@ def describe(
     """
     groups = [one.question.group for one in tested]
     values = {name: _values(answers, name) for name in _kinds(answers)}
-    conditions = {name: _condition(measured, groups, seed) for name, measured in values.items()}
-    differences = [
-        _difference(one, other, values, groups, seed)
-        for one, other in COMPARED
-        if one in values and other in values
-    ]
+    conditions, differences = effects(values, groups, seed)
     seeds = [
         {
             "seed": seed + number,
@@ -85,19 +79,20 @@ def write_gates(
     made: Mapping[str, Trained],
     tested: Sequence[Asked],
     answers: Mapping[str, Answers],
-    config: FindSoftGate,
+    seeds: Sequence[int],
+    training: SoftGate,
 ) -> dict[str, Any]:
     """Write scores, heads, gates and answers into the run; tells which seed's gate is `gate/`.
 
     That is the seed whose training lowered the loss on its pairs held out for stopping the most:
     test questions take no part in the choice.
     """
-    settings = {name: getattr(config.training, name) for name in ("learning_rate", "epochs")}
+    settings = {name: getattr(training, name) for name in ("learning_rate", "epochs")}
     origin = Origin("soft-gate", run.signature, configuration(settings), run.provenance)
-    gates = [made[f"trained-{number}"] for number in range(config.seeds)]
-    for number, trained in enumerate(gates):
+    gates = [made[f"trained-{number}"] for number in range(len(seeds))]
+    for seed, trained in zip(seeds, gates, strict=True):
         gate = Gate(heads.geometry, trained.gate.values, origin)
-        gate.save_pretrained(run.path / "seeds" / str(config.seed + number) / "gate")
+        gate.save_pretrained(run.path / "seeds" / str(seed) / "gate")
     best = max(range(len(gates)), key=lambda number: (_gain(gates[number]), -number))
     Gate(heads.geometry, gates[best].gate.values, origin).save_pretrained(run.path / "gate")
     HeadSet(heads.geometry, heads.heads, origin).save_pretrained(run.path / "heads")
@@ -112,7 +107,7 @@ def write_gates(
             for measure, values in measured.items()
         },
     )
-    return {"gate_seed": config.seed + best}
+    return {"gate_seed": seeds[best]}
 
 
 def _kinds(answers: Mapping[str, Answers]) -> list[str]:
@@ -131,50 +126,40 @@ def _values(answers: Mapping[str, Answers], kind: str) -> dict[str, NDArray[np.f
     return {name: np.array(rows, dtype=np.float64) for name, rows in columns.items()}
 
 
-def _condition(
-    measured: Mapping[str, NDArray[np.float64]], groups: Sequence[str], seed: int
-) -> dict[str, Any]:
-    """Mean over seeds with its interval over questions, and what each seed gave."""
-    told: dict[str, Any] = {}
-    for measure, values in measured.items():
-        by_seed = values.mean(axis=1)
-        interval = bootstrap_score(group_sums(values.mean(axis=0), groups), mean_of_sums, seed=seed)
-        told[measure] = {
-            "mean": float(by_seed.mean()),
-            "low": float(interval.low),
-            "high": float(interval.high),
-            "sd": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None,
-            "by_seed": by_seed.tolist(),
-        }
-    return told
+def effects(
+    values: Mapping[str, Mapping[str, NDArray[np.float64]]], groups: Sequence[str], seed: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The measures of each condition, and the differences of `COMPARED`.
 
-
-def _difference(
-    one: str,
-    other: str,
-    values: Mapping[str, Mapping[str, NDArray[np.float64]]],
-    groups: Sequence[str],
-    seed: int,
-) -> dict[str, Any]:
-    """The first condition minus the second, question by question, seed by seed."""
-    told: dict[str, Any] = {"condition": one, "minus": other}
+    Means over seeds with their intervals over questions, and what each seed gave. Differences are
+    the first condition minus the second, question by question, seed by seed.
+    """
+    places = {name: at for at, name in enumerate(values)}
+    pairs = [pair for pair in COMPARED if set(pair) <= set(values)]
+    conditions: dict[str, Any] = {name: {} for name in values}
+    differences: list[dict[str, Any]] = [{"condition": a, "minus": b} for a, b in pairs]
     for measure in MEASURES:
-        first, second = values[one][measure], values[other][measure]
-        found = bootstrap_difference(
-            group_sums(first.mean(axis=0), groups),
-            group_sums(second.mean(axis=0), groups),
-            mean_of_sums,
-            seed=seed,
-        )
-        by_seed = first.mean(axis=1) - second.mean(axis=1)
-        told[measure] = {
-            "value": found.value,
-            "low": found.low,
-            "high": found.high,
-            "sd": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None,
-            "by_seed": by_seed.tolist(),
-        }
-    return told
+        measured = [of[measure] for of in values.values()]
+        sums = [group_sums(each.mean(axis=0), groups) for each in measured]
+        trial = Trial([Group(sums, seed=seed)])
+        for name, each, own in zip(values, measured, sums, strict=True):
+            low, high = bootstrap_score(own, counted_mean, seed=seed)
+            spread = _by_seed(each.mean(axis=1))
+            mean = float(each.mean(axis=1).mean())
+            conditions[name][measure] = {"mean": mean, "low": float(low), "high": float(high)}
+            conditions[name][measure] |= spread
+        for (a, b), row in zip(pairs, differences, strict=True):
+            found = trial.difference(places[a], [places[b]])
+            by_seed = values[a][measure].mean(axis=1) - values[b][measure].mean(axis=1)
+            row[measure] = {**found.record(), **_by_seed(by_seed)}
+    return conditions, differences
+
+
+def _by_seed(values: NDArray[np.float64]) -> dict[str, Any]:
+    return {
+        "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
+        "by_seed": values.tolist(),
+    }
 
 
 def group_sums(values: NDArray[np.float64], groups: Sequence[Hashable]) -> NDArray[np.float64]:
@@ -184,12 +169,6 @@ def group_sums(values: NDArray[np.float64], groups: Sequence[Hashable]) -> NDArr
     for group, value in zip(groups, values, strict=True):
         sums[places[group]] += (value, 1.0)
     return sums
-
-
-def mean_of_sums(sums: NDArray[Any]) -> NDArray[np.float64]:
-    """The mean over questions, from sums of what `_sums` gives."""
-    means: NDArray[np.float64] = sums[..., 0] / sums[..., 1]
-    return means
 
 
 def _training(trained: Trained, draw: Draw) -> dict[str, Any]:

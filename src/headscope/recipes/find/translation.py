@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from headscope import options
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.find.capture import check_peaks
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
 from headscope.heads import HeadScores, Rank, check_thresholds, read_scores, save_scores
 from headscope.measure.baseline import Rules
@@ -27,27 +27,28 @@ from headscope.recipes.inputs import (
     steps_of,
 )
 from headscope.runs import Run, carry_out
+from headscope.settings import Part, Settings
 
 COMMAND = "find translation-score"
 
 
 @dataclass(frozen=True)
-class FindTranslation:
-    """A whole run of the command.
+class FindTranslation(Settings):
+    """Score every head by how often its peak falls on the aligned source word.
 
-    `threshold` is the score above which a head aligns tokens, `inactive` the one up to which it is
-    inactive, `rank` what heads are ranked by.
+    Without --data the bundled model is scored on its own development sentences.
     """
 
     model: ModelChoice = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
-    threshold: float = 0.1
-    rank: Rank = "above-chance"
-    inactive: float = 0.0
-    baseline: Rules = field(default_factory=Rules)
+    threshold: options.Threshold = 0.1
+    rank: options.Rank = "above-chance"
+    inactive: options.Inactive = 0.0
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_thresholds(self.threshold, self.inactive)
 
 
@@ -55,6 +56,8 @@ def find_translation(
     config: FindTranslation, out: Path | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Score every direction and return the command's result; what is done already is kept."""
+    from headscope.find.capture import check_peaks
+
     began = time.monotonic()
     directions = read_directions(config.pairs, config.model.model, "dev", seed=config.score.seed)
     for pairs in directions.values():

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
 from headscope.recipes.costs.estimate import estimate_seconds, peak_memory
-from headscope.recipes.costs.measuring import measure_machine
 from headscope.recipes.costs.reading import shape_of
 from headscope.recipes.costs.work import Work
 
@@ -26,6 +25,8 @@ def seconds_here(lm: LanguageModel) -> Callable[[Work], float] | None:
         shape = shape_of(lm)
     except InputError:
         return None
+    from headscope.recipes.costs.measuring import measure_machine
+
     machine = measure_machine(lm)
     return lambda work: estimate_seconds(work, shape, machine)
 

@@ -11,16 +11,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from headscope import options
 from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
-from headscope.heads import Amount, Geometry, Rank, count_of
+from headscope.heads import Amount, Geometry, count_of
 from headscope.recipes.costs.work import Work
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
 from headscope.recipes.places import place_digests
+from headscope.recipes.tasks import Instruction
 from headscope.runs import file_digest
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Findings
 from headscope.verify.removal import Removal
 
@@ -38,9 +41,6 @@ __all__ = [
     "decided",
 ]
 
-Aligner = Literal["links", "eflomal", "llm"]
-Decode = Literal["reference", "greedy"]
-
 #: What a finished run has; it holds the digest of the result.
 MARKER = "DONE.json"
 #: Below this many heads the papers' numbers do not suit a model, and shares are taken instead.
@@ -48,31 +48,41 @@ SMALL = 256
 
 
 @dataclass(frozen=True)
-class PaperData:
-    """Local files for the experiments; without them the pocket model takes its own data.
+class PaperData(Settings):
+    """Local files for the experiments; without them the pocket model takes its own data."""
 
-    Attributes:
-        pairs: sentence pairs, as `en-zh=FILE` (or a FLORES folder) for each direction.
-        documents: documents, as `de=FILE` for each language.
-        tasks: task files of (input, output), or folders of such files.
-        benchmarks: names or folders of multiple-choice tasks of lm-evaluation-harness.
-        questions: questions with contexts and answers (XQuAD), as `de=FILE`.
-        summaries: texts with summaries, as `de=FILE`.
-        statements: contradicting statements in two languages, as `en-de=FILE`.
-        checkpoints: revisions of the model during its training, in order.
-        others: other models that the paper puts beside this one (the base of an instructed one,
-            the other sizes of a family).
-    """
-
-    pairs: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    documents: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    tasks: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    benchmarks: tuple[str, ...] = ()
-    questions: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    summaries: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    statements: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    checkpoints: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    # A FLORES folder may stand for all directions.
+    pairs: options.PairFiles = field(default=(), metadata=UNSIGNED)
+    documents: options.DocumentFiles = field(default=(), metadata=UNSIGNED)
+    tasks: Annotated[
+        tuple[str, ...],
+        Option("A task of inputs and outputs, or a folder of such; repeatable.", metavar="FILE"),
+    ] = field(default=(), metadata=UNSIGNED)
+    benchmarks: Annotated[
+        tuple[str, ...],
+        Option("A task of lm-evaluation-harness, or its file; repeatable.", metavar="NAME"),
+    ] = ()
+    questions: Annotated[
+        tuple[str, ...],
+        Option("Questions with contexts and answers; repeatable.", metavar="LANG=FILE"),
+    ] = field(default=(), metadata=UNSIGNED)
+    summaries: Annotated[
+        tuple[str, ...], Option("Texts with summaries; repeatable.", metavar="LANG=FILE")
+    ] = field(default=(), metadata=UNSIGNED)
+    statements: Annotated[
+        tuple[str, ...],
+        Option("Contradicting statements of two languages; repeatable.", metavar="PAIR=FILE"),
+    ] = field(default=(), metadata=UNSIGNED)
+    # In their order.
+    checkpoints: Annotated[
+        tuple[str, ...],
+        Option("A revision of the model in its training; repeatable.", metavar="REVISION"),
+    ] = ()
+    # Such as the other sizes of a family.
+    others: Annotated[
+        tuple[str, ...],
+        Option("Another model to put beside, such as its base; repeatable.", metavar="MODEL"),
+    ] = ()
 
     def digests(self) -> dict[str, str]:
         """A content hash for each file and folder that was named, by what it was named as."""
@@ -83,41 +93,43 @@ class PaperData:
         }
 
 
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
 @dataclass(frozen=True)
-class Steering:
-    """What a user decides instead of a paper; None leaves it to the paper.
+class Steering(Settings):
+    """What a user decides instead of a paper; None leaves it to the paper."""
 
-    Attributes:
-        limit: examples of each direction, language or task at most.
-        draws: random sets of heads of each kind.
-        k: heads that are compared, removed, or changed while the model writes.
-        aligner: what links words.
-        measure: what the removal of heads is measured by: "text", "loss", or both.
-        rank: what scores are ranked by.
-        shots: examples before each input.
-        chat: whether prompts go through the chat template.
-        instruction: template of the instructed prompt, with {input}.
-        steps: of the training of a mask.
-        decode: whose translation is scored, the model's own ("greedy") or the "reference".
-    """
-
-    limit: int | None = None
-    draws: int | None = None
-    k: Amount | None = None
-    aligner: Aligner | None = None
-    measure: tuple[str, ...] = ()
-    rank: Rank | None = None
-    shots: int | None = None
-    chat: bool | None = None
-    instruction: str | None = None
-    steps: int | None = None
-    decode: Decode | None = None
+    limit: options.Limit = None
+    draws: Annotated[int | None, options.DRAWS_OF_MEASURE] = None
+    k: Annotated[
+        Amount | None,
+        Option("Heads compared, removed or changed: a number or a share.", metavar="K", typed=str),
+    ] = None
+    aligner: Annotated[
+        options.AlignerName | None,
+        Option("What links words: the data's links, eflomal, or --llm-model."),
+    ] = None
+    measure: Annotated[tuple[str, ...], replace(options.MEASURES, read=_each_once)] = ()
+    rank: Annotated[options.RankName | None, Option("What --k cuts translation scores by.")] = None
+    shots: Annotated[int | None, Option("Examples put before each input or sentence.", min=0)] = (
+        None
+    )
+    chat: options.Chat = None
+    instruction: Instruction = None
+    steps: Annotated[int | None, Option("Steps of the training of a mask.", min=1)] = None
+    decode: Annotated[
+        options.DecodeName | None,
+        Option("Score the reference, or the model's own translation."),
+    ] = None
 
     def __post_init__(self) -> None:
         # What cannot be meant is told before a folder is bound to it.
         Removal(measure=self.measure or None)
         if self.k is not None:
             count_of(self.k, 10**9)
+        super().__post_init__()
 
     @property
     def given(self) -> dict[str, Any]:

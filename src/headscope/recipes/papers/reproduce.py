@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.data.chat import ChatModel, EndpointError
+from headscope import options
+from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError, MissingExtra, ModelError
 from headscope.recipes.inputs import (
     ModelChoice,
@@ -26,7 +27,8 @@ from headscope.recipes.papers.plan import Plan, PlannedStep, make_plan, stored_r
 from headscope.recipes.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.recipes.papers.results import describe
 from headscope.report import write_report
-from headscope.runs import Run, open_run, reopen_run
+from headscope.runs import Run, carry_out
+from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -39,26 +41,47 @@ NOWHERE = Path("runs") / "none"
 Announce = Callable[[str, Plan], None]
 
 
-@dataclass(frozen=True)
-class Reproduce:
-    """What of a paper is run, and on what.
+def _llm(llm_model: options.LlmModel = None, base_url: options.BaseUrl = None) -> ChatModel | None:
+    """The language model that sorts failures beside the rules, and links words."""
+    if llm_model is None:
+        return None
+    return ChatModel(llm_model, base_url, default_cache("failures"))
 
-    `paper` is its name. `only` names experiments, or tables and figures; without it all are run.
-    `full` runs the steps that are left out by default, `retrain` repeats trainings whose results
-    come with the package. None of these three changes what a single number is, so all of them
-    share one run folder, which fills up. `llm` sorts failures beside the rules, and links words.
+
+@dataclass(frozen=True)
+class Reproduce(Settings):
+    """Run a paper's experiments on a model and put them beside what the paper published.
+
+    Every table and figure is a named experiment. What was stopped goes on with the same command;
+    what needs data that is not there says which. Writes report.html into the run folder.
     """
 
-    paper: str
+    paper: Annotated[
+        str,
+        Option(
+            "token-alignment-heads, lahis, heads-up, or all three: all. beside: experiments "
+            "that none of them has.",
+            metavar="PAPER",
+            argument=True,
+        ),
+    ]
     model: ModelChoice = field(default_factory=ModelChoice)
     data: PaperData = field(default_factory=PaperData)
-    seed: int = 0
-    only: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    full: bool = field(default=False, metadata={"signature": False})
-    retrain: bool = field(default=False, metadata={"signature": False})
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
+    seed: options.Seed = 0
+    # What these three leave out changes no number, so runs with and without share one folder.
+    only: Annotated[
+        tuple[str, ...],
+        Option("An experiment, or a table or figure, such as table-1; repeatable.", metavar="NAME"),
+    ] = field(default=(), metadata=UNSIGNED)
+    full: Annotated[bool, Option("Also make the runs that are left out for their time.")] = field(
+        default=False, metadata=UNSIGNED
+    )
+    retrain: Annotated[bool, Option("Repeat trainings whose results come with the package.")] = (
+        field(default=False, metadata=UNSIGNED)
+    )
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     steering: Steering = field(default_factory=Steering)
-    llm: ChatModel | None = field(default=None, metadata={"signature": "given"})
+    llm: Annotated[ChatModel | None, MadeBy(_llm)] = field(default=None, metadata=GIVEN)
 
 
 def reproduce(
@@ -75,36 +98,35 @@ def reproduce(
     before anything is run.
 
     Raises:
-        InputError: for an unknown paper or experiment.
+        InputError: for an unknown paper or experiment, and for a finished step that is not what
+            would be computed now, or of which that cannot be told; all that is there stays.
     """
     paper = paper_named(config.paper)
     asked = {one.name for one in experiments_named(paper, config.only)}
     with kept_model():
         lm = config.model.load()
         model = about_model(lm)
-        opened = _opened([paper], config, lm, out)
-        with opened as run:
+
+        def compute(run: Run) -> dict[str, Any]:
+            nonlocal lm
             setting = _setting(config, lm.geometry, lm.digest, run.path)
             plan = make_plan(paper.experiments, setting, seconds_here(lm), bytes_here(lm))
             wanted = Plan(tuple(one for one in plan.experiments if one.experiment.name in asked))
             if announce is not None:
                 announce(paper.name, wanted)
             del lm
-            failed = _run_all(paper, wanted, setting, progress)
+            failed = _run_all(paper, plan, wanted.due, setting, progress)
             after = make_plan(paper.experiments, setting)
             _keep_stored(after, setting)
-            result = {
-                "signature": run.signature,
+            return {
                 "command": _command(config),
                 "model": model,
                 "seed": config.seed,
                 **describe(paper, after, setting, asked, failed),
                 "failed": {name: why for name, (why, _) in failed.items()},
-                "run": str(run.path),
             }
-            run.finish(result)
-        report = write_report(opened.path)
-    return {**result, "report": str(report.resolve())}
+
+        return _reported([paper], config, lm, out, compute)
 
 
 def reproduce_all(
@@ -117,9 +139,10 @@ def reproduce_all(
     with kept_model():
         lm = config.model.load()
         model = about_model(lm)
-        opened = _opened([paper_named(name) for name in PAPERS], config, lm, out)
-        del lm
-        with opened as run:
+
+        def compute(run: Run) -> dict[str, Any]:
+            nonlocal lm
+            del lm
             papers = []
             for name in PAPERS:
                 one = dataclasses.replace(config, paper=name)
@@ -133,8 +156,7 @@ def reproduce_all(
                     }
                 )
             counts = ("runs", "run", "stored", "not_run", "seconds")
-            result = {
-                "signature": run.signature,
+            return {
                 "command": _command(config),
                 "model": model,
                 "papers": papers,
@@ -144,12 +166,10 @@ def reproduce_all(
                     for one in papers
                     for step, why in one["failed"].items()
                 },
-                "run": str(run.path),
                 "seconds": sum(one["totals"]["seconds"] for one in papers),
             }
-            run.finish(result)
-        report = write_report(opened.path)
-    return {**result, "report": str(report.resolve())}
+
+        return _reported([paper_named(name) for name in PAPERS], config, lm, out, compute)
 
 
 def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tuple[Paper, Plan]:
@@ -160,16 +180,22 @@ def planned(config: Reproduce, geometry: Any, digest: str, folder: Path) -> tupl
     return paper, make_plan(named, setting)
 
 
-def _opened(papers: list[Paper], config: Reproduce, lm: LanguageModel, out: Path | None) -> Run:
-    """The run of these papers, to be filled up where it is finished."""
+def _reported(
+    papers: list[Paper],
+    config: Reproduce,
+    lm: LanguageModel,
+    out: Path | None,
+    compute: Callable[[Run], dict[str, Any]],
+) -> dict[str, Any]:
+    """The result of the run of these papers, filled up where it is finished, and its report."""
     _check(papers, config, lm)
     inputs = model_inputs(lm, {}) | config.data.digests()
     command, about = f"{COMMAND} {config.paper}", model_provenance(lm)
-    run = open_run(out, command, {"settings": config}, inputs, provenance=about)
-    if not run.finished:
-        return run
-    run.close()
-    return reopen_run(run.path)
+    del lm  # one step may need all the memory for another model
+    result = carry_out(
+        command, out, {"settings": config}, inputs, compute, None, about, fills_up=True
+    )
+    return {**result, "report": str(write_report(Path(result["run"])).resolve())}
 
 
 def _check(papers: list[Paper], config: Reproduce, lm: LanguageModel) -> None:
@@ -205,26 +231,44 @@ def _setting(config: Reproduce, geometry: Any, digest: str, folder: Path) -> Set
 
 
 def _run_all(
-    paper: Paper, plan: Plan, setting: Setting, progress: Progress | None
+    paper: Paper,
+    plan: Plan,
+    due: Sequence[PlannedStep],
+    setting: Setting,
+    progress: Progress | None,
 ) -> dict[str, Failed]:
-    """Run the steps that are due; those that could not be, with why."""
+    """Run the steps that are due; those that could not be, with why.
+
+    Finished steps of the plan are asked for their results too: their recipes compute which run it
+    would be now, and raise `InputError` where another one is there. That cannot be told of a step
+    behind one that is not there.
+    """
     failed: dict[str, Failed] = {}
-    due = plan.due
-    for at, one in enumerate(due):
+    known = {one.step.name for one in plan.steps if one.state == "stored"}
+    at = 0
+    for one in plan.steps:
+        name = one.step.name
+        if one.state == "done" and known.issuperset(one.step.after):
+            one.step.run(setting, setting.at(name), None)
+            known.add(name)
+        if one not in due:
+            continue
         if progress is not None:
             progress(f"{paper.name}, runs", at, len(due))
-        broken = [name for name in one.step.after if name in failed]
-        damage = setting.damage(one.step.name)
+        at += 1
+        broken = [before for before in one.step.after if before in failed]
+        damage = setting.damage(name)
         if damage is not None:
-            failed[one.step.name] = damage, None
+            failed[name] = damage, None
             continue
         if broken:
-            failed[one.step.name] = f"it needs {broken[0]}, which failed", failed[broken[0]][1]
+            failed[name] = f"it needs {broken[0]}, which failed", failed[broken[0]][1]
             continue
         try:
-            one.step.run(setting, setting.at(one.step.name), _titled(one, progress))
+            one.step.run(setting, setting.at(name), _titled(one, progress))
+            known.add(name)
         except InputError as error:
-            failed[one.step.name] = _said(error), _needed(error)
+            failed[name] = _said(error), _needed(error)
     if progress is not None and due:
         progress(f"{paper.name}, runs", len(due), len(due))
     return failed

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, permutations
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope.errors import InputError
 from headscope.pocket.questions import TEMPLATE, possible_answers, sample_questions
 from headscope.pocket.tasks import word_choices
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -32,12 +33,25 @@ WORD_TASKS = ("translate", "plural", "past", "first_letter", "capital")
 LONGEST = 96
 
 
+def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Each value once, in the order given."""
+    return tuple(dict.fromkeys(values))
+
+
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Settings):
     """On what is evaluated: so many test sentences (of each direction) and test documents."""
 
-    languages: tuple[str, ...] = ("en", "de")
-    sentences: int = 100
+    languages: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only these languages; repeatable.",
+            flag="--language",
+            metavar="CODE",
+            read=distinct,
+        ),
+    ] = ("en", "de")
+    sentences: Annotated[int, Option("Test sentences of each direction.", min=2)] = 100
     documents: int = 100
     seed: int = 0
 
@@ -50,6 +64,7 @@ class Evaluation:
                 f"the languages are {', '.join(self.languages) or 'none'}; give two or more of "
                 f"{', '.join(CODES)}"
             )
+        super().__post_init__()
 
 
 def evaluate(

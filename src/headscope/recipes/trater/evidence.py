@@ -193,7 +193,7 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
             condition.append(np.asarray(counts))
             control.append(np.asarray(other["prompt"]["statistics"][direction]))
     found: dict[str, Any] = {
-        "chrf_prompt": bootstrap_difference(condition, control, chrf_from_statistics)._asdict()
+        "chrf_prompt": bootstrap_difference(condition, control, chrf_from_statistics).record()
     }
     for name, key in (("chrf_document", "scores"), ("gain", "per_text")):
         languages = len(pairs[0][0]["document"]["shares"])
@@ -205,7 +205,7 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
             [counted(100.0 * np.asarray(_answered(model, tasks)[0])) for model in models]
             for models in zip(*pairs, strict=True)
         )
-        found[name] = bootstrap_difference(right, others, counted_mean)._asdict()
+        found[name] = bootstrap_difference(right, others, counted_mean).record()
     figures = [(_figures(one), _figures(other)) for one, other in pairs]
     for name in FIGURES:
         by_seed = [one[name] - other[name] for one, other in figures]
@@ -231,4 +231,4 @@ def _mean_difference(
     def per_text(sums: Any) -> Any:
         return np.asarray(sums)[..., 0] / len(condition[0])
 
-    return bootstrap_difference(condition, control, per_text)._asdict()
+    return bootstrap_difference(condition, control, per_text).record()

@@ -36,11 +36,10 @@ def trater_experiment(
     config: TraterExperiment,
     out: Path | None = None,
     progress: Progress | None = None,
-    workers: int = 1,
 ) -> dict[str, Any]:
     """Run the experiment, as far as it has not been run, and return the command's result.
 
-    `workers` trainings run at a time, each in a process of its own with one thread (with one
+    `config.workers` trainings run at a time, each in a process of its own with one thread (with one
     worker: in as many threads as torch takes). Everything is below `out`: `find/`, `rated/`, a
     folder for each mixture and one for each training, each resumable by itself.
     """
@@ -56,7 +55,7 @@ def trater_experiment(
         del lm  # the commands below load it by themselves
         prepared = prepare(config, run.path, progress)
         mixtures = mixtures_of(config, prepared, run.path, progress)
-        measured = _train(config, mixtures, run, workers, progress)
+        measured = _train(config, mixtures, run, progress)
         found = {"model": model, "corpus": prepared.about, **describe(mixtures, measured)}
         return dict(plain(found))  # as it is read again
 
@@ -67,7 +66,6 @@ def _train(
     config: TraterExperiment,
     mixtures: list[Mixture],
     run: Run,
-    workers: int,
     progress: Progress | None,
 ) -> list[dict[str, Any]]:
     """Train and measure one model a mixture; what is there already is read."""
@@ -83,14 +81,14 @@ def _train(
         for one in mixtures
     ]
     places = [run.path / "trainings" / one.name for one in mixtures]
-    if workers == 1:
+    if config.workers == 1:
         found = []
         for training, place in zip(trainings, places, strict=True):
             found.append(train_and_measure(training, place))
             if progress:
                 progress("trainings", len(found), len(trainings))
         return found
-    _in_processes(trainings, places, workers, progress)
+    _in_processes(trainings, places, config.workers, progress)
     return [train_and_measure(one, place) for one, place in zip(trainings, places, strict=True)]
 
 

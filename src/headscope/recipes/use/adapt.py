@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.heads import Gate, about_rank
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.use.gates import GateChoice, about
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.use.adapting.prompts import (
     Prompt,
     Rendered,
@@ -25,34 +27,44 @@ if TYPE_CHECKING:
     from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
-__all__ = ["COMMAND", "PromptsChoice", "UseAdapt", "use_adapt", "written"]
+__all__ = ["COMMAND", "OneLine", "PromptsChoice", "UseAdapt", "use_adapt", "written"]
 
 COMMAND = "use adapt"
 #: New tokens of an output where nobody says.
 NEW_TOKENS = 128
 #: Rows that the result itself holds; all are in `outputs.jsonl`.
 SHOWN = 10
+OneLine = Annotated[bool, Option("End an output at the first newline after text.")]
 
 
 @dataclass(frozen=True)
-class PromptsChoice:
+class PromptsChoice(Settings):
     """What the model is given: texts, or a file of texts or conversations.
 
-    Attributes:
-        prompt: texts.
-        data: instead of them, a file (see `headscope.use.adapting.prompts.read_prompts`).
-        column: where a file holds them.
-        reference: where it holds what was hoped for.
-        limit: the first so many.
-        chat: put texts through the chat template as a user's turn; conversations always go.
+    `data` is read as `headscope.use.adapting.prompts.read_prompts` says.
     """
 
-    prompt: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    data: str | None = field(default=None, metadata={"signature": False})
-    column: str = field(default="text", metadata={"signature": False})
-    reference: str | None = field(default=None, metadata={"signature": False})
-    limit: int | None = field(default=None, metadata={"signature": False})
-    chat: bool = False
+    prompt: Annotated[
+        tuple[str, ...], Option("A text to go on from; repeatable.", metavar="TEXT")
+    ] = field(default=(), metadata=UNSIGNED)
+    data: str | None = field(default=None, metadata=UNSIGNED)
+    column: options.TextColumn = field(default="text", metadata=UNSIGNED)
+    reference: Annotated[
+        str | None,
+        Option(
+            "What was hoped for, likewise; without it reference, if there.",
+            flag="--reference-column",
+            metavar="COLUMN",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    limit: options.Limit = field(default=None, metadata=UNSIGNED)
+    chat: Annotated[
+        bool,
+        Option(
+            "Put texts through the chat template as a user's turn; chat messages always go.",
+            flag="--chat/--no-chat",
+        ),
+    ] = False
 
     def read(self) -> list[Prompt]:
         """The prompts; `InputError` if there are none, or both kinds."""
@@ -67,26 +79,19 @@ class PromptsChoice:
 
 
 @dataclass(frozen=True)
-class UseAdapt:
-    """A whole run of the command.
-
-    Attributes:
-        gate: what is applied.
-        prompts: what the model is given.
-        model: the model.
-        max_new_tokens: of an output; None: 128. The context bounds it, too.
-        one_line: end an output at the first newline after text.
-        compare: also let the model write as it is.
-        batch_tokens: padded tokens of a batch.
-    """
+class UseAdapt(Settings):
+    """A whole run of the command: what is applied, what the model is given, how it writes."""
 
     gate: GateChoice
     prompts: PromptsChoice
     model: ModelChoice = field(default_factory=ModelChoice)
-    max_new_tokens: int | None = None
-    one_line: bool = False
-    compare: bool = True
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
+    # None: 128. The context bounds it, too.
+    max_new_tokens: options.MaxNewTokens = None
+    one_line: OneLine = False
+    compare: Annotated[
+        bool, Option("Also write with the model as it is.", flag="--compare/--no-compare")
+    ] = True
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
 
 
 def use_adapt(

@@ -6,13 +6,14 @@ import dataclasses
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope.errors import InputError
 from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.use.gates import GateChoice
 from headscope.runs import Run
+from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
     import torch
@@ -30,24 +31,40 @@ WRITTEN = "written"
 
 
 @dataclass(frozen=True)
-class UseExport:
-    """A whole run of the command.
+class UseExport(Settings):
+    """Write a model with its gate folded in, which then needs nothing of headscope.
 
-    Attributes:
-        gate: what is folded in; heads without a number to multiply them by are removed.
-        model: the model; its device and dtype are those of the comparison alone.
-        form: an ordinary checkpoint, or an (IA)³ adapter.
-        max_shard_size: bytes of a weight file at most, such as `5GB`.
-        dequantise: write a quantised model as an ordinary one; always so for a GGUF file.
-        check: load what was written and compare its logits with those of the gated model.
+    A checkpoint is written tensor by tensor and never loaded for it, whatever its size. Tokenizer,
+    settings and licence go along, and the model card says what was done.
     """
 
+    # Heads without a number to multiply them by are removed.
     gate: GateChoice
+    # Its device and dtype are those of the comparison alone.
     model: ModelChoice = field(default_factory=ModelChoice)
-    form: Form = "checkpoint"
-    max_shard_size: str = "5GB"
-    dequantise: bool = False
-    check: bool = True
+    form: Annotated[
+        Form,
+        Option(
+            "An ordinary checkpoint, or an (IA)³ adapter that stock PEFT loads around the base "
+            "model.",
+            flag="--as",
+        ),
+    ] = "checkpoint"
+    max_shard_size: Annotated[
+        str, Option("Of a weight file, such as 500MB or 5GB.", metavar="SIZE")
+    ] = "5GB"
+    # Always so for a GGUF file.
+    dequantise: Annotated[
+        bool,
+        Option("Write a quantised model as an ordinary one; the quantised one is loaded for it."),
+    ] = False
+    check: Annotated[
+        bool,
+        Option(
+            "Load what was written and compare its logits with those of the gated model.",
+            flag="--check/--no-check",
+        ),
+    ] = True
 
 
 @dataclass(frozen=True)

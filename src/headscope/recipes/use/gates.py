@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from headscope import options
 from headscope.errors import InputError
-from headscope.heads import Amount, Geometry, Rank, resolve_heads
+from headscope.heads import Amount, Geometry, resolve_heads
 from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
+from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["GateChoice", "about"]
 
 
 @dataclass(frozen=True)
-class GateChoice:
-    """What is applied.
+class GateChoice(Settings):
+    """What is applied: a gate by name, or heads with a number; its values count in the signature.
 
-    Attributes:
-        gate: a run that found a mask or soft gates, or a saved gate.
-        heads: instead of it, heads that `resolve_heads` reads.
-        k: the first so many of them.
-        scale: number by which these heads are multiplied; None: 0, or 1 where `outside` is given.
-        outside: of a mask, what takes the place of 0; of heads, the number by which all others
-            are multiplied.
-        rank: what scores are ranked by; what they were counts in the signature.
+    Without `scale` heads are multiplied by 0, or by 1 where `outside` is given.
     """
 
-    gate: str | None = field(default=None, metadata={"signature": False})
-    heads: str | None = field(default=None, metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
-    scale: float | None = None
-    outside: float | None = None
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    gate: Annotated[
+        str | None,
+        Option("A run that found a mask or soft gates, or a saved gate.", metavar="RUN"),
+    ] = field(default=None, metadata=UNSIGNED)
+    heads: Annotated[
+        str | None,
+        Option(
+            "Instead of --gate, heads to multiply by --scale: a run folder, a saved set, a CSV or "
+            "JSON of layer and head, or a list: 5.3,7.11."
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Number of --heads, or a share such as 0.02 or 2%. Without it a set is used whole, and "
+            "of scores 20 heads, or 15% in a model of fewer than 256.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    scale: Annotated[
+        float | None, Option("Multiply --heads by this; without it 0, removal.", metavar="X")
+    ] = None
+    outside: Annotated[
+        float | None,
+        Option(
+            "Put this in place of a mask's 0; with --heads, multiply all others by it.",
+            metavar="ALPHA",
+        ),
+    ] = None
 
     def check(self) -> None:
         """Raises `InputError` unless it says one thing to apply."""

@@ -7,10 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.recipes.inputs import Progress
+from headscope.settings import Option, Settings
 from headscope.use.mixing import MixPlan
 from headscope.use.mixing.mixture import mix_in_run
 from headscope.use.mixing.plan import Amount
@@ -20,18 +22,33 @@ __all__ = ["UseMix", "use_mix"]
 
 
 @dataclass(frozen=True)
-class UseMix:
-    """A whole run of the command.
+class UseMix(Settings):
+    """Make a training mixture of rated documents in which every language keeps its share.
 
-    `rated` are runs of `headscope use rate`, files or folders. `size` holds one amount for all
-    languages, or `CODE=AMOUNT` for each. `language_column` None: `language`, if the first record
-    has it.
+    Selected are the documents of each language with the highest scores. The mixture lies shuffled
+    in documents/, manifest.json proves its shares. The same command goes on where it was stopped.
     """
 
-    rated: tuple[str, ...]
+    rated: Annotated[
+        tuple[str, ...],
+        Option(
+            "A run of headscope use rate; or JSON Lines or Parquet files, or a folder of them, "
+            "whose records have text, score and tokens.",
+            metavar="RATED...",
+            argument=True,
+        ),
+    ]
     plan: MixPlan
-    size: tuple[str, ...] = ()
-    language_column: str | None = None
+    size: Annotated[
+        tuple[str, ...],
+        Option(
+            "How much of each language the mixture is made of, a number or a share such as 50%; "
+            "the rest is the reserve that removed documents are replaced from. Without it all. "
+            "With CODE for one language; repeatable.",
+            metavar="[CODE=]AMOUNT",
+        ),
+    ] = ()
+    language_column: options.LanguageColumn = None
 
 
 def use_mix(

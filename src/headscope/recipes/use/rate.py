@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.data.files import check_limit
+from headscope import options
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet, Rank, about_rank, resolve_heads
+from headscope.heads import Amount, HeadSet, about_rank, resolve_heads
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -24,6 +24,7 @@ from headscope.recipes.inputs import (
 )
 from headscope.recipes.verify.reference import about_reference, documents
 from headscope.runs import Pending, Run, carry_out
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.use.corpus.executors import Execution, Launched
 from headscope.use.corpus.files import CorpusFile, find_files
 from headscope.use.corpus.pipeline import Plan, add_up, rate_left
@@ -45,42 +46,52 @@ SURVEY = "parts/survey.json"
 
 
 @dataclass(frozen=True)
-class UseRate:
-    """A whole run of the command.
+class UseRate(Settings):
+    """Rate every document of a corpus by how much worse the model predicts it without some heads.
 
-    Attributes:
-        data: files, folders, patterns, addresses or datasets, alone or as ``LANG=PLACE``; the
-            names and contents of files count in the signature, their places do not.
-        heads: what `resolve_heads` reads; the heads count in the signature, not their place.
-        k: how many of them are removed; None for the usual number.
-        model: the model.
-        columns: which fields hold text, language and id.
-        split: of datasets.
-        limit: rate the first so many records of each file.
-        rating: how texts are rated.
-        written: how rated documents are written.
-        execution: where it runs, and with how many workers; the same files come out.
-        threads: of each worker; None shares the cores.
-        rank: what scores are ranked by.
-        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
-        reference: a file of documents for mean ablation; None: pocket's own. Its texts count in
-            the signature, not its place.
+    Without heads that translate, documents that hold their own translation lose most. Records keep
+    all their fields and get nll_full, nll_removed, score and tokens; what cannot be rated goes to
+    rejects.jsonl with the reason. The same command goes on where it was stopped.
     """
 
-    data: tuple[str, ...] = field(metadata={"signature": False})
-    heads: str = field(metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
+    # Of data, heads and reference what they hold counts in the signature, not their places.
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "JSON Lines (plain, gzip, zstd) or Parquet: a file, a folder, a pattern, an address "
+            "such as s3://…, hf://… or https://…, or the name of a Hub dataset; repeatable. LANG "
+            "is the language of records that do not say theirs.",
+            metavar="[LANG=]DATA",
+        ),
+    ] = field(metadata=UNSIGNED)
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Number of heads removed, or a share such as 0.15 or 15%. Without it a set is used "
+            "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     columns: Columns = field(default_factory=Columns)
-    split: str | None = None
-    limit: int | None = None
+    split: Annotated[str | None, Option("Split of a dataset.")] = None
+    limit: Annotated[
+        int | None,
+        Option("Rate the first so many records of each file; without it all.", min=1),
+    ] = None
     rating: Rating = field(default_factory=Rating)
     written: Written = field(default_factory=Written)
-    execution: Execution = field(default_factory=Execution, metadata={"signature": False})
-    threads: int | None = field(default=None, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
-    ablate: Literal["zero", "mean"] = "zero"
-    reference: str | None = field(default=None, metadata={"signature": False})
+    # The same files come out wherever it runs.
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
+    threads: Annotated[
+        int | None,
+        Option("Threads of each worker; without it the cores are shared evenly.", min=1),
+    ] = field(default=None, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    ablate: options.Ablate = "zero"
+    reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
 
 
 def use_rate(
@@ -93,7 +104,6 @@ def use_rate(
     """
     began = time.monotonic()
     config.execution.check()
-    _check(config)
     reference = None
     if config.ablate == "mean":
         reference = documents(config.reference, config.model.model, config.heads)
@@ -215,14 +225,6 @@ def _known(out: Path | None) -> dict[str, Any]:
         for one in known.values()
     )
     return known if whole else {}
-
-
-def _check(config: UseRate) -> None:
-    check_limit(config.limit)
-    if config.written.chunk < 1:
-        raise InputError(f"a chunk of {config.written.chunk} records holds nothing; give 1 or more")
-    if config.threads is not None and config.threads < 1:
-        raise InputError(f"{config.threads} threads cannot compute; give at least one")
 
 
 def _figures(tally: Tally) -> dict[str, Any]:

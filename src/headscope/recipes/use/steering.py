@@ -12,29 +12,36 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from headscope import options
 from headscope.data.languages import language_name
+from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
-from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
-from headscope.recipes.use.adapt import COMMAND, PromptsChoice, written
+from headscope.recipes.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    read_directions,
+    run_with_model,
+)
+from headscope.recipes.use.adapt import COMMAND, OneLine, PromptsChoice, written
 from headscope.recipes.use.gates import GateChoice, about
 from headscope.recipes.use.steering_measures import (
     MEASURES,
-    add_tests,
     answer_numbers,
-    controls,
 )
-from headscope.recipes.use.steering_prompts import asked_for, path_of
 from headscope.recipes.verify.writing_heads import SHARE, writing_heads
 from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.writing.arms import Arm, Name, as_is, beside
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.off_target import (
     identified_rows,
@@ -50,6 +57,8 @@ if TYPE_CHECKING:
 __all__ = ["FACTORS", "Ranking", "Steer", "steer"]
 
 FACTORS = (0.5, 1.5, 2.0, 3.0, 5.0)
+#: Prompts of each language where the pocket model's own are taken.
+PROMPTS = 60
 #: New tokens of an answer where nobody says.
 NEW_TOKENS = 64
 AWAY = "away x0"
@@ -58,44 +67,67 @@ Ranking = Literal["specific", "importance"]
 
 
 @dataclass(frozen=True)
-class Steer:
+class Steer(Settings):
     """A whole run of the command with `--steer`.
 
     Attributes:
-        languages: codes of the languages asked for, each with prompts of its own.
-        heads: a run of LAHIS, or heads that `resolve_heads` reads, which then stand for every one.
+        heads: a run of LAHIS, or heads that `resolve_heads` reads, which then stand for every
+            language; they count in the signature, not their place.
         k: how many heads of each; None: 1 % for a run of LAHIS, a named set whole.
-        ranking: of a run, the heads `specific` to the language, or the first by `importance`.
-        factors: numbers by which they are multiplied, each a condition of its own.
-        away: code of a language whose heads are removed, as a condition of its own.
         gate: what is on the model in every condition, such as a mask that leads it astray.
         prompts: file of the only language's prompts, and how it is read.
         data: files by language, as `LANG=FILE`, if there are several.
-        model: the model.
-        draws: random sets of each kind.
         max_new_tokens: of an answer; None: 64.
-        one_line: end an answer at the first newline after text.
         seed: of the draws and tests, and of the pocket model's sentences.
-        batch_tokens: padded tokens of a batch.
         rank: what scores are ranked by.
     """
 
-    languages: tuple[str, ...]
-    heads: str = field(metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
-    ranking: Ranking = "specific"
-    factors: tuple[float, ...] = FACTORS
-    away: str | None = None
+    languages: Annotated[
+        tuple[str, ...],
+        Option(
+            "Instead count answers in another language than this, which prompts ask for, with its "
+            "heads multiplied by each --factor, and random heads beside; repeatable.",
+            flag="--steer",
+            metavar="LANG",
+            default=None,
+        ),
+    ]
+    heads: str = field(metadata=UNSIGNED)
+    k: Amount | None = field(default=None, metadata=UNSIGNED)
+    ranking: Annotated[
+        Ranking,
+        Option("To --steer: heads specific to the language, or the most important ones."),
+    ] = "specific"
+    factors: Annotated[
+        tuple[float, ...],
+        Option(
+            "To --steer; repeatable; without it 0.5, 1.5, 2, 3, 5.", flag="--factor", metavar="X"
+        ),
+    ] = FACTORS
+    away: Annotated[
+        str | None,
+        Option(
+            "To --steer: also remove the heads of this language, as a condition of its own.",
+            metavar="LANG",
+        ),
+    ] = None
     gate: GateChoice | None = None
     prompts: PromptsChoice = field(default_factory=PromptsChoice)
-    data: tuple[str, ...] = field(default=(), metadata={"signature": False})
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Prompts: text file (.txt, one a line), JSON Lines, Parquet or TSV file with texts or "
+            "chat messages; to --steer several languages, LANG=FILE, repeatable.",
+            metavar="FILE",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
-    draws: int = 5
-    max_new_tokens: int | None = None
-    one_line: bool = False
-    seed: int = 0
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
+    draws: options.Draws = 5
+    max_new_tokens: options.MaxNewTokens = None
+    one_line: OneLine = False
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    rank: Rank = field(default="above-chance", metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         if not self.languages:
@@ -111,10 +143,7 @@ class Steer:
                 "factors are given once each, and 1 is the model as it is, which is always there; "
                 f"these are {', '.join(f'{one:g}' for one in self.factors)}"
             )
-        if self.draws < 1:
-            raise InputError(
-                f"draws is {self.draws}; an effect needs at least one random draw beside it"
-            )
+        super().__post_init__()
 
 
 def steer(
@@ -125,7 +154,7 @@ def steer(
     Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
     and prompt, with the identified language) and `statistics.safetensors`.
     """
-    asked = asked_for(config)
+    asked = _asked_for(config)
     if config.gate is not None:
         config.gate.check()
     lm = config.model.load_for(out)
@@ -173,7 +202,7 @@ def steer(
             "gate": None if base is None else about(base),
             "data": {
                 code: {
-                    "path": path_of(config, code),
+                    "path": _path_of(config, code),
                     "digest": data[code],
                     "prompts": len(prompts),
                 }
@@ -279,8 +308,11 @@ def _made(
         identifier, named = None, None
     run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
     statistics(run, numbers)
-    shown = evidence(numbers, MEASURES, controls(groups), config.seed, progress)
-    add_tests(shown, numbers, config.seed)
+    kinds = dict.fromkeys(
+        arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
+    )
+    tested = controls(*kinds, apart=True)
+    shown = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
     if named is not None:
         for code, counted in languages_written(groups, named).items():
             shown["languages"][code]["written"] = counted
@@ -295,3 +327,57 @@ def _made(
         for code, one in evidence(before, MEASURES, {}, config.seed)["languages"].items():
             shown["languages"][code]["without_gate"] = one["baseline"]
     return {"identifier": identifier, "not_measured": missing, **shown}
+
+
+def _asked_for(config: Steer) -> dict[str, list[asking.Prompt]]:
+    """The prompts of each language."""
+    codes = config.languages
+    if len(set(codes)) != len(codes):
+        raise InputError("--steer names a language twice; name each once")
+    choice = config.prompts
+    if config.data:
+        named = dict(one.partition("=")[::2] for one in config.data)
+        if len(codes) == 1 and len(config.data) == 1 and codes[0] not in named:
+            return {codes[0]: replace(choice, data=config.data[0]).read()}
+        if sorted(named) != sorted(codes) or len(config.data) != len(named):
+            raise InputError(
+                f"prompts are needed for {', '.join(codes)}, each in a file of its own; write "
+                + " ".join(f"--data {code}=FILE" for code in codes)
+            )
+        return {code: replace(choice, data=named[code]).read() for code in codes}
+    if choice.prompt:
+        if len(codes) > 1:
+            raise InputError("--prompt is for one language; with several give --data LANG=FILE")
+        return {codes[0]: choice.read()}
+    if config.model.model != POCKET:
+        raise InputError(
+            f"no prompts are given; add --data FILE with prompts that ask for an answer in "
+            f"{language_name(codes[0])}, or --prompt TEXT"
+        )
+    return {code: _of_pocket(code, choice.limit or PROMPTS, config.seed) for code in codes}
+
+
+def _path_of(config: Steer, code: str) -> str:
+    """Where a language's prompts come from, in words."""
+    if config.data:
+        return next(
+            (one.partition("=")[2] for one in config.data if one.startswith(f"{code}=")),
+            config.data[0],
+        )
+    return "--prompt" if config.prompts.prompt else "pocket (test)"
+
+
+def _of_pocket(code: str, number: int, seed: int) -> list[asking.Prompt]:
+    """Translation prompts into a language of the pocket model, from each of its others in turn."""
+    from headscope.pocket.world.languages import CODES
+
+    others = [one for one in CODES if one != code]
+    each = -(-number // len(others))
+    pairs = PairsChoice(tuple(f"{one}-{code}" for one in others), limit=each)
+    found = []
+    for name, file in read_directions(pairs, POCKET, "test", seed=seed).items():
+        names = language_name(file.source_language), language_name(file.target_language)
+        for pair in file.pairs:
+            text = DEFAULT_TEMPLATE.render(pair.source, *names).text
+            found.append(asking.Prompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
+    return found

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
@@ -19,9 +20,9 @@ from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, Part, Settings
 from headscope.verify.attention.evidence import describe
 from headscope.verify.attention.places import Placed, place_candidates
-from headscope.verify.attention.reading import target_shares
 from headscope.verify.masks.mask import Mask, read_mask, shuffled
 
 if TYPE_CHECKING:
@@ -33,25 +34,21 @@ COMMAND = "verify attention"
 
 
 @dataclass(frozen=True)
-class VerifyAttention:
-    """A whole run of the command.
+class VerifyAttention(Settings):
+    """Measure the last token's attention on the right one of several words, in and out of a mask.
 
-    Attributes:
-        masks: runs of `find mask`: one for all tasks, or `TASK=RUN` for each.
-        tasks: tasks whose examples have candidates, one of which is the output.
-        draws: shuffled masks of the same size under which attention is measured, too.
-        seed: of these draws, of random sets of heads, and of what is held out.
-        baseline: when the model counts as not doing a task.
+    For tasks whose inputs are words such as "a, b, c" and whose output is one of them.
     """
 
-    masks: tuple[str, ...] = field(metadata={"signature": False})
+    masks: options.Masks = field(metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     tasks: TaskChoice = field(default_factory=TaskChoice)
-    draws: int = 5
-    seed: int = 0
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    baseline: Rules = field(default_factory=Rules)
+    # Shuffled masks of the same size under which attention is measured, too.
+    draws: options.Draws = 5
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +129,13 @@ def _task(
     progress: Progress | None,
 ) -> dict[str, Any]:
     """All conditions of one task; those of an earlier try come from the run's parts."""
+    from headscope.verify.attention.reading import target_shares
+
     planned = [_Condition("as is"), _Condition("masked", mask=mask)]
     if True in prompts:
         planned[1:1] = [_Condition("instructed", True)]
         planned.append(_Condition("masked, instructed", True, mask))
-    drawn = shuffled(mask, config.draws, config.seed) if config.draws else []
+    drawn = shuffled(mask, config.draws, config.seed)
     planned += [_Condition(f"shuffled {n}", mask=one) for n, one in enumerate(drawn)]
     kept = run.read_tensors(f"attention {name}")
     for number, condition in enumerate(planned):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,25 +24,22 @@ from headscope.data.pairs import PairFile
 from headscope.data.words import split_words
 from headscope.errors import InputError
 from headscope.heads import Amount, Rank, about_rank
-from headscope.measure.intervals import bootstrap_difference
-from headscope.measure.statistics import counted, counted_mean, least_p, mean_against_draws
+from headscope.measure.statistics import counted
+from headscope.measure.trial import Against, Group, Side, Trial
 from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
-from headscope.recipes.verify.removal import opened
+from headscope.recipes.verify.removal import VerifyRemoval, opened
 from headscope.recipes.verify.removal_run import STATISTICS
 from headscope.runs import Run
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.removal.losses import reference_losses
-from headscope.verify.removal.outputs import Kind
+from headscope.verify.removal.outputs import BASELINE, CONTROLS, Label
 
-__all__ = ["COMMAND", "VerifyCopying", "copies_written", "verify_copying"]
+__all__ = ["COMMAND", "VerifyCopying", "copies_written", "tests", "verify_copying"]
 
 COMMAND = "verify copying"
-KINDS: dict[Kind, str] = {
-    "random": "against_random",
-    "random-layer-matched": "against_random_layer_matched",
-}
+Floats = NDArray[np.float64]
 #: What is tested, and the side on which the claim lies that only translating needs the heads.
-TESTED: dict[str, Literal["lower", "higher"]] = {
+TESTED: dict[str, Side] = {
     "copy": "higher",
     "reference": "higher",
     "preference": "lower",
@@ -70,12 +67,13 @@ def verify_copying(
     sentences; over directions the plain mean), and `preference`, copy − reference: how much
     likelier the translation is. `tests`, for each number of heads, tell of each measure `as_is`,
     `without` (the heads) and `random` (the mean over random sets), the `change` with an interval
-    over sentences and, against random sets and such of the same layers, what `mean_against_draws`
-    tells, with `least_p`. The run keeps the losses of every sentence in
+    over sentences and, against random sets and such of the same layers, the difference to their
+    mean with both p and `least_p`. The run keeps the losses of every sentence in
     `statistics.safetensors`. Raises `InputError` as `verify_removal` does.
     """
     began = time.monotonic()
-    opening = opened(config, config.k, out)
+    removed = VerifyRemoval(**vars(config))
+    opening = opened(removed, out)
     lm, removal, sets, directions = opening.lm, opening.removal, opening.sets, opening.directions
     planned = conditions(sets, removal, opening.avoid)
     copied = {f"{name} copy": _copies(pairs) for name, pairs in directions.items()}
@@ -97,23 +95,19 @@ def verify_copying(
             "reference": reference,
             "preference": [a - b for a, b in zip(copy, reference, strict=True)],
         }
-        means = {
-            name: np.mean([part.mean(axis=1) for part in parts], axis=0).tolist()
-            for name, parts in measures.items()
-        }
+        shown = {key: _trial(parts, planned, removal.seed) for key, parts in measures.items()}
         return {
             **about_rank(*sets),
             "sentences": sum(part.shape[1] for part in reference),
-            "baseline": {name: values[0] for name, values in means.items()},
+            "baseline": {name: float(trial.scores[0]) for name, trial in shown.items()},
             "conditions": [
-                {**condition.as_dict(), **{name: values[at] for name, values in means.items()}}
+                {
+                    **condition.as_dict(),
+                    **{name: float(trial.scores[at]) for name, trial in shown.items()},
+                }
                 for at, condition in enumerate(planned[1:], 1)
             ],
-            "tests": [
-                {"k": len(condition.heads), **_tests(planned, at, measures, removal.seed)}
-                for at, condition in enumerate(planned)
-                if condition.label.kind == "top"
-            ],
+            "tests": tests(planned, shown),
             **opening.told,
         }
 
@@ -126,60 +120,70 @@ def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
     """From a finished run of `verify removal` by text: whether copies are written.
 
     Of each number of heads removed `k`, the share of outputs that copy the source `as_is`,
-    `without` the heads and without `random` ones, and `against_random`, what `mean_against_draws`
-    tells. InputError where no copies were counted.
+    `without` the heads and without `random` ones, and `against_random`, the difference with
+    its interval, both p and `least_p`. InputError where no copies were counted.
     """
     found = json.loads((folder / "result.json").read_bytes())
     kept = load_file(folder / STATISTICS)
     if not all(f"{pair}.source_copy" in kept for pair in found["directions"]):
         raise InputError(f"{folder}: counts no copies of the source")
     copied = [kept[f"{pair}.source_copy"] for pair in found["directions"]]
+    removed = [(), *(tuple(sorted(one["heads"])) for one in found["conditions"])]
+    trial = Trial([Group(list(counted(part)), sets=removed, seed=seed) for part in copied])
+    labels = [BASELINE, *(Label.of_row(one) for one in found["conditions"])]
     rows = []
-    for at, one in enumerate(found["conditions"], 1):
-        if one["kind"] == "top" and one["gate"] == 0:
-            like = [
-                number
-                for number, other in enumerate(found["conditions"], 1)
-                if (other["kind"], other["k"], other["gate"]) == ("random", one["k"], 0)
-            ]
-            tested = mean_against_draws([a[at] for a in copied], [a[like] for a in copied], seed)
-            value = one["source_copy"]
+    for at, label in enumerate(labels):
+        if label.kind == "top" and label.gate == 0:
+            against = trial.against(at, label.draws(labels, "random"), "higher")
             rows.append(
                 {
-                    "k": one["k"],
-                    "as_is": found["baseline"]["source_copy"],
-                    "without": value,
-                    "random": value - tested["value"],
-                    "against_random": {**tested, "least_p": least_p(len(like))},
+                    "k": label.k,
+                    "as_is": float(trial.scores[0]),
+                    "without": float(trial.scores[at]),
+                    "random": against.draws.mean,
+                    "against_random": _told(against),
                 }
             )
     return rows
 
 
-def _tests(
-    planned: list[Condition], at: int, measures: Mapping[str, list[NDArray[np.float64]]], seed: int
-) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, parts in measures.items():
-        own, before = [one[at] for one in parts], [one[0] for one in parts]
-        change = bootstrap_difference(
-            list(map(counted, own)), list(map(counted, before)), counted_mean, seed=seed
-        )
-        found[name] = {
-            "as_is": float(np.mean([one.mean() for one in before])),
-            "without": float(np.mean([one.mean() for one in own])),
-            "change": {key: float(value) for key, value in change._asdict().items()},
-        }
-        for kind, key in KINDS.items():
-            like = replace(planned[at].label, kind=kind)
-            draws = [n for n, one in enumerate(planned) if replace(one.label, draw=None) == like]
-            if draws:
-                beside = [one[draws] for one in parts]
-                tested = mean_against_draws(own, beside, seed, TESTED[name])
-                found[name][key] = {**tested, "least_p": least_p(len(draws))}
-        if "against_random" in found[name]:
-            found[name]["random"] = found[name]["without"] - found[name]["against_random"]["value"]
+def _trial(parts: list[Floats], planned: list[Condition], seed: int) -> Trial:
+    """The means over sentences of what is (conditions, sentences) by direction."""
+    removed = [condition.heads for condition in planned]
+    return Trial([Group(list(counted(part)), sets=removed, seed=seed) for part in parts])
+
+
+def tests(planned: list[Condition], measures: Mapping[str, Trial]) -> list[dict[str, Any]]:
+    """What the removal of each number of heads does to each measure, as JSON."""
+    labels = [condition.label for condition in planned]
+    found: list[dict[str, Any]] = []
+    for at, label in enumerate(labels):
+        if label.kind != "top":
+            continue
+        found.append({"k": len(planned[at].heads)})
+        for name, trial in measures.items():
+            row: dict[str, Any] = {
+                "as_is": float(trial.scores[0]),
+                "without": float(trial.scores[at]),
+                "change": trial.difference(at).record(),
+            }
+            for kind, ending in CONTROLS.items():
+                if draws := label.draws(labels, kind):
+                    against = trial.against(at, draws, TESTED[name])
+                    row[f"against_random{ending}"] = _told(against)
+                    if kind == "random":
+                        row["random"] = against.draws.mean
+            found[-1][name] = row
     return found
+
+
+def _told(against: Against) -> dict[str, Any]:
+    return {
+        **against.difference.record(),
+        "p_sentences": against.p_examples,
+        "p_draws": against.p_draws,
+        "least_p": against.least_p,
+    }
 
 
 def _copies(pairs: PairFile) -> PairFile:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.measure.baseline import Rules
@@ -16,6 +17,7 @@ from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, sample_rows
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.masks.asking import Asking, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.families import Family, conditions, families, parse_family
@@ -27,27 +29,30 @@ COMMAND = "verify families"
 
 
 @dataclass(frozen=True)
-class VerifyFamilies:
-    """A whole run of the command.
+class VerifyFamilies(Settings):
+    """Remove the heads that several masks share, and those in none, and ask instructed tasks.
 
-    Attributes:
-        masks: runs of `find mask`, as `RUN` or `TASK=RUN`; at least two.
-        family: families of one's own, `NAME=TASK,TASK`.
-        tasks: what is measured, instructed.
-        draws: draws of random heads, free and layer-matched each.
-        write: whether the model writes outputs too, beside the losses.
+    Heads inside every mask, inside every mask of tasks with one language, and inside none; beside
+    each as many random heads.
     """
 
-    masks: tuple[str, ...] = field(metadata={"signature": False})
-    family: tuple[str, ...] = ()
+    masks: options.Masks = field(metadata=UNSIGNED)
+    family: Annotated[
+        tuple[str, ...],
+        Option(
+            "A family of one's own beside all tasks and those with one language; repeatable.",
+            metavar="NAME=TASK,TASK",
+        ),
+    ] = ()
     tasks: TaskChoice = field(default_factory=TaskChoice)
     model: ModelChoice = field(default_factory=ModelChoice)
-    draws: int = 5
-    write: bool = False
-    seed: int = 0
+    # Random heads, free and layer-matched each.
+    draws: options.Draws = 5
+    write: Annotated[bool, Option("Let the model write outputs too, and measure them.")] = False
+    seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
-    allow_overlap: bool = False
-    baseline: Rules = field(default_factory=Rules)
+    allow_overlap: options.AllowOverlap = False
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
 
 def verify_families(

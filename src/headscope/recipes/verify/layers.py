@@ -21,8 +21,8 @@ from headscope.recipes.verify.reference import about_reference
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.languages.conditions import LanguageRemoval, read_texts
+from headscope.verify.languages.evidence import text_trials
 from headscope.verify.languages.layers import describe_layers, plan_layers, profile
-from headscope.verify.languages.resampling import resample
 from headscope.verify.languages.sets import NAMED, language_heads
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def verify_layers(
         store_texts(run, documents, planned, texts)
         if progress:
             progress("comparing", 0, 1)
-        languages = describe_layers(planned, texts, resample(texts, removal.seed), removal.seed)
+        languages = describe_layers(planned, text_trials(planned, texts, removal.seed))
         if progress:
             progress("comparing", 1, 1)
         return {

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
@@ -15,6 +16,7 @@ from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import Leakage, check_task_leakage
 from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.masks.asking import NEW_TOKENS, Asked, Asking, Condition, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask, shuffled
@@ -28,26 +30,32 @@ COMMAND = "verify mask"
 
 
 @dataclass(frozen=True)
-class VerifyMask:
-    """A whole run of the command.
+class VerifyMask(Settings):
+    """Ask a model without instruction, instructed, masked, and under shuffled and foreign masks.
 
-    Attributes:
-        masks: runs of `find mask`: one for all tasks, or `TASK=RUN` for each.
-        foreign: runs whose masks were trained for another task or model.
-        hybrid: a run whose mask was trained on several tasks at once.
-        draws: shuffled masks, free and layer-matched each.
+    On held-out examples: the loss of the right outputs, and what the model writes. With --shots
+    every prompt begins with as many examples.
     """
 
-    masks: tuple[str, ...] = field(metadata={"signature": False})
+    masks: options.Masks = field(metadata=UNSIGNED)
     tasks: TaskChoice = field(default_factory=TaskChoice)
     model: ModelChoice = field(default_factory=ModelChoice)
-    foreign: tuple[str, ...] = field(default=(), metadata={"signature": False})
-    hybrid: str | None = field(default=None, metadata={"signature": False})
-    draws: int = 5
-    seed: int = 0
+    foreign: Annotated[
+        tuple[str, ...],
+        Option(
+            "A mask found for another task or on another model of the same geometry; repeatable.",
+            metavar="RUN",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    hybrid: Annotated[
+        str | None, Option("A mask found on several tasks at once.", metavar="RUN")
+    ] = field(default=None, metadata=UNSIGNED)
+    # Shuffled masks, free and layer-matched each.
+    draws: options.Draws = 5
+    seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
-    allow_overlap: bool = False
-    baseline: Rules = field(default_factory=Rules)
+    allow_overlap: options.AllowOverlap = False
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
 
 
 def verify_mask(

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.data.languages import same_language
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, Template, TemplateField, translation_prompts
+from headscope.data.prompts import (
+    DEFAULT_TEMPLATE,
+    TEMPLATE_OPTION,
+    Template,
+    TemplateField,
+    translation_prompts,
+)
 from headscope.errors import InputError, MissingExtra
-from headscope.heads import Amount, Rank, about_rank
+from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
 from headscope.recipes.documents import DocumentsChoice, read_languages
@@ -36,8 +43,8 @@ from headscope.recipes.verify.writing_run import (
     token_count,
     write_prompts,
 )
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.languages.sets import LanguageHeads
-from headscope.verify.removal.outputs import Ablate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.off_target import (
     CONTROLS,
@@ -66,54 +73,56 @@ PROMPTS = 100
 POCKET_START, POCKET_NEW = 16, 32
 
 Ask = Literal["translate", "continue"]
+DATA = Option(
+    "What to translate: sentence pairs, with several --pair as PAIR=DATA; or what to continue: "
+    "documents, as LANG=DATA; repeatable. May be left out for pocket.",
+    metavar="DATA",
+)
 
 
 @dataclass(frozen=True)
-class VerifyOffTarget:
-    """A whole run of the command.
+class VerifyOffTarget(Settings):
+    """Count outputs in another language than asked for, without heads of that language.
 
-    Attributes:
-        heads: a run of LAHIS, or heads that `resolve_heads` reads.
-        k: how many heads of each language; None: 1 % for a run of LAHIS, a named set whole.
-        model: the model.
-        ask: "translate" sentences into the language, or "continue" documents in it.
-        pairs: the sentence pairs to translate.
-        documents: the documents to continue.
-        template: the prompt of a translation.
-        start_tokens: how many tokens of a document are given; None: 64 (pocket: 16).
-        draws: random sets of each kind.
-        chat: whether translation prompts go through the chat template; None: where the tokenizer
-            has one.
-        max_new_tokens: of an output; None: of a translation twice the source's and 32, of a
-            document 64 (pocket: 32).
-        seed: of the draws and tests.
-        batch_tokens: padded tokens of a batch.
-        allow_overlap: test also on texts that the heads were found on.
-        rank: what scores are ranked by.
-        baseline: when the model counts as not translating.
-        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
-        reference_texts: a file of documents for mean ablation; None: of sentence pairs some are
-            set aside, else pocket's own. The texts count in the signature, not their place.
+    Its specific heads, as many by importance alone, and random ones of the same number. 100 prompts
+    of each direction or language are read unless --limit says otherwise.
     """
 
-    heads: str = field(metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
+    # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
+    # reference texts do, not their place.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
-    ask: Ask = "translate"
-    pairs: PairsChoice = field(default_factory=PairsChoice)
-    documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    template: TemplateField[Template] = TemplateField(DEFAULT_TEMPLATE, Template)
-    start_tokens: int | None = None
-    draws: int = 10
-    chat: bool | None = None
-    max_new_tokens: int | None = None
-    seed: int = 0
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
-    baseline: Rules = field(default_factory=Rules)
-    ablate: Ablate = "zero"
-    reference_texts: str | None = field(default=None, metadata={"signature": False})
+    ask: Annotated[Ask, Option("Translate into the language, or continue documents in it.")] = (
+        "translate"
+    )
+    # Those of what is not asked for are left aside.
+    pairs: Annotated[PairsChoice, Part(changed={"data": DATA})] = field(default_factory=PairsChoice)
+    documents: Annotated[DocumentsChoice, Part(changed={"data": DATA, "limit": options.LIMIT})] = (
+        field(default_factory=DocumentsChoice)
+    )
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    start_tokens: Annotated[
+        int | None,
+        Option(
+            "Tokens of a document that are given to continue; without it 64, or 16 for pocket.",
+            min=1,
+        ),
+    ] = None
+    draws: options.Draws = 10
+    chat: options.Chat = None
+    # None: of a translation twice the source's and 32, of a document 64 (pocket: 32).
+    max_new_tokens: options.MaxNewTokens = None
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    ablate: options.Ablate = "zero"
+    # None: of sentence pairs some are set aside, else pocket's own.
+    reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
 
 
 @dataclass(frozen=True)
@@ -136,6 +145,10 @@ def verify_off_target(
     """
     from headscope.lm.prompting import uses_chat
 
+    if config.ask == "translate":
+        config = replace(config, documents=DocumentsChoice())
+    else:
+        config = replace(config, pairs=PairsChoice())
     directions, files = _texts(config)
     if config.ask == "translate":
         leakage = check_leakage(config.heads, directions, config.allow_overlap)

@@ -16,6 +16,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
+from headscope.measure.statistics import counted_mean
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.verify.language_texts import (
@@ -33,15 +34,14 @@ from headscope.verify.languages.conditions import (
     Condition,
     Documents,
     LanguageRemoval,
+    Text,
     plan,
     read_texts,
 )
-from headscope.verify.languages.evidence import describe_languages
+from headscope.verify.languages.evidence import describe_languages, text_trials
 from headscope.verify.languages.matrix import matrices
-from headscope.verify.languages.resampling import Text, resample
 from headscope.verify.languages.sets import LanguageHeads, language_heads
 from headscope.verify.removal import Removal
-from headscope.verify.writing.evidence import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,10 +163,10 @@ def evidence(
     """`languages` and `matrices` of a result, from losses of documents alone."""
     if progress:
         progress("comparing", 0, 1)
-    drawn = resample(texts, seed)
+    trials = text_trials(planned, texts, seed)
     told = {
-        "languages": describe_languages(planned, texts, drawn, seed),
-        "matrices": matrices(planned, texts, drawn),
+        "languages": describe_languages(planned, trials),
+        "matrices": matrices(planned, trials),
     }
     if progress:
         progress("comparing", 1, 1)
@@ -201,7 +201,9 @@ def store_texts(
     )
 
 
-def paired_loss(one: Path, other: Path, language: str, seed: int = 0) -> dict[str, float] | None:
+def paired_loss(
+    one: Path, other: Path, language: str, seed: int = 0
+) -> dict[str, float | None] | None:
     """What the heads removed in `one` cost their language's text more than those in `other`.
 
     Both are folders of finished runs on the same documents. Nats a token, with the interval of the
@@ -219,8 +221,7 @@ def paired_loss(one: Path, other: Path, language: str, seed: int = 0) -> dict[st
         losses = load_file(folder / "losses.safetensors")
         nll = losses[f"{language}.nll"][names.index((language, "chosen", "removed"))]
         read.append(np.stack([nll, losses[f"{language}.tokens"]], axis=-1))
-    found = bootstrap_difference(read[0], read[1], ratio, seed=seed)
-    return {key: float(value) for key, value in found._asdict().items()}
+    return bootstrap_difference(read[0], read[1], counted_mean, seed=seed).record()
 
 
 def _sized(

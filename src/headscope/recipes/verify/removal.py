@@ -40,15 +40,13 @@ from headscope.recipes.inputs import (
 from headscope.recipes.leakage import check_leakage
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
-from headscope.runs import Run, reopen_run
+from headscope.runs import Run, carry_out_again
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal import Removal, conditions
 from headscope.verify.removal.outputs import Label, read_outputs
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.recipes.verify.copying import VerifyCopying
-    from headscope.recipes.verify.together import VerifyTogether
 
 COMMAND = "verify removal"
 #: Sentences of the pocket model's own test split, over all directions and of one, if no limit is
@@ -112,22 +110,21 @@ class Opened(NamedTuple):
 
 
 def opened(
-    config: VerifyRemoval | VerifyCopying | VerifyTogether, k: tuple[Amount, ...],
-    out: Path | None, reference: int = 0, linked: bool = False, allow_overlap: bool = False,
-) -> Opened:  # fmt: skip
+    config: VerifyRemoval, out: Path | None, reference: int = 0, linked: bool = False
+) -> Opened:
     """Read sentences, model and heads; `reference` sentences of each direction are set aside.
 
     `linked`: their links are needed, and what they lack is told before the model is loaded.
     """
     seed = config.removal.seed
     directions = read_test_directions(config.pairs, config.model.model, seed, reference)
-    leakage = check_leakage(config.heads, directions, allow_overlap)
+    leakage = check_leakage(config.heads, directions, config.allow_overlap)
     for pairs in directions.values() if linked else ():
         with naming(pairs.path):
             choose_aligner(pairs.pairs)
     lm = config.model.load_for(out)
     removal = resolved_chat(lm, config.removal)
-    sets = head_sets(config.heads, k, lm, config.rank)
+    sets = head_sets(config.heads, config.k, lm, config.rank)
     avoid, note = alignment_heads(config.heads, removal, lm)
     signed = {
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
@@ -148,7 +145,7 @@ def verify_removal(
     """
     began = time.monotonic()
     apart, linked = reference_number(*config.removal.ablate), "loss" in config.removal.all_draws
-    one = opened(config, config.k, out, apart, linked, config.allow_overlap)
+    one = opened(config, out, apart, linked)
     lm, removal, directions = one.lm, one.removal, one.directions
     planned = conditions(one.sets, removal, one.avoid)
     reference = translations(lm, directions, removal) if apart else None
@@ -195,7 +192,8 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> dic
     value. Raises `InputError` if it is no finished run of `verify removal` or is damaged.
     """
     path = config.run
-    with reopen_run(path) as run:
+
+    def compute(run: Run) -> dict[str, Any]:
         if run.key.command != COMMAND:
             raise InputError(
                 f"{path}: is a run of '{run.key.command}'; name the folder of a '{COMMAND}' run"
@@ -242,9 +240,10 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> dic
             works = judge_translations(run, Rules(**settings), seed, old["baseline_check"]["try"])
         if works.get("baseline_works") is None:
             works = {}
-        result = {**old, "run": str(run.path), **works, **shown}
-        run.finish(result)
-        return result
+        return {**old, "run": str(run.path), **works, **shown}
+
+    result: dict[str, Any] = carry_out_again(path, compute)
+    return result
 
 
 def read_test_directions(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
+from headscope import options
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
@@ -25,6 +27,7 @@ from headscope.recipes.leakage import apart, check_task_leakage
 from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task, sample_rows
 from headscope.runs import Run
+from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
 from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask
@@ -49,30 +52,45 @@ COMMAND = "verify scaling"
 
 
 @dataclass(frozen=True)
-class VerifyScaling:
-    """A whole run of the command.
+class VerifyScaling(Settings):
+    """Scale the heads outside a mask and ask the instructed task.
 
-    Attributes:
-        masks: runs of `find mask`: one for all tasks, or `TASK=RUN` for each.
-        check_data: sentence pairs to measure on, of the one direction tested; without them half
-            of the held-out examples is measured on and α chosen on the other half.
-        grid: values of α.
-        draws: shuffled masks.
-        grid_draws: how many of them are tried at every α; None: all.
+    The best strength is chosen by the loss on some held-out examples; outputs are measured on
+    others, beside the model as it is, the mask itself, and shuffled masks.
     """
 
-    masks: tuple[str, ...] = field(metadata={"signature": False})
+    masks: options.Masks = field(metadata=UNSIGNED)
     tasks: TaskChoice = field(default_factory=TaskChoice)
     model: ModelChoice = field(default_factory=ModelChoice)
-    check_data: str | None = field(default=None, metadata={"signature": False})
-    check_limit: int | None = None
-    grid: tuple[float, ...] = GRID
-    draws: int = 3
-    seed: int = 0
-    asking: Asking = field(default_factory=lambda: Asking(paragraphs=True))
-    allow_overlap: bool = False
-    baseline: Rules = field(default_factory=Rules)
-    grid_draws: int | None = field(default=None, metadata={"signature": "given"})
+    check_data: Annotated[
+        str | None,
+        Option(
+            "Sentence pairs to measure translations on; without it half of the held-out examples.",
+            metavar="DATA",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    check_limit: Annotated[
+        int | None, Option("The first so many pairs of --check-data.", min=1)
+    ] = None
+    grid: Annotated[
+        tuple[float, ...],
+        Option(
+            "Strength of the heads outside the mask that is tried, from 0 to 1; repeatable; "
+            "without it 0, 0.1, … 1.",
+            flag="--alpha",
+            metavar="A",
+        ),
+    ] = GRID
+    # Shuffled masks.
+    draws: Annotated[int, Option("Draws of random heads.", min=0)] = 3
+    seed: options.Seed = 0
+    asking: Annotated[Asking, Part(make=partial(Asking, paragraphs=True))] = field(
+        default_factory=lambda: Asking(paragraphs=True)
+    )
+    allow_overlap: options.AllowOverlap = False
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    # How many draws are tried at every α; None: all.
+    grid_draws: int | None = field(default=None, metadata=GIVEN)
 
 
 def verify_scaling(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from headscope import options
 from headscope.data.documents import Document, digest_of
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
@@ -35,8 +36,8 @@ from headscope.recipes.verify.writing_run import (
     token_count,
     write_prompts,
 )
+from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.removal.outputs import Ablate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.summaries import (
     CONTROLS,
@@ -68,44 +69,64 @@ TEXTS, POCKET_TEXTS = 100, 40
 
 
 @dataclass(frozen=True)
-class VerifySummaries:
-    """A whole run of the command.
+class VerifySummaries(Settings):
+    """Let a model summarise without the heads that all languages share, and without random ones.
 
-    Attributes:
-        heads: what `general_heads` reads.
-        k: how many of them; None: 1 % of all heads for a run that found general heads, a named
-            set whole.
-        model: the model.
-        texts: files of texts and summaries; without data, for pocket, sentences to be repeated.
-        summary_column: column of the summaries.
-        template: the prompt; `{source}` is the text.
-        gate: number by which the heads' outputs are multiplied; 0 removes them.
-        ablate: "zero", or "mean", which puts a head's mean output over texts with summaries that
-            are set aside in the place of what is removed.
-        draws: random sets of each kind.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one.
-        max_new_tokens: of an output; None: twice the tokens of the reference and 32.
-        seed: of the draws and tests.
-        batch_tokens: padded tokens of a batch.
-        allow_overlap: test also on texts that the heads were found on.
-        rank: what scores are ranked by.
+    ROUGE-L over words of the language, chrF++, and BERTScore where its command is installed
+    (HEADSCOPE_BERTSCORE). 100 texts of each language are read unless --limit says otherwise.
+    Without --data the bundled model repeats 40 sentences of each of its languages instead.
     """
 
-    heads: str = field(metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
+    # What `general_heads` reads; the heads count in the signature, not their place.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Number of heads, or a share such as 0.02 or 2%. Without it 1% of a run that found "
+            "general heads, at least one; a set is used whole.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
-    texts: DocumentsChoice = field(default_factory=DocumentsChoice)
-    summary_column: str = "summary"
-    template: TemplateField[Template | None] = TemplateField(None, Template)
-    gate: float = 0.0
-    draws: int = 10
-    chat: bool | None = None
-    max_new_tokens: int | None = None
-    seed: int = 0
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    allow_overlap: bool = field(default=False, metadata={"signature": False})
-    rank: Rank = field(default="above-chance", metadata={"signature": False})
-    ablate: Ablate = "zero"
+    texts: Annotated[
+        DocumentsChoice,
+        Part(
+            without=("split",),
+            changed={
+                "data": Option(
+                    "Texts with summaries: JSON Lines, TSV or Parquet file; LANG may be left out "
+                    "where a column says it; repeatable. Without it pocket repeats sentences, "
+                    "which is what it can do.",
+                    metavar="LANG=FILE",
+                ),
+                "limit": options.LIMIT,
+            },
+        ),
+    ] = field(default_factory=DocumentsChoice)
+    summary_column: Annotated[str, Option("Likewise.", metavar="COLUMN")] = "summary"
+    template: Annotated[
+        TemplateField[Template | None],
+        Option(
+            "Prompt up to where the summary begins, with {source}, the text, and "
+            "{target_language}, its language.",
+            typed=str,
+            read=Template.from_option,
+        ),
+    ] = TemplateField(None, Template)
+    gate: Annotated[
+        float, Option("Number by which the heads' outputs are multiplied; 0 removes.")
+    ] = 0.0
+    draws: options.Draws = 10
+    chat: options.Chat = None
+    # None: twice the tokens of the reference and 32.
+    max_new_tokens: options.MaxNewTokens = None
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    # The mean over texts with summaries that are set aside.
+    ablate: options.Ablate = "zero"
 
 
 def verify_summaries(

@@ -11,7 +11,7 @@ from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
 from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
-from headscope.recipes.verify.removal import opened
+from headscope.recipes.verify.removal import VerifyRemoval, opened
 from headscope.recipes.verify.removal_run import STATISTICS
 from headscope.runs import Run
 from headscope.verify.removal import Removal
@@ -50,7 +50,8 @@ def verify_together(
     heads were found on sentences of the test data.
     """
     began = time.monotonic()
-    opening = opened(config, (config.k,), out, linked=True)
+    removed = VerifyRemoval(**{**vars(config), "k": (config.k,)})
+    opening = opened(removed, out, linked=True)
     lm, removal, directions = opening.lm, opening.removal, opening.directions
     (heads,) = opening.sets
     chosen, random = pairs_of(heads, removal.all_draws["loss"], removal.seed, opening.avoid)

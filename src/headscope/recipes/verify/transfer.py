@@ -6,20 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, read_prompts, written
 from headscope.data.transfer.written import language_of
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet
+from headscope.heads import HeadSet
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.recipes.verify.reference import about_reference, documents
 from headscope.recipes.verify.writing_heads import run_languages, writing_heads
 from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
+from headscope.settings import UNSIGNED, Option, Settings
 from headscope.verify.languages.sets import NAMED, LanguageHeads
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.removal.outputs import Ablate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.texts import Group, Prompt, passes, write
 from headscope.verify.writing.transfer import (
@@ -49,45 +50,47 @@ ANSWER_TOKENS = 10
 
 
 @dataclass(frozen=True)
-class VerifyTransfer:
-    """A whole run of the command.
+class VerifyTransfer(Settings):
+    """Ask about statements that contradict each other, with either language's heads changed.
 
-    Attributes:
-        heads: a run of LAHIS, or another that scored heads language by language.
-        k: how many heads of each language; None: 1 % of all.
-        model: the model.
-        pair: ordered pairs such as `de-ru`, A's statement first; empty: every pair of the
-            languages of the run that there are prompts in.
-        data: a file of prompts of one's own; None: those that come with headscope, and for the
-            pocket model its own world's.
-        up: number by which A's heads are multiplied.
-        down: number by which B's heads are multiplied.
-        limit: prompts of each pair.
-        draws: random sets of each kind beside each of the two.
-        chat: whether prompts go through the chat template; None: where the tokenizer has one.
-        max_new_tokens: tokens in which an answer is looked for.
-        seed: of prompts, draws and tests.
-        batch_tokens: padded tokens of a batch.
-        ablate: "zero", or "mean", which puts a head's mean output in the place of what is removed.
-        reference: a file of documents for mean ablation; None: pocket's own. Its texts count in
-            the signature, not its place.
+    A statement in language A, one in language B that says otherwise, a question in English: A's
+    heads times --up, or B's times --down, beside as many random heads under the same gate. 10 to
+    50 prompts of each pair, about 400 in all, unless --limit says otherwise.
     """
 
-    heads: str = field(metadata={"signature": False})
-    k: Amount | None = field(default=None, metadata={"signature": False})
+    # A run of LAHIS, or another that scored heads language by language. The heads count in the
+    # signature, as the reference texts do, not their place.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
-    pair: tuple[str, ...] = ()
-    data: str | None = field(default=None, metadata={"signature": False})
-    up: float = 3.0
-    down: float = 0.0
-    limit: int | None = None
-    draws: int = 5
-    chat: bool | None = None
-    max_new_tokens: int = ANSWER_TOKENS
-    seed: int = 0
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
-    ablate: Ablate = "zero"
-    reference: str | None = field(default=None, metadata={"signature": False})
+    pair: Annotated[
+        tuple[str, ...],
+        Option(
+            "Languages of the first and of the second statement, such as de-ru; repeatable. "
+            "Without it every pair of the run's languages.",
+            metavar="A-B",
+        ),
+    ] = ()
+    data: Annotated[
+        str | None,
+        Option(
+            "Prompts of your own: JSON Lines with a, b, prompt, answers_a, answers_b and, if "
+            "wanted, stem and id. Without it those that come with headscope, in fifteen languages.",
+            metavar="FILE",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    up: Annotated[float, Option("Gate of the first language's heads.", metavar="G")] = 3.0
+    down: Annotated[float, Option("Gate of the second language's heads.", metavar="G")] = 0.0
+    limit: options.Limit = None
+    draws: options.Draws = 5
+    chat: options.Chat = None
+    max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1, default=None)] = (
+        ANSWER_TOKENS
+    )
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    ablate: options.Ablate = "zero"
+    reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
 
 
 def verify_transfer(

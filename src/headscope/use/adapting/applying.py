@@ -25,15 +25,17 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator
 from os import PathLike
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, HeadSet
 from headscope.heads.adaptation import Adaptation, read_adaptation
-from headscope.lm.geometry import AttentionSite
-from headscope.lm.model import LanguageModel
+
+if TYPE_CHECKING:
+    import torch
+
+    from headscope.lm.geometry import AttentionSite
+    from headscope.lm.model import LanguageModel
 
 __all__ = ["Attached", "adapted", "attach"]
 
@@ -112,6 +114,8 @@ def attach(
         InputError: if the model's heads cannot be found, or the gates are for another geometry,
             not finite, or one for each row.
     """
+    import torch
+
     lm = _language_model(model, tokenizer, check)
     if isinstance(what, str | PathLike):
         what = read_adaptation(what, lm.geometry)
@@ -153,6 +157,10 @@ def adapted(
 
 
 def _language_model(model: Any, tokenizer: Any, check: bool) -> LanguageModel:
+    import torch
+
+    from headscope.lm.model import LanguageModel
+
     if isinstance(model, LanguageModel):
         return model
     inside = getattr(model, "model", None)

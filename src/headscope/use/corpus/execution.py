@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from headscope.errors import InputError, MissingExtra
-from headscope.use.corpus.cluster import ClusterOptions
+from headscope.settings import Option, Settings
+from headscope.use.corpus.cluster import ClusterOptions, read_cluster_options
 
-__all__ = ["EXECUTORS", "Execution", "Launched", "import_ray", "quiet", "run_task", "silence"]
-
-EXECUTORS = ("local", "slurm", "ray")
+__all__ = ["Execution", "Launched", "import_ray", "quiet", "run_task", "silence"]
 
 
 @dataclass(frozen=True)
-class Execution:
+class Execution(Settings):
     """How many workers, and where they run. None of it changes what is computed.
 
     `workers` is the number of processes (local, Ray) or array tasks (Slurm). Each loads the model
@@ -27,19 +26,22 @@ class Execution:
     device was named, or the model is spread over several), each sees one of the GPUs there are.
     """
 
-    executor: Literal["local", "slurm", "ray"] = "local"
-    workers: int = 1
-    cluster: ClusterOptions = field(default_factory=ClusterOptions)
+    executor: Annotated[Literal["local", "slurm", "ray"], Option("Where workers run.")] = "local"
+    workers: Annotated[int, Option("Processes that rate; each loads the model once.", min=1)] = 1
+    cluster: Annotated[
+        ClusterOptions,
+        Option(
+            "TOML file: what a worker gets on a cluster, such as partition, time, cpus, gpus.",
+            flag="--executor-options",
+            metavar="FILE",
+            typed=Path,
+            read=read_cluster_options,
+        ),
+    ] = field(default_factory=ClusterOptions)
     share_gpus: bool = True
 
     def check(self) -> None:
         """InputError if this cannot be: said before anything is loaded."""
-        if self.executor not in EXECUTORS:
-            raise InputError(
-                f"there is no executor {self.executor!r}; take one of: {', '.join(EXECUTORS)}"
-            )
-        if self.workers < 1:
-            raise InputError(f"{self.workers} workers were asked for; ask for at least one")
         if self.executor == "slurm":
             self.cluster.check_slurm()
             if shutil.which("sbatch") is None:

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from headscope.use.corpus.execution import EXECUTORS, Execution, Launched, quiet
+from headscope.use.corpus.execution import Execution, Launched, quiet
 from headscope.use.corpus.in_processes import run_local
 from headscope.use.corpus.on_ray import run_ray
 from headscope.use.corpus.on_slurm import submit
 
-__all__ = ["EXECUTORS", "Execution", "Launched", "execute"]
+__all__ = ["Execution", "Launched", "execute"]
 
 
 def execute(

@@ -14,10 +14,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from headscope import options
 from headscope.data.columns import descend
 from headscope.errors import InputError
+from headscope.settings import Option, Settings
 from headscope.use.corpus.files import CorpusFile
 
 if TYPE_CHECKING:
@@ -31,12 +33,23 @@ _MISSING = object()
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Settings):
     """Which fields hold what; a dot names a field within a field (``meta.text``)."""
 
-    text: str = "text"
-    language: str = "language"
-    id: str = "id"
+    text: options.TextColumn = "text"
+    language: Annotated[
+        str,
+        Option(
+            "Likewise; without it language, if there.",
+            flag="--language-column",
+            metavar="COLUMN",
+            default=None,
+        ),
+    ] = "language"
+    id: Annotated[
+        str,
+        Option("What names a record; without it id.", flag="--id-column", metavar="COLUMN"),
+    ] = "id"
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ import gzip
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope.data.extras import need
 from headscope.errors import InputError
+from headscope.settings import Option, Settings
 from headscope.use.corpus.records import ADDED, Columns, Record, figures
 
 if TYPE_CHECKING:
@@ -21,19 +22,24 @@ _ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
 
 @dataclass(frozen=True)
-class Written:
+class Written(Settings):
     """How rated documents are written.
 
     Attributes:
         format: JSON Lines, which keep every record as it is, or Parquet, whose columns have one
             type each.
         compression: of the file, or of the columns within it.
-        chunk: records of one input file that make one output file.
     """
 
-    format: Literal["jsonl", "parquet"] = "jsonl"
-    compression: Literal["none", "gzip", "zstd"] = "none"
-    chunk: int = 1000
+    format: Annotated[
+        Literal["jsonl", "parquet"], Option("What rated documents are written as.")
+    ] = "jsonl"
+    compression: Annotated[Literal["none", "gzip", "zstd"], Option("Of the files written.")] = (
+        "none"
+    )
+    chunk: Annotated[int, Option("Records of an input file that make one output file.", min=1)] = (
+        1000
+    )
 
     @property
     def ending(self) -> str:

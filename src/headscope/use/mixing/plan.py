@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Annotated, Literal
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.heads.amounts import read_amount
+from headscope.settings import Option, Settings
 
 __all__ = ["Amount", "By", "Compression", "Kind", "MixPlan", "Quantile", "Select", "amount_of"]
 
 Amount = int | float | str
 """A number of documents or tokens (`2000`, `"2000"`) or a share (`0.013`, `"0.013"`, `"1.3%"`)."""
-Kind = Literal["baseline", "remove", "enhance"]
+Kind = Literal["remove", "enhance", "baseline"]
 By = Literal["documents", "tokens"]
 Quantile = Literal["exact", "streaming"]
 Select = Literal["top", "random"]
@@ -24,7 +26,7 @@ MOST_TIMES = 255
 
 
 @dataclass(frozen=True)
-class MixPlan:
+class MixPlan(Settings):
     """A mixture of rated documents in which every language keeps its share.
 
     The baseline is a seeded draw of `size`; the rest of the corpus is the reserve.  Selected are
@@ -33,13 +35,11 @@ class MixPlan:
     Attributes:
         kind: `baseline` is the draw as it is; `remove` puts documents of the reserve in the place
             of the selected ones; `enhance` has the selected ones `times` times and fewer others.
-        share: how much of each language's baseline is selected: a share or a number; one document
-            at least.
+        share: of each language's baseline; one document at least.
         by: what `share`, `size` and the budgets count, documents or tokens.  Tokens are met up to
             one document.
         size: of each language's baseline: a number, or a share of the language's corpus, for all
             languages alike or by language.  None: the whole corpus, without a reserve.
-        times: how often `enhance` has each selected document.
         quantile: `exact` cuts between two documents; `streaming` reads the scores once and cuts
             between two of its narrow classes, see `headscope.use.mixing.streaming`.
         select: `top` the documents with the highest scores; `random` as many drawn by the seed, the
@@ -48,35 +48,48 @@ class MixPlan:
         language_column: the field that tells the language; None: all documents are of one, and
             no record has a field `language`.
         text_column: the field that tells copies of a text apart from other texts.
-        compression: of the written files.
         file_bytes: about how many bytes of records, uncompressed, one written file holds.
     """
 
-    kind: Kind = "remove"
-    share: Amount = 0.013
-    by: By = "documents"
+    kind: Annotated[
+        Kind,
+        Option(
+            "Replace the documents with the highest scores, repeat them, or leave all as it is."
+        ),
+    ] = "remove"
+    share: Annotated[
+        Amount,
+        Option(
+            "How much of each language is selected: a share such as 1.3% or 0.013, or a number.",
+            metavar="AMOUNT",
+            typed=str,
+            default="1.3%",
+        ),
+    ] = 0.013
+    by: Annotated[By, Option("What --share, --size and the budgets count.")] = "documents"
     size: Amount | Mapping[str, Amount] | None = None
-    times: int = 3
-    quantile: Quantile = "exact"
-    seed: int = 0
+    times: Annotated[
+        int, Option("How often enhance has each selected document.", min=1, max=MOST_TIMES)
+    ] = 3
+    quantile: Annotated[
+        Quantile,
+        Option(
+            "Cut between two documents, or, reading the scores once, between two narrow classes of "
+            "scores."
+        ),
+    ] = "exact"
+    seed: options.Seed = 0
     language_column: str | None = "language"
-    text_column: str = "text"
-    select: Select = "top"
-    compression: Compression = "none"
+    text_column: options.TextColumn = "text"
+    select: Annotated[
+        Select,
+        Option("The documents with the highest scores, or as many at random, as a control."),
+    ] = "top"
+    compression: Annotated[Compression, Option("Of the files written.")] = "none"
     file_bytes: int = 1 << 26
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("kind", self.kind, ("baseline", "remove", "enhance")),
-            ("by", self.by, ("documents", "tokens")),
-            ("quantile", self.quantile, ("exact", "streaming")),
-            ("select", self.select, ("top", "random")),
-            ("compression", self.compression, ("none", "gzip", "zstd")),
-        ):
-            if value not in known:
-                raise InputError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
-        if not 1 <= self.times <= MOST_TIMES:
-            raise InputError(f"times is {self.times}; it must lie between 1 and {MOST_TIMES}")
+        super().__post_init__()
         if self.file_bytes < 1:
             raise InputError(f"file_bytes is {self.file_bytes}; it must be 1 or more")
         share, is_share = _read(self.share, "share")

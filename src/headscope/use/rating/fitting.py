@@ -5,12 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-import torch
-
 from headscope.errors import InputError
-from headscope.lm.inputs import evaluating, ordinary_tokens
-from headscope.lm.memory import in_halves
-from headscope.use.rating.passes import batch_losses, shared_layers
 from headscope.use.rating.texts import Rating, row_lengths
 
 if TYPE_CHECKING:
@@ -40,6 +35,12 @@ def fitted(lm: LanguageModel, gate: Gate, config: Rating | None = None, most: in
         InputError: if ``most`` does not hold a single row.
         torch.OutOfMemoryError: if memory does not suffice for a single row.
     """
+    import torch
+
+    from headscope.lm.inputs import evaluating, ordinary_tokens
+    from headscope.lm.memory import in_halves
+    from headscope.use.rating.passes import batch_losses, shared_layers
+
     config = config or Rating()
     longest, _ = row_lengths(lm, config)
     if most < longest:

@@ -11,20 +11,20 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import torch
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.heads import check_geometry
-from headscope.lm.inputs import evaluating
-from headscope.use.rating.passes import Losses, Means, row_losses_with_and_without, shared_layers
+from headscope.settings import Option, Settings
 from headscope.use.rating.windows import rows_of
 
 if TYPE_CHECKING:
     from headscope.heads import Gate
     from headscope.lm.model import LanguageModel
+    from headscope.use.rating.passes import Losses, Means
 
 __all__ = ["Rated", "Rating", "Unrated", "rate_texts", "row_lengths"]
 
@@ -33,23 +33,24 @@ LONGEST = 2048
 
 
 @dataclasses.dataclass(frozen=True)
-class Rating:
+class Rating(Settings):
     """How texts are rated.
 
     Attributes:
-        batch_tokens: upper bound of a padded batch's size.
-        max_tokens: longest row of tokens; None for 2,048 or the model's context, if that is
-            shorter.
-        windows: take longer texts whole, in windows that overlap; otherwise they are cut.
         overlap: tokens of context that a window takes from the one before; None for a quarter of
             ``max_tokens``.
         share: run the layers below the first changed head once for both passes; changes time
             alone.
     """
 
-    batch_tokens: int = 8192
-    max_tokens: int | None = None
-    windows: bool = False
+    batch_tokens: options.BatchTokens = 8192
+    max_tokens: Annotated[
+        int | None,
+        Option("Longest row; without it 2048, or the model's context if less.", min=2),
+    ] = None
+    windows: Annotated[
+        bool, Option("Take longer documents whole, in windows; else they are cut.")
+    ] = False
     overlap: int | None = None
     share: bool = True
 
@@ -111,10 +112,13 @@ def rate_texts(
         InputError: if the gate or the configuration does not fit the model.
         torch.OutOfMemoryError: if memory does not suffice for a single row.
     """
+    import torch
+
+    from headscope.lm.inputs import evaluating
+    from headscope.use.rating.passes import row_losses_with_and_without, shared_layers
+
     config = config or Rating()
     check_geometry(gate, lm.geometry, "the gate")
-    if config.batch_tokens < 1:
-        raise InputError(f"batch_tokens is {config.batch_tokens}; it must be at least 1.")
     done, pieces = _pieces(lm, texts, *row_lengths(lm, config))
     if progress:
         progress(len(done), len(texts))

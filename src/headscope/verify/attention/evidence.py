@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.measure import bootstrap_interval
+from headscope.measure import bootstrap_mean
 
 __all__ = ["GROUPS", "describe"]
 
@@ -92,11 +92,7 @@ def _over_heads(values: Floats) -> Floats:
 
 def _mean(values: Floats) -> dict[str, float | None]:
     """Mean and interval over the samples where it is defined."""
-    known = values[~np.isnan(values)]
-    if not known.size:
-        return {"mean": None, "low": None, "high": None}
-    low, high = bootstrap_interval(known, np.ones(len(known)))
-    return {"mean": float(known.mean()), "low": float(low), "high": float(high)}
+    return bootstrap_mean(values[~np.isnan(values)]).record("mean")
 
 
 def _random(share: Floats, kept: NDArray[np.bool_], seed: int) -> dict[str, float]:

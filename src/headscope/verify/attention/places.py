@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from headscope.data.tasks import Example, Task, prompt
 from headscope.data.tasks.task import PLACEHOLDER
 from headscope.errors import InputError, naming
-from headscope.lm.prompting import chat_writer, encode_answers
-from headscope.lm.tokens import tokenise
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -50,6 +48,9 @@ def place_candidates(
         InputError: naming file and line, if the example has no two candidates, the answer is none
             of them, or one cannot be found in the prompt or has no token of its own.
     """
+    from headscope.lm.prompting import chat_writer, encode_answers
+    from headscope.lm.tokens import tokenise
+
     where = f"{task.path}, example {example.id} (line {example.line})"
     if len(example.candidates) < 2 or example.output not in example.candidates:
         raise InputError(

@@ -22,14 +22,13 @@ from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.settings import UNSIGNED, Settings
-from headscope.verify.languages.resampling import Text
 from headscope.verify.languages.sets import LanguageHeads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["Condition", "Documents", "LanguageRemoval", "Role", "plan", "read_texts"]
+__all__ = ["Condition", "Documents", "LanguageRemoval", "Role", "Text", "plan", "read_texts"]
 
 Role = Literal["chosen", "full"]
 Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
@@ -120,6 +119,30 @@ class Documents:
     def tokens(self) -> NDArray[np.int64]:
         """How many tokens of each document are predicted: all but the first."""
         return np.array([len(row) - 1 for row in self.rows], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """The documents of one language, read under every condition.
+
+    Attributes:
+        nll: float64 (C, D), the summed negative log-likelihood in nats of each document's
+            predicted tokens under each condition; a row of NaN where a condition was not run on
+            this language. Row 0 is the model as it is.
+        tokens: int64 (D,), how many tokens of each document are predicted, each at least 1.
+    """
+
+    nll: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.nll.ndim != 2 or self.tokens.shape != self.nll.shape[1:] or not self.tokens.size:
+            raise InputError(
+                f"losses of shape {self.nll.shape} and token counts of shape {self.tokens.shape} "
+                "do not belong together; give both for the same documents, at least one"
+            )
+        if (self.tokens < 1).any():
+            raise InputError("a document has no predicted token; leave it out")
 
 
 def plan(

@@ -9,36 +9,82 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headscope.measure.statistics import least_p, p_draws, p_sentences
-from headscope.verify.languages.conditions import Condition
-from headscope.verify.languages.resampling import Resampled, Text, spread
+from headscope.measure.statistics import counted
+from headscope.measure.trial import Group, Trial
+from headscope.verify.languages.conditions import Condition, Text
+from headscope.verify.removal.outputs import CONTROLS
 
 __all__ = [
-    "CONTROLS",
+    "TextTrial",
     "against_random",
-    "change",
     "describe_languages",
-    "different_sets",
-    "level",
     "random_rows",
+    "text_trials",
 ]
 
-Floats = NDArray[np.float64]
 
-#: The kinds of random draws, with what is put behind the names of figures that use them.
-CONTROLS = {"random": "", "random-layer-matched": "_layer_matched"}
+@dataclass(frozen=True, eq=False)
+class TextTrial:
+    """The text of one language under all conditions.
+
+    Attributes:
+        text: its documents.
+        nll: the token-weighted mean NLL, nats a token.
+        published: the published perplexity, the mean over documents of exp of each one's own mean
+            NLL (the code of LAHIS, arXiv 2511.07498).
+    """
+
+    text: Text
+    nll: Trial
+    published: Trial
+
+    def level(self, at: int) -> dict[str, Any]:
+        """NLL and both perplexities under one condition, with intervals."""
+        nll = self.nll.level(at)
+        return {
+            "nll": nll.record(),
+            "perplexity": {name: math.exp(value) for name, value in vars(nll).items()},
+            "published_perplexity": self.published.level(at).record(),
+        }
+
+    def about(self) -> dict[str, Any]:
+        """How much text it is, and its levels as the model is."""
+        tokens = self.text.tokens
+        return {
+            "documents": int(tokens.size),
+            "tokens": int(tokens.sum()),
+            "baseline": self.level(0),
+        }
+
+
+def text_trials(
+    planned: Sequence[Condition], texts: Mapping[str, Text], seed: int = 0
+) -> dict[str, TextTrial]:
+    """Each language's text as a trial.
+
+    Languages with equally many documents, which may be translations of each other, are resampled
+    alike.
+    """
+    removed = [condition.key for condition in planned]
+    found = {}
+    for name, text in texts.items():
+        read = [None if np.isnan(losses).any() else losses for losses in text.nll]
+        sums = [None if one is None else np.stack([one, text.tokens], axis=-1) for one in read]
+        own = [None if one is None else counted(np.exp(one / text.tokens)) for one in read]
+        found[name] = TextTrial(
+            text,
+            *(Trial([Group(one, sets=removed, seed=seed)]) for one in (sums, own)),
+        )
+    return found
 
 
 def describe_languages(
-    planned: Sequence[Condition],
-    texts: Mapping[str, Text],
-    drawn: Mapping[str, Resampled],
-    seed: int = 0,
+    planned: Sequence[Condition], trials: Mapping[str, TextTrial]
 ) -> dict[str, Any]:
     """For each language its text under the removals that are about it, as JSON.
 
@@ -54,32 +100,15 @@ def describe_languages(
     """
     return {
         name: {
-            "documents": int(text.tokens.size),
-            "tokens": int(text.tokens.sum()),
-            "baseline": level(0, text, drawn[name]),
+            **trial.about(),
             "conditions": [
-                _condition(at, planned, name, text, drawn[name], seed)
+                _condition(at, planned, name, trial)
                 for at, one in enumerate(planned)
-                if at and name in one.texts and (one.of == name or one.of not in texts)
+                if at and name in one.texts and (one.of == name or one.of not in trials)
             ],
         }
-        for name, text in texts.items()
+        for name, trial in trials.items()
     }
-
-
-def level(at: int, text: Text, drawn: Resampled) -> dict[str, Any]:
-    """NLL and both perplexities of a text under one condition, with intervals."""
-    nll = spread(text.mean[at], drawn.mean[:, at])
-    return {
-        "nll": nll,
-        "perplexity": {name: math.exp(value) for name, value in nll.items()},
-        "published_perplexity": spread(text.published[at], drawn.published[:, at]),
-    }
-
-
-def change(at: int, text: Text, drawn: Resampled) -> dict[str, float]:
-    """How much more loss a text has under a condition than as it is."""
-    return spread(text.mean[at] - text.mean[0], drawn.mean[:, at] - drawn.mean[:, 0])
 
 
 def random_rows(at: int, planned: Sequence[Condition], kind: str, language: str) -> list[int]:
@@ -93,64 +122,21 @@ def random_rows(at: int, planned: Sequence[Condition], kind: str, language: str)
     ]
 
 
-def different_sets(rows: Sequence[int], planned: Sequence[Condition]) -> list[int]:
-    """Of random draws the first of each set of heads: a set drawn again proves nothing more.
-
-    Draws repeat where few sets are possible, as in a layer that leaves little choice.
-    """
-    return list({planned[at].key: at for at in reversed(rows)}.values())
-
-
-def against_random(
-    at: int,
-    rows: Sequence[int],
-    planned: Sequence[Condition],
-    text: Text,
-    drawn: Resampled,
-    seed: int,
-    suffix: str = "",
-) -> dict[str, Any]:
+def against_random(at: int, rows: Sequence[int], nll: Trial, suffix: str = "") -> dict[str, Any]:
     """What a removal has over random draws; the names of the figures end in `suffix`."""
-    mean = text.mean
-    different = different_sets(rows, planned)
-    difference = spread(
-        mean[at] - mean[list(rows)].mean(),
-        drawn.mean[:, at] - drawn.mean[:, list(rows)].mean(axis=1),
-    )
-    statistics = _statistics(text)
     return {
-        f"random{suffix}": {
-            "mean": float(mean[list(rows)].mean() - mean[0]),
-            "low": float(mean[list(rows)].min() - mean[0]),
-            "high": float(mean[list(rows)].max() - mean[0]),
-        },
-        f"against_random{suffix}": difference,
-        f"p_documents{suffix}": p_sentences(
-            statistics[at], statistics[list(rows)], _mean_score, seed=seed
-        ),
-        f"p_draws{suffix}": p_draws(-mean[at], -mean[different]),
-        f"distinct_draws{suffix}": len(different),
-        f"least_p{suffix}": least_p(len(different)),
+        f"random{suffix}": nll.changes(rows).record(),
+        **nll.against(at, rows, "higher").record("documents", suffix),
     }
 
 
 def _condition(
-    at: int, planned: Sequence[Condition], name: str, text: Text, drawn: Resampled, seed: int
+    at: int, planned: Sequence[Condition], name: str, trial: TextTrial
 ) -> dict[str, Any]:
-    row = {**planned[at].as_dict(), **level(at, text, drawn), "change": change(at, text, drawn)}
+    change = trial.nll.difference(at).record()
+    row = {**planned[at].as_dict(), **trial.level(at), "change": change}
     if planned[at].kind == "removed":
         for kind, suffix in CONTROLS.items():
-            rows = random_rows(at, planned, kind, name)
-            if rows:
-                row |= against_random(at, rows, planned, text, drawn, seed, suffix)
+            if rows := random_rows(at, planned, kind, name):
+                row |= against_random(at, rows, trial.nll, suffix)
     return row
-
-
-def _statistics(text: Text) -> Floats:
-    """(C, D, 2): minus the loss of each document, so that harm is a low score, and its tokens."""
-    tokens = np.broadcast_to(text.tokens.astype(np.float64), text.nll.shape)
-    return np.stack([-text.nll, tokens], axis=-1)
-
-
-def _mean_score(sums: NDArray[Any]) -> Floats:
-    return np.asarray(sums[..., 0] / sums[..., 1])

@@ -14,8 +14,7 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import Choices, distinct_sets
 from headscope.verify.languages.conditions import Condition
-from headscope.verify.languages.evidence import against_random, change, level
-from headscope.verify.languages.resampling import Resampled, Text
+from headscope.verify.languages.evidence import TextTrial, against_random
 
 __all__ = ["describe_layers", "layer_heads", "plan_layers", "profile", "spread_draws"]
 
@@ -73,10 +72,7 @@ def plan_layers(
 
 
 def describe_layers(
-    planned: Sequence[Condition],
-    texts: Mapping[str, Text],
-    drawn: Mapping[str, Resampled],
-    seed: int = 0,
+    planned: Sequence[Condition], trials: Mapping[str, TextTrial]
 ) -> dict[str, Any]:
     """For each language its text as it is and without each layer, as JSON.
 
@@ -84,36 +80,31 @@ def describe_layers(
     random heads, `random`, `against_random`, `p_documents`, `p_draws` and `distinct_draws` (see
     `headscope.verify.languages.evidence`). `draws` holds the change under each draw, by size.
     """
-    found: dict[str, Any] = {}
     sizes = sorted({one.k for one in planned if one.kind == "random"})
     rows = {
         size: [at for at, one in enumerate(planned) if (one.kind, one.k) == ("random", size)]
         for size in sizes
     }
-    for name, text in texts.items():
-        layers = []
-        for at, one in enumerate(planned):
-            if one.kind == "removed":
-                layers.append(
-                    {
-                        "layer": int(one.of),
-                        "heads": len(one.heads),
-                        **level(at, text, drawn[name]),
-                        "change": change(at, text, drawn[name]),
-                        **against_random(at, rows[one.k], planned, text, drawn[name], seed),
-                    }
-                )
-        found[name] = {
-            "documents": int(text.tokens.size),
-            "tokens": int(text.tokens.sum()),
-            "baseline": level(0, text, drawn[name]),
-            "layers": layers,
+    return {
+        name: {
+            **trial.about(),
+            "layers": [
+                {
+                    "layer": int(one.of),
+                    "heads": len(one.heads),
+                    **trial.level(at),
+                    "change": trial.nll.difference(at).record(),
+                    **against_random(at, rows[one.k], trial.nll),
+                }
+                for at, one in enumerate(planned)
+                if one.kind == "removed"
+            ],
             "draws": {
-                str(size): [float(text.mean[at] - text.mean[0]) for at in places]
-                for size, places in rows.items()
+                str(size): list(trial.nll.changes(places).each) for size, places in rows.items()
             },
         }
-    return found
+        for name, trial in trials.items()
+    }
 
 
 def profile(heads: HeadSet) -> dict[str, Any]:

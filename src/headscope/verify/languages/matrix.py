@@ -10,23 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headscope.measure.statistics import p_draws
+from headscope.measure.trial import Estimate, Trial
 from headscope.verify.languages.conditions import Condition, Role
-from headscope.verify.languages.evidence import CONTROLS, change, different_sets, random_rows
-from headscope.verify.languages.resampling import Resampled, Text, spread
+from headscope.verify.languages.evidence import TextTrial, random_rows
+from headscope.verify.removal.outputs import CONTROLS
 
 __all__ = ["matrices"]
 
-Floats = NDArray[np.float64]
 
-
-def matrices(
-    planned: Sequence[Condition],
-    texts: Mapping[str, Text],
-    drawn: Mapping[str, Resampled],
-) -> list[dict[str, Any]]:
+def matrices(planned: Sequence[Condition], trials: Mapping[str, TextTrial]) -> list[dict[str, Any]]:
     """One matrix for each role of heads and each k, as JSON.
 
     `change[a][b]` is the change of NLL of text b without the heads of a, with its bootstrap
@@ -40,6 +34,7 @@ def matrices(
     of the own text above random heads.
     """
     found = []
+    nll = {name: trial.nll for name, trial in trials.items()}
     roles: tuple[Role, ...] = ("chosen", "full")
     for role in roles:
         for k in sorted({one.k for one in planned if one.role == role and one.kind == "removed"}):
@@ -48,92 +43,69 @@ def matrices(
                 for at, one in enumerate(planned)
                 if (one.role, one.k, one.kind) == (role, k, "removed")
             }
-            found.append({"role": role, "k": k, **_matrix(rows, planned, texts, drawn)})
+            found.append({"role": role, "k": k, **_matrix(rows, planned, nll)})
     return found
 
 
 def _matrix(
-    rows: Mapping[str, int],
-    planned: Sequence[Condition],
-    texts: Mapping[str, Text],
-    drawn: Mapping[str, Resampled],
+    rows: Mapping[str, int], planned: Sequence[Condition], trials: Mapping[str, Trial]
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "heads_of": list(rows),
-        "text_of": list(texts),
+        "text_of": list(trials),
         "sizes": [len(planned[at].heads) for at in rows.values()],
         "change": [
-            [change(at, texts[name], drawn[name]) for name in texts] for at in rows.values()
+            [trial.difference(at).record() for trial in trials.values()] for at in rows.values()
         ],
     }
     for kind, suffix in CONTROLS.items():
-        cells = [
-            [_beside(at, random_rows(at, planned, kind, name), texts[name], drawn[name])
-             for name in texts]
-            for at in rows.values()
-        ]  # fmt: skip
-        shown[f"random{suffix}"] = [[cell and cell[0] for cell in row] for row in cells]
-        shown[f"above_random{suffix}"] = [[cell and cell[1] for cell in row] for row in cells]
+        shown[f"random{suffix}"], shown[f"above_random{suffix}"] = [], []
+        for at in rows.values():
+            drawn = {name: random_rows(at, planned, kind, name) for name in trials}
+            shown[f"random{suffix}"].append(
+                [trials[name].difference(draws).record() if draws else None
+                 for name, draws in drawn.items()]
+            )  # fmt: skip
+            shown[f"above_random{suffix}"].append(
+                [trials[name].difference(at, draws).record() if draws else None
+                 for name, draws in drawn.items()]
+            )  # fmt: skip
     own = {
-        name: _own(name, at, planned, texts, drawn)
+        name: _own(name, at, planned, trials)
         for name, at in rows.items()
-        if name in texts and len(texts) > 1
+        if name in trials and len(trials) > 1
     }
     return {**shown, "own": own, "answer": _answer(shown, own) if own else None}
 
 
-def _beside(
-    at: int, rows: Sequence[int], text: Text, drawn: Resampled
-) -> tuple[dict[str, float], dict[str, float]] | None:
-    """The mean of random draws on a text, and how much more the heads themselves do."""
-    if not rows:
-        return None
-    mean, estimates = text.mean, drawn.mean
-    random, random_estimates = mean[list(rows)].mean(), estimates[:, list(rows)].mean(axis=1)
-    return (
-        spread(random - mean[0], random_estimates - estimates[:, 0]),
-        spread(mean[at] - random, estimates[:, at] - random_estimates),
-    )
-
-
 def _own(
-    name: str,
-    at: int,
-    planned: Sequence[Condition],
-    texts: Mapping[str, Text],
-    drawn: Mapping[str, Resampled],
+    name: str, at: int, planned: Sequence[Condition], trials: Mapping[str, Trial]
 ) -> dict[str, Any]:
     """A language's own text against the text of another language that rises most."""
-    others = [one for one in texts if one != name]
-    rises = {one: float(text.mean[at] - text.mean[0]) for one, text in texts.items()}
-    largest = max(others, key=rises.__getitem__)
-    estimates = {one: each.mean[:, at] - each.mean[:, 0] for one, each in drawn.items()}
-    top = np.max([estimates[one] for one in others], axis=0)
-    told: dict[str, Any] = {
-        "own": rises[name],
-        "largest_other": {"language": largest, "change": rises[largest]},
-        "own_minus_largest_other": spread(rises[name] - rises[largest], estimates[name] - top),
+    others = [other for other in trials if other != name]
+    rises = {other: trial.scores - trial.scores[0] for other, trial in trials.items()}
+    margins = rises[name] - np.max([rises[other] for other in others], axis=0)
+    largest = max(others, key=lambda other: float(rises[other][at]))
+    estimates = {
+        other: trial.estimates[:, at] - trial.estimates[:, 0] for other, trial in trials.items()
+    }
+    top = np.max([estimates[other] for other in others], axis=0)
+    found: dict[str, Any] = {
+        "own": float(rises[name][at]),
+        "largest_other": {"language": largest, "change": float(rises[largest][at])},
+        "own_minus_largest_other": Estimate.of(margins[at], estimates[name] - top).record(),
     }
     for kind, suffix in CONTROLS.items():
         places = [
             place
             for place in random_rows(at, planned, kind, name)
-            if all(one in planned[place].texts for one in others)
+            if all(other in planned[place].texts for other in others)
         ]
         if places:
-            values = {place: _margin(name, place, texts) for place in places}
-            told[f"random{suffix}"] = list(values.values())
-            told[f"p_draws{suffix}"] = p_draws(
-                -_margin(name, at, texts),
-                [-values[place] for place in different_sets(places, planned)],
-            )
-    return told
-
-
-def _margin(name: str, at: int, texts: Mapping[str, Text]) -> float:
-    """How much more a condition raises the loss of one language than that of any other."""
-    rises = {one: float(text.mean[at] - text.mean[0]) for one, text in texts.items()}
-    return rises[name] - max(value for one, value in rises.items() if one != name)
+            found[f"random{suffix}"] = margins[places].tolist()
+            different = trials[name].distinct(places)
+            found[f"p_draws{suffix}"] = p_draws(-margins[at], -margins[different])
+    return found
 
 
 def _answer(shown: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:

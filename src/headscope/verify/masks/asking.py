@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from headscope import options
 from headscope.data.tasks import Example, Task, few_shot, prompt
 from headscope.errors import InputError
+from headscope.settings import UNSIGNED, Settings
 from headscope.verify.masks.mask import Mask
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ NEW_TOKENS = 10
 
 
 @dataclass(frozen=True)
-class Asking:
+class Asking(Settings):
     """How models are asked.
 
     Attributes:
@@ -48,9 +50,9 @@ class Asking:
         batch_tokens: padded tokens of a batch.
     """
 
-    max_new_tokens: int | None = None
+    max_new_tokens: options.MaxNewTokens = None
     paragraphs: bool = False
-    batch_tokens: int = field(default=8192, metadata={"signature": False})
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
 
 
 @dataclass(frozen=True)

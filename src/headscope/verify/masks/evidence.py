@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.tasks import Task
-from headscope.measure.intervals import bootstrap_difference, bootstrap_score, wilson_interval
+from headscope.measure.intervals import bootstrap_score, wilson_interval
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
-from headscope.measure.statistics import least_p, p_draws, p_sentences
+from headscope.measure.statistics import counted_mean
+from headscope.measure.trial import Group, Side, Trial
 from headscope.verify.masks.asking import Condition, Kind, Record
 from headscope.verify.masks.marking import marks
 
@@ -36,28 +37,24 @@ class Measure:
     share: bool = False
 
 
-def _ratio(sums: NDArray[Any]) -> Floats:
-    return np.asarray(sums[..., 0] / sums[..., 1], dtype=np.float64)
-
-
 def _exponential(sums: NDArray[Any]) -> Floats:
     # Over 700 nats a token no float holds the perplexity; infinity is what is left to say.
     with np.errstate(over="ignore"):
-        return np.exp(_ratio(sums))
+        return np.exp(counted_mean(sums))
 
 
 #: By name: `nll` is the mean over examples of the mean over the output's tokens, as published (and
 #: called PPL there); `nll_tokens` the mean over all tokens; `perplexity` its exponential.
 MEASURES: dict[str, Measure] = {
-    "nll": Measure(_ratio, higher=False),
-    "nll_tokens": Measure(_ratio, higher=False),
+    "nll": Measure(counted_mean, higher=False),
+    "nll_tokens": Measure(counted_mean, higher=False),
     "perplexity": Measure(_exponential, higher=False),
-    "rouge_l": Measure(_ratio, higher=True),
+    "rouge_l": Measure(counted_mean, higher=True),
     "chrf": Measure(chrf_from_statistics, higher=True),
     "bleu": Measure(bleu_from_statistics, higher=True),
-    "bleu_published": Measure(_ratio, higher=True),
-    "accuracy": Measure(_ratio, higher=True, share=True),
-    "accuracy_words": Measure(_ratio, higher=True, share=True),
+    "bleu_published": Measure(counted_mean, higher=True),
+    "accuracy": Measure(counted_mean, higher=True, share=True),
+    "accuracy_words": Measure(counted_mean, higher=True, share=True),
 }
 
 
@@ -93,58 +90,93 @@ def describe(
     `beside` names conditions of which each other one also gets its difference, under
     `against_NAME`.
     """
-    score = MEASURES
-    taken = [name for name in score if name in numbers[0]]
-    rows: list[dict[str, Any]] = []
-    for condition, own in zip(conditions, numbers, strict=True):
-        row: dict[str, Any] = {
-            "kind": condition.kind,
-            "name": condition.name,
-            "draw": condition.draw,
-            "of": condition.of,
-            "instructed": condition.instructed,
-            "kept": None if condition.mask is None else len(condition.mask.kept),
-        }
-        row |= dict.fromkeys(score)
-        row |= {
-            name: float(score[name].score(own[name].sum(axis=0))) for name in taken if name in own
-        }
-        row["intervals"] = {
-            name: _interval(score[name], own[name], seed) for name in taken if name in own
-        }
-        if condition is not conditions[0]:
-            row["change"] = _against(taken, own, [numbers[0]], seed)
-        rows.append(row)
-    for at, condition in enumerate(conditions):
+    trials = _trials(conditions, numbers, seed)
+    rows = [_levels(at, conditions, trials) for at in range(len(conditions))]
+    for at, (row, condition) in enumerate(zip(rows, conditions, strict=True)):
+        if at:
+            row["change"] = _differences(trials, at, 0)
         if condition.draw is not None:
             continue
         for place, other in enumerate(conditions):
             if other.name in beside and place != at:
-                name = f"against_{_key(other.name)}"
-                rows[at][name] = _against(taken, numbers[at], [numbers[place]], seed)
-        if condition.mask is None:
-            continue
-        for kind, places in _draws_for(condition, conditions).items():
-            others = [numbers[place] for place in places]
-            rows[at][f"against_{_key(kind)}"] = _against(taken, numbers[at], others, seed)
-            rows[at][f"distinct_draws_{_key(kind)}"] = len(places)
-            rows[at][f"least_p_{_key(kind)}"] = least_p(len(places))
-            signs = {  # by which what is claimed becomes low
-                name: -1.0 if score[name].higher != condition.harmful else 1.0
-                for name in rows[at][f"against_{_key(kind)}"]
-            }
-            rows[at][f"p_draws_{_key(kind)}"] = {
-                name: p_draws(sign * rows[at][name], [sign * rows[place][name] for place in places])
-                for name, sign in signs.items()
-            }
-            rows[at][f"p_examples_{_key(kind)}"] = {
-                name: _swapped(
-                    score[name], sign, numbers[at][name], [one[name] for one in others], seed
-                )
-                for name, sign in signs.items()
-                if name != "perplexity"
-            }
+                row[f"against_{_key(other.name)}"] = _differences(trials, at, place)
+        if condition.mask is not None:
+            for kind, draws in _draws_for(condition, conditions).items():
+                row |= _against(trials, at, draws, condition.harmful, _key(kind))
     return rows
+
+
+def _trials(
+    conditions: Sequence[Condition], numbers: Sequence[Mapping[str, Floats]], seed: int
+) -> dict[str, Trial]:
+    """A trial of each measure that the first condition has."""
+    sets = [
+        None if condition.mask is None else condition.mask.gate.values.tobytes()
+        for condition in conditions
+    ]
+    return {
+        name: Trial([Group([own.get(name) for own in numbers], measure.score, sets, seed)])
+        for name, measure in MEASURES.items()
+        if name in numbers[0]
+    }
+
+
+def _levels(
+    at: int, conditions: Sequence[Condition], trials: Mapping[str, Trial]
+) -> dict[str, Any]:
+    """A condition with its measures and their intervals."""
+    condition = conditions[at]
+    row: dict[str, Any] = {
+        "kind": condition.kind,
+        "name": condition.name,
+        "draw": condition.draw,
+        "of": condition.of,
+        "instructed": condition.instructed,
+        "kept": None if condition.mask is None else len(condition.mask.kept),
+        **dict.fromkeys(MEASURES),
+        "intervals": {},
+    }
+    for name, trial in trials.items():
+        (group,) = trial.groups
+        own = group.statistics[at]
+        if own is not None:
+            row[name] = float(trial.scores[at])
+            row["intervals"][name] = _interval(MEASURES[name], own, group.seed)
+    return row
+
+
+def _differences(trials: Mapping[str, Trial], at: int, place: int) -> dict[str, Any]:
+    """The difference of two conditions in each measure that both have."""
+    return {
+        name: trial.difference(at, [place]).record()
+        for name, trial in trials.items()
+        if _measured(trial, at, place)
+    }
+
+
+def _measured(trial: Trial, *places: int) -> bool:
+    return all(trial.groups[0].statistics[place] is not None for place in places)
+
+
+def _against(
+    trials: Mapping[str, Trial], at: int, draws: Sequence[int], harmful: bool, kind: str
+) -> dict[str, Any]:
+    """A condition beside random masks of one kind, by measure."""
+    against = {}
+    for name, trial in trials.items():
+        if _measured(trial, at, *draws):
+            side: Side = "lower" if MEASURES[name].higher == harmful else "higher"
+            against[name] = trial.against(at, draws, side, swaps=name != "perplexity")
+    first = next(iter(against.values()))
+    return {
+        f"against_{kind}": {name: one.difference.record() for name, one in against.items()},
+        f"distinct_draws_{kind}": first.distinct,
+        f"least_p_{kind}": first.least_p,
+        f"p_draws_{kind}": {name: one.p_draws for name, one in against.items()},
+        f"p_examples_{kind}": {
+            name: one.p_examples for name, one in against.items() if name != "perplexity"
+        },
+    }
 
 
 def together(tasks: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -194,26 +226,3 @@ def _interval(measure: Measure, own: Floats, seed: int) -> dict[str, float]:
         return {"low": low, "high": high}
     found = bootstrap_score(own, measure.score, seed=seed)
     return {"low": float(found.low), "high": float(found.high)}
-
-
-def _against(
-    taken: Sequence[str],
-    own: Mapping[str, Floats],
-    others: Sequence[Mapping[str, Floats]],
-    seed: int,
-) -> dict[str, dict[str, float]]:
-    found = {}
-    for name in taken:
-        if name in own and all(name in one for one in others):
-            difference = bootstrap_difference(
-                own[name], np.stack([one[name] for one in others]), MEASURES[name].score, seed=seed
-            )
-            found[name] = difference._asdict()
-    return found
-
-
-def _swapped(
-    measure: Measure, sign: float, own: Floats, others: Sequence[Floats], seed: int
-) -> float:
-    """p over examples that the measure, times `sign`, is lower than under the draws."""
-    return p_sentences(own, np.stack(others), lambda sums: sign * measure.score(sums), seed=seed)

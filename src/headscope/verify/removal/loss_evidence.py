@@ -7,27 +7,26 @@ sentences that have some.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.measure.intervals import FromStatistics, bootstrap_difference
-from headscope.measure.statistics import least_p, p_draws, p_sentences
-from headscope.verify.removal.evidence import CONTROLS
+from headscope.measure.intervals import FromStatistics, known
+from headscope.measure.trial import Group, Trial
 from headscope.verify.removal.losses import CLASSES, ReferenceLosses
-from headscope.verify.removal.outputs import Kind, Label
+from headscope.verify.removal.outputs import CONTROLS, Label
 
 __all__ = ["LINKED_MINUS_UNLINKED", "loss_evidence"]
 
 Floats = NDArray[np.float64]
 
 LINKED_MINUS_UNLINKED = "linked_minus_unlinked"
-#: Columns of a sentence's statistics: its NLL, and whether it has one, of all tokens and each kind.
-ALL, LINKED, UNLINKED = 0, 1, 3
+#: The NLL of all tokens and of each kind, in the order of a sentence's statistics.
+LEVELS = ("nll", *(f"nll_{kind}" for kind in CLASSES))
+LINKED, UNLINKED = 1, 3
 
 
 def loss_evidence(
@@ -48,87 +47,46 @@ def loss_evidence(
     tests end in `ending`. Over several directions all are plain means, and sentences are drawn
     within directions. Harm is a higher NLL.
     """
-    parts = {
-        name: _described(_Parts(labels, sets, [one], seed), ending)
-        for name, one in directions.items()
-    }
-    if len(parts) == 1:
-        return {**next(iter(parts.values())), "directions": parts}
-    whole = _Parts(labels, sets, list(directions.values()), seed)
-    return {**_described(whole, ending), "directions": parts}
+    trials = _trials(labels, sets, list(directions.values()), seed)
+
+    def described(numbers: Sequence[int]) -> dict[str, Any]:
+        some = {name: Trial([one.groups[at] for at in numbers]) for name, one in trials.items()}
+        return _described(labels, some, [list(directions.values())[at] for at in numbers], ending)
+
+    parts = {name: described([at]) for at, name in enumerate(directions)}
+    whole = next(iter(parts.values())) if len(parts) == 1 else described(range(len(parts)))
+    return {**whole, "directions": parts}
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """One direction, or several of which the plain mean counts."""
+def _trials(
+    labels: Sequence[Label],
+    sets: Sequence[Collection[str]],
+    directions: Sequence[ReferenceLosses],
+    seed: int,
+) -> dict[str, Trial]:
+    """A trial of the NLL of all tokens and of each kind, over sentences and over tokens (`_micro`),
+    and of the difference of two kinds."""
+    removed = [frozenset(heads) for heads in sets]
+    means, totals = ([_statistics(losses, m) for losses in directions] for m in (False, True))
 
-    labels: Sequence[Label]
-    sets: Sequence[Collection[str]]
-    directions: Sequence[ReferenceLosses]
-    seed: int
+    def trial(statistics: Sequence[Floats], score: FromStatistics) -> Trial:
+        return Trial([Group(list(part), score, removed, seed) for part in statistics])
 
-    def statistics(self, numbers: Sequence[int]) -> list[Floats]:
-        """Of conditions by direction (N, S, 8): NLL and whether there is one, for `ALL`, …"""
-        found = []
-        for one in self.directions:
-            tokens = np.concatenate([one.tokens.sum(axis=1, keepdims=True), one.tokens], axis=1)
-            sums = one.sums[list(numbers)]
-            sums = np.concatenate([sums.sum(axis=2, keepdims=True), sums], axis=2)
-            has = np.broadcast_to((tokens > 0).astype(np.float64), sums.shape)
-            nll = sums / np.maximum(tokens, 1)
-            found.append(np.stack([nll, has], axis=-1).reshape(*sums.shape[:2], -1))
-        return found
+    found = {LINKED_MINUS_UNLINKED: trial(means, _gap)}
+    for column, name in enumerate(LEVELS):
+        found[name] = trial(means, _nll(column))
+        found[f"{name}_micro"] = trial(totals, _nll(column))
+    return found
 
-    def nll(self, number: int) -> dict[str, float | None]:
-        """NLL of one condition, of all tokens and of each kind, macro and micro."""
-        found: dict[str, float | None] = {}
-        for column, name in enumerate(["nll", *(f"nll_{kind}" for kind in CLASSES)]):
-            score = _nll(column)
-            macro = [score(part[0].sum(axis=0)) for part in self.statistics([number])]
-            kinds = slice(None) if column == ALL else slice(column - 1, column)
-            micro = [
-                one.sums[number, :, kinds].sum() / tokens if tokens else math.nan
-                for one in self.directions
-                if (tokens := int(one.tokens[:, kinds].sum())) >= 0
-            ]
-            found |= {name: _number(np.mean(macro)), f"{name}_micro": _number(np.mean(micro))}
-        return found
 
-    def difference(
-        self, number: int, others: Sequence[int], score: FromStatistics
-    ) -> dict[str, float | None]:
-        """A score of a condition minus the mean of others, with an interval over sentences."""
-        if not others:
-            return {"value": None, "low": None, "high": None}
-        one = [part[0] for part in self.statistics([number])]
-        found = bootstrap_difference(one, self.statistics(others), score, seed=self.seed)
-        return {name: _number(value) for name, value in found._asdict().items()}
-
-    def tested(self, number: int, draws: Sequence[int], score: FromStatistics) -> dict[str, Any]:
-        """The difference to random draws, with p over sentences and over different draws."""
-        found: dict[str, Any] = self.difference(number, draws, score)
-        known = found["value"] is not None
-        ps: tuple[float | None, float | None] = (None, None)
-        if known:
-            one = [part[0] for part in self.statistics([number])]
-            controls = self.statistics(draws)
-            different = [draws.index(at) for at in self.different(draws)]
-            totals = np.mean([score(part.sum(axis=1)) for part in controls], axis=0)[different]
-            own = float(np.mean([score(part.sum(axis=0)) for part in one]))
-            ps = (
-                p_sentences(one, controls, lambda sums: -score(sums), seed=self.seed),
-                p_draws(-own, -totals),
-            )
-        return {**found, "p_sentences": ps[0], "p_draws": ps[1]}
-
-    def of(self, kind: Kind, label: Label) -> list[int]:
-        """The places of the draws of one kind beside a condition."""
-        like = replace(label, kind=kind)
-        return [n for n, one in enumerate(self.labels) if replace(one, draw=None) == like]
-
-    def different(self, draws: Sequence[int]) -> list[int]:
-        """Of draws the first of each set of heads."""
-        return sorted({frozenset(self.sets[at]): at for at in reversed(draws)}.values())
+def _statistics(losses: ReferenceLosses, micro: bool) -> Floats:
+    """(C, S, 8): of all tokens and of each kind NLL and whether there is one; `micro`: summed
+    losses and tokens."""
+    tokens = np.concatenate([losses.tokens.sum(axis=1, keepdims=True), losses.tokens], axis=1)
+    sums = np.concatenate([losses.sums.sum(axis=2, keepdims=True), losses.sums], axis=2)
+    values, weights = (sums, tokens) if micro else (sums / np.maximum(tokens, 1), tokens > 0)
+    weights = np.broadcast_to(weights.astype(np.float64), values.shape)
+    return np.stack([values, weights], axis=-1).reshape(*sums.shape[:2], -1)
 
 
 def _nll(column: int) -> FromStatistics:
@@ -143,56 +101,53 @@ def _gap(sums: NDArray[Any]) -> Floats:
     return _nll(LINKED)(sums) - _nll(UNLINKED)(sums)
 
 
-def _described(parts: _Parts, ending: str) -> dict[str, Any]:
+def _described(
+    labels: Sequence[Label],
+    trials: Mapping[str, Trial],
+    directions: Sequence[ReferenceLosses],
+    ending: str,
+) -> dict[str, Any]:
     """Baseline and conditions of one direction or of the mean over several."""
     rows: list[dict[str, Any]] = []
-    for number, label in enumerate(parts.labels[1:], 1):
-        change = parts.difference(number, [0], _nll(ALL))
-        rows.append({**asdict(label), **parts.nll(number), "change": {"nll": change}})
+    nll = trials["nll"]
+    for at, label in enumerate(labels[1:], 1):
+        change = {"nll": nll.difference(at).record()}
+        rows.append({**asdict(label), **_levels(trials, at), "change": change})
         if label.kind == "top":
-            rows[-1] |= _tests(parts, number, ending)
-    largest = max((one.k for one in parts.labels), default=0)
+            for kind, matched in CONTROLS.items():
+                if draws := label.draws(labels, kind):
+                    rows[-1] |= nll.against(at, draws, "higher").record(
+                        "sentences", f"{matched}{ending}"
+                    )
+                    rows[-1][f"classes{matched}"] = _classes(trials, at, draws)
+    largest = max((label.k for label in labels), default=0)
     main = next((row for row in rows if row["kind"] == "top" and row["k"] == largest), None)
-    kinds = np.sum([one.tokens.sum(axis=0) for one in parts.directions], axis=0)
+    kinds = np.sum([losses.tokens.sum(axis=0) for losses in directions], axis=0)
+    level = nll.level(0)
     return {
-        "sentences": sum(len(one.tokens) for one in parts.directions),
+        "sentences": sum(len(losses.tokens) for losses in directions),
         "reference_tokens": dict(zip(CLASSES, kinds.tolist(), strict=True)),
-        "baseline": {**parts.nll(0), **_interval(parts)},
+        "baseline": {
+            **_levels(trials, 0), "nll_low": level.low, "nll_high": level.high
+        },
         "conditions": rows,
         f"p_value{ending}": None if main is None else main[f"p_sentences{ending}"],
+    }  # fmt: skip
+
+
+def _levels(trials: Mapping[str, Trial], at: int) -> dict[str, float | None]:
+    """NLL of one condition, of all tokens and of each kind, macro and micro."""
+    return {
+        key: known(trials[key].scores[at]) for name in LEVELS for key in (name, f"{name}_micro")
     }
 
 
-def _tests(parts: _Parts, number: int, ending: str) -> dict[str, Any]:
-    """A condition of the chosen heads against the random draws of the same size and gate."""
-    found: dict[str, Any] = {}
-    for kind, matched in CONTROLS.items():
-        draws = parts.of(kind, parts.labels[number])
-        if not draws:
-            continue
-        test = parts.tested(number, draws, _nll(ALL))
-        scores = {name: _nll(column) for column, name in enumerate(CLASSES, LINKED)}
-        scores[LINKED_MINUS_UNLINKED] = _gap
-        found |= {
-            f"p_sentences{matched}{ending}": test.pop("p_sentences"),
-            f"p_draws{matched}{ending}": test.pop("p_draws"),
-            f"against_random{matched}{ending}": test,
-            f"distinct_draws{matched}{ending}": len(parts.different(draws)),
-            f"least_p{matched}{ending}": least_p(len(parts.different(draws))),
-            f"classes{matched}": {
-                name: parts.tested(number, draws, score) for name, score in scores.items()
-            },
-        }
+def _classes(trials: Mapping[str, Trial], at: int, draws: Sequence[int]) -> dict[str, Any]:
+    """A condition beside random draws on tokens of each kind, and on the difference of two."""
+    found = {}
+    for name in (*CLASSES, LINKED_MINUS_UNLINKED):
+        trial = trials[name if name == LINKED_MINUS_UNLINKED else f"nll_{name}"]
+        against = trial.against(at, draws, "higher")
+        ps = {"p_sentences": against.p_examples, "p_draws": against.p_draws}
+        found[name] = {**against.difference.record(), **ps}
     return found
-
-
-def _interval(parts: _Parts) -> dict[str, float | None]:
-    """The bounds of the untouched model's NLL: of its difference to a loss of nothing."""
-    own = [part[0] for part in parts.statistics([0])]
-    nothing = [np.where(np.arange(8) % 2, one, 0.0) for one in own]
-    found = bootstrap_difference(own, nothing, _nll(ALL), seed=parts.seed)
-    return {"nll_low": float(found.low), "nll_high": float(found.high)}
-
-
-def _number(value: Any) -> float | None:
-    return None if math.isnan(value) else float(value)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 
-__all__ = ["Ablate", "Kind", "Label", "Translations", "output_rows", "read_outputs", "translations"]
+__all__ = [
+    "BASELINE",
+    "CONTROLS",
+    "Ablate",
+    "Kind",
+    "Label",
+    "Translations",
+    "output_rows",
+    "read_outputs",
+    "translations",
+]
 
 Kind = Literal["baseline", "top", "random", "random-layer-matched"]
 Ablate = Literal["zero", "mean"]
@@ -44,8 +54,15 @@ class Label:
         number = None if draw is None else int(draw)
         return cls(row[kind], int(row["k"]), float(row["gate"]), number, ablate)
 
+    def draws(self, labels: Sequence[Label], kind: Kind) -> list[int]:
+        """Where among `labels` the random draws of one kind stand beside this condition."""
+        like = replace(self, kind=kind)
+        return [at for at, label in enumerate(labels) if replace(label, draw=None) == like]
+
 
 BASELINE = Label("baseline", 0, 1.0)
+#: The kinds of random draws, and how the fields about each end.
+CONTROLS: dict[Kind, str] = {"random": "", "random-layer-matched": "_layer_matched"}
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,18 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads import Head, HeadSet
 from headscope.heads.draws import draw_heads
-from headscope.measure.intervals import bootstrap_difference
-from headscope.measure.statistics import counted, counted_mean, holm, least_p, p_draws, p_sentences
+from headscope.measure.statistics import counted, holm, least_p
+from headscope.measure.trial import Group, Trial
 from headscope.verify.removal.conditions import Condition
 from headscope.verify.removal.losses import ReferenceLosses
 from headscope.verify.removal.outputs import BASELINE, Label
 
 __all__ = ["interactions", "pairs_of", "planned_pairs"]
 
-Floats = NDArray[np.float64]
 Pair = tuple[Head, Head]
 
 
@@ -88,47 +86,41 @@ def interactions(
     places = {frozenset(one): number for number, one in enumerate(sets)}
     means = [one.sums.sum(axis=2) / one.tokens.sum(axis=1) for one in directions.values()]
 
-    def nll(*heads: str) -> list[Floats]:
-        return [one[places[frozenset(heads)]] for one in means]
-
     def harm(*heads: str) -> float:
-        return float(np.mean([np.mean(a - b) for a, b in zip(nll(*heads), nll(), strict=True)]))
+        at = places[frozenset(heads)]
+        return float(np.mean([np.mean(mean[at] - mean[0]) for mean in means]))
 
-    def extra(pair: Sequence[str]) -> list[Floats]:
-        """The interaction of every sentence, with a count, (S, 2) by direction."""
-        parts = zip(nll(*pair), nll(), nll(pair[0]), nll(pair[1]), strict=True)
-        return [counted(ab + o - a - b) for ab, o, a, b in parts]
-
-    nothing = [counted(np.zeros(len(one))) for one in nll()]
-    controls = [extra(pair) for pair in random]
-    drawn = [float(np.mean([part[:, 0].mean() for part in one])) for one in controls]
-    rows: list[dict[str, Any]] = []
-    for pair in chosen:
-        own = extra(pair)
-        found = bootstrap_difference(own, nothing, counted_mean, seed=seed)
-        rows.append(
-            {
-                "heads": list(pair),
-                "harms": [harm(head) for head in pair],
-                "together": harm(*pair),
-                "interaction": {name: float(value) for name, value in found._asdict().items()},
-                "p_sentences": p_sentences(
-                    own, nothing, counted_mean, seed=seed, alternative="two-sided"
-                ),
-                "p_draws": p_draws(-abs(found.value), -np.abs(drawn)),
-            }
-        )
+    pairs = [*chosen, *random]
+    removed: list[frozenset[str]] = [frozenset(), *map(frozenset, pairs)]
+    groups = []
+    for mean in means:
+        as_is = mean[0]
+        extra = [np.zeros_like(as_is)]
+        for a, b in pairs:
+            alone = mean[places[frozenset([a])]] + mean[places[frozenset([b])]]
+            extra.append(mean[places[frozenset([a, b])]] + as_is - alone)
+        groups.append(Group(list(counted(extra)), sets=removed, seed=seed))
+    trial = Trial(groups)
+    own, drawn = range(1, 1 + len(chosen)), range(1 + len(chosen), 1 + len(pairs))
+    rows: list[dict[str, Any]] = [
+        {
+            "heads": list(pair),
+            "harms": [harm(head) for head in pair],
+            "together": harm(*pair),
+            "interaction": trial.difference(at).record(),
+            "p_sentences": trial.p_examples(at, [0], "two-sided"),
+            "p_draws": trial.p_draws(at, drawn, "two-sided"),
+        }
+        for at, pair in zip(own, chosen, strict=True)
+    ]
     for row, p in zip(rows, holm([row["p_sentences"] for row in rows]), strict=True):
         row["p_holm"] = p
-    every = [np.mean(parts, axis=0) for parts in zip(*map(extra, chosen), strict=True)]
-    beside = [np.stack(parts) for parts in zip(*controls, strict=True)]
-    difference = bootstrap_difference(every, beside, counted_mean, seed=seed)
     return {
         "pairs": rows,
         "random": [
-            {"heads": list(pair), "interaction": value}
-            for pair, value in zip(random, drawn, strict=True)
+            {"heads": list(pair), "interaction": float(trial.scores[at])}
+            for at, pair in zip(drawn, random, strict=True)
         ],
         "least_p": least_p(len(drawn)),
-        "difference": {name: float(value) for name, value in difference._asdict().items()},
+        "difference": trial.difference(own, drawn).record(),
     }

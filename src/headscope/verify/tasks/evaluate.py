@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.measure.intervals import bootstrap_score, wilson_interval
-from headscope.measure.statistics import least_p, p_draws, p_sentences
+from headscope.measure.intervals import wilson_interval
+from headscope.measure.statistics import counted
+from headscope.measure.trial import Group, Trial
 from headscope.verify.removal import Condition
-from headscope.verify.removal.outputs import Kind
+from headscope.verify.removal.outputs import CONTROLS
 from headscope.verify.tasks.context import quiet, seeded
 from headscope.verify.tasks.library import LoadedTask
 
@@ -144,74 +145,36 @@ def summarise(
     told; `distinct_draws` is how many draws there are, `least_p` the lowest that `p_draws` can be.
     `above_chance` is (value − chance) / (1 − chance), for accuracies of a choice.
     """
-    sign = 1.0 if outcomes[0].higher[metric] else -1.0
     values = [outcome.metrics[metric] for outcome in outcomes]
     singles = [_singles(outcome, metric) for outcome in outcomes]
-    base = singles[0]
+    statistics = [None if one is None else counted(one) for one in singles]
+    sets = [condition.heads for condition in planned]
+    trial = Trial([Group(statistics, sets=sets, seed=seed, given=values, by_size=False)])
+    labels = [condition.label for condition in planned]
+    higher = outcomes[0].higher[metric]
     plain = chance if metric.partition(",")[0] == "acc" else None
     rows: list[dict[str, Any]] = []
-    for one, value, mine in zip(planned, values, singles, strict=True):
-        row: dict[str, Any] = {"value": value, "stderr": _stderr(mine)}
-        row |= _interval(mine, None, seed)
+    for at, (condition, value) in enumerate(zip(planned, values, strict=True)):
+        row: dict[str, Any] = {"value": value, "stderr": _stderr(singles[at])}
+        row |= _interval(trial, at, singles[at])
         if plain is not None and plain < 1:
             row["above_chance"] = (value - plain) / (1 - plain)
-        if one.label.kind == "baseline":
-            rows.append(row)
-            continue
-        row |= {
-            **one.as_dict(),
-            "change": {"value": value - values[0], **_interval(mine, base, seed)},
-        }
+        if condition.label.kind != "baseline":
+            row |= {**condition.as_dict(), "change": trial.difference(at).record()}
+        if condition.label.kind == "top":
+            for kind, ending in CONTROLS.items():
+                if draws := condition.label.draws(labels, kind):
+                    against = trial.against(at, draws, "lower" if higher else "higher")
+                    row |= against.record("examples", ending)
         rows.append(row)
-    for at, one in enumerate(planned):
-        if one.label.kind == "top":
-            rows[at] |= _tests(at, planned, values, singles, sign, seed)
     return {
         "metric": metric,
-        "higher_is_better": sign > 0,
+        "higher_is_better": higher,
         "chance": plain,
         "examples": len(outcomes[0].rows),
         "baseline": rows[0],
         "conditions": rows[1:],
     }
-
-
-def _tests(
-    at: int,
-    planned: Sequence[Condition],
-    values: Sequence[float],
-    singles: Sequence[Floats | None],
-    sign: float,
-    seed: int,
-) -> dict[str, Any]:
-    """What the removal of chosen heads has over the random draws of the same size."""
-    result: dict[str, Any] = {}
-    kinds: tuple[tuple[Kind, str], ...] = (
-        ("random", ""),
-        ("random-layer-matched", "_layer_matched"),
-    )
-    for kind, suffix in kinds:
-        like = replace(planned[at].label, kind=kind)
-        drawn = [i for i, one in enumerate(planned) if replace(one.label, draw=None) == like]
-        if not drawn:
-            continue
-        scores = [values[i] for i in drawn]
-        mine, others = singles[at], [singles[i] for i in drawn]
-        difference = values[at] - float(np.mean(scores))
-        told = {"value": difference, "low": None, "high": None}
-        p: float | None = None
-        if mine is not None and all(one is not None for one in others):
-            stacked = np.stack([one for one in others if one is not None])
-            told |= _interval(mine, stacked.mean(axis=0), seed)
-            p = p_sentences(_statistics(sign * mine), _statistics(sign * stacked), _mean, seed=seed)
-        result[f"against_random{suffix}"] = told
-        result[f"p_examples{suffix}"] = p
-        # A set that was drawn again is no further evidence.
-        different = {planned[i].heads: sign * values[i] for i in drawn}
-        result[f"p_draws{suffix}"] = p_draws(sign * values[at], list(different.values()))
-        result[f"distinct_draws{suffix}"] = len(different)
-        result[f"least_p{suffix}"] = least_p(len(different))
-    return result
 
 
 def _singles(outcome: Outcome, metric: str) -> Floats | None:
@@ -230,26 +193,14 @@ def _stderr(singles: Floats | None) -> float | None:
     return float(singles.std(ddof=1) / math.sqrt(len(singles)))
 
 
-def _statistics(singles: Floats) -> Floats:
-    """Outcomes and ones: a mean is the sum of the first over the sum of the second."""
-    return np.stack([singles, np.ones_like(singles)], axis=-1)
-
-
-def _mean(sums: NDArray[Any]) -> Floats:
-    return np.asarray(sums[..., 0] / sums[..., 1])
-
-
-def _interval(singles: Floats | None, other: Floats | None, seed: int) -> dict[str, float | None]:
-    """The 95 % interval of a mean, or of a mean difference of the same examples.
+def _interval(trial: Trial, at: int, singles: Floats | None) -> dict[str, float | None]:
+    """The 95 % interval of a mean over examples.
 
     Of a share of right answers Wilson's, which has a width where all are right or none is; of all
     else the bootstrap's.
     """
-    if singles is None:
-        return {"low": None, "high": None}
-    if other is None and bool(np.isin(singles, (0, 1)).all()):
+    if singles is not None and bool(np.isin(singles, (0, 1)).all()):
         low, high = wilson_interval(int(singles.sum()), len(singles))
         return {"low": low, "high": high}
-    difference = singles if other is None else singles - other
-    found = bootstrap_score(_statistics(difference), _mean, seed=seed)
-    return {"low": float(found.low), "high": float(found.high)}
+    interval = trial.level(at).record()
+    return {"low": interval["low"], "high": interval["high"]}

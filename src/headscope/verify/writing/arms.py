@@ -13,10 +13,22 @@ from typing import Any
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.verify.removal.conditions import gate_key
+from headscope.verify.removal.outputs import CONTROLS
 
-__all__ = ["BASELINE", "MATCHED", "RANDOM", "Arm", "Name", "as_is", "beside"]
+__all__ = ["BASELINE", "MATCHED", "RANDOM", "Arm", "Name", "as_is", "beside", "controls"]
 
 BASELINE, RANDOM, MATCHED = "baseline", "random", "random-layer-matched"
+
+
+def controls(*kinds: str, apart: bool = False) -> dict[str, dict[str, str]]:
+    """Which random kinds stand beside each chosen kind, and how the fields about each end.
+
+    `apart`: each chosen kind has draws of its own, under its name.
+    """
+    return {
+        kind: {(f"{kind}-" if apart else "") + random: end for random, end in CONTROLS.items()}
+        for kind in kinds
+    }
 
 
 @dataclass(frozen=True)

@@ -12,40 +12,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from headscope.measure.intervals import bootstrap_difference
-from headscope.measure.statistics import least_p, p_draws, p_sentences
+from headscope.measure.intervals import FromStatistics, known
+from headscope.measure.statistics import counted_mean
+from headscope.measure.trial import Group, Side, Trial
 from headscope.verify.writing.arms import BASELINE, Arm, Name
 
-__all__ = ["Measure", "Numbers", "evidence", "rates", "ratio"]
+__all__ = ["Measure", "Numbers", "evidence"]
 
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
-
-
-def ratio(statistics: ArrayLike) -> NDArray[np.float64]:
-    """The mean of values from sums of (value, 1): (..., 2), the last axis is consumed."""
-    sums = np.asarray(statistics, dtype=np.float64)
-    return np.asarray(sums[..., 0] / sums[..., 1])
-
-
-def rates(values: ArrayLike) -> Array:
-    """Values (C, S) as statistics (C, S, 2) whose mean `ratio` gives."""
-    array = np.asarray(values, dtype=np.float64)
-    return np.stack([array, np.ones_like(array)], axis=-1)
 
 
 @dataclass(frozen=True)
 class Measure:
     """How sums of statistics become a score, and whether what is to be proved raises it."""
 
-    score: Callable[[Array], Array]
+    score: FromStatistics = counted_mean
     raises: bool = False
 
-    def tested(self, sums: Array) -> Array:
-        """The score, turned so that what is to be proved lowers it."""
-        return -self.score(sums) if self.raises else self.score(sums)
+    @property
+    def side(self) -> Side:
+        """Where the score lies if what is to be proved holds."""
+        return "higher" if self.raises else "lower"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +62,7 @@ def evidence(
     seed: int = 0,
     progress: Progress | None = None,
     name: str = "languages",
+    changes: bool = False,
 ) -> dict[str, Any]:
     """The figures over all groups and, under `name`, those of each.
 
@@ -79,152 +70,122 @@ def evidence(
     of the fields about it. Fields: `baseline` (measure: score), `conditions` (an entry for each
     other arm) and `effects`: by chosen kind and measure `value`, `change` (against the baseline),
     `against_random…`, `p_sentences…`, `p_draws…`, `distinct_draws…`, `random…` (mean of draws).
-    Over several groups a kind counts where a group has it; `groups` says how many have.
+    Over several groups a kind counts where a group has it; `groups` says how many have. With
+    `changes` effects have `p_change`, a paired test of the prompts before and after.
     """
+    names = list(dict.fromkeys(arm.name for numbers in groups.values() for arm in numbers.arms))
+    trials = _trials(names, list(groups.values()), measures, seed)
     found: dict[str, Any] = {}
-    for number, (title, one) in enumerate(groups.items()):
-        found[title] = _described([one], measures, controls, seed)
+    for at, (title, numbers) in enumerate(groups.items()):
+        own = {key: Trial([trial.groups[at]]) for key, trial in trials.items()}
+        found[title] = _described([numbers], names, own, measures, controls, changes)
         if progress:
-            progress("comparing", number + 1, len(groups) + 1)
+            progress("comparing", at + 1, len(groups) + 1)
     parts = list(groups.values())
-    whole = _described(parts, measures, controls, seed) if len(parts) > 1 else found[title]
+    whole = found[title]
+    if len(parts) > 1:
+        whole = _described(parts, names, trials, measures, controls, changes)
     if progress:
         progress("comparing", len(groups) + 1, len(groups) + 1)
     return {**whole, name: found}
 
 
-def _described(
+def _trials(
+    names: Sequence[Name],
     groups: Sequence[Numbers],
     measures: Mapping[str, Measure],
-    controls: Mapping[str, Mapping[str, str]],
     seed: int,
+) -> dict[str, Trial]:
+    """A trial of each measure; the conditions are the arms that any group has."""
+    places = [numbers.places() for numbers in groups]
+    heads = [
+        [frozenset(numbers.arms[at[name]].heads) if name in at else None for name in names]
+        for numbers, at in zip(groups, places, strict=True)
+    ]
+
+    def statistics(numbers: Numbers, at: Mapping[Name, int], key: str) -> list[Array | None]:
+        values = numbers.values.get(key)
+        return [None if values is None or name not in at else values[at[name]] for name in names]
+
+    return {
+        key: Trial(
+            [
+                Group(statistics(numbers, at, key), measure.score, sets, seed)
+                for numbers, at, sets in zip(groups, places, heads, strict=True)
+            ]
+        )
+        for key, measure in measures.items()
+    }
+
+
+def _described(
+    groups: Sequence[Numbers],
+    names: Sequence[Name],
+    trials: Mapping[str, Trial],
+    measures: Mapping[str, Measure],
+    controls: Mapping[str, Mapping[str, str]],
+    changes: bool,
 ) -> dict[str, Any]:
-    names = list(dict.fromkeys(arm.name for one in groups for arm in one.arms))
     alone = len(groups) == 1
+    places = [numbers.places() for numbers in groups]
     rows = []
-    for each in names:
-        having = [one for one in groups if each in one.places()]
-        arm = having[0].arms[having[0].places()[each]]
-        about = arm.as_dict() if alone else {"kind": each.kind, "draw": each.draw}
-        rows.append(about | _scores(having, each, measures))
+    for at, name in enumerate(names):
+        having = [number for number, arms in enumerate(places) if name in arms]
+        if not having:
+            continue
+        arm = groups[having[0]].arms[places[having[0]][name]]
+        about = arm.as_dict() if alone else {"kind": name.kind, "draw": name.draw}
+        scores = {
+            key: known(Trial([trial.groups[number] for number in having]).scores[at])
+            for key, trial in trials.items()
+        }
+        rows.append(about | scores)
         if not alone:
             rows[-1]["groups"] = len(having)
     effects = {
         kind: {
-            measure: effect
-            for measure, how in measures.items()
-            if (effect := _effect(groups, kind, endings, measure, how, seed)) is not None
+            key: _effect(names, kind, endings, trial, measures[key].side, changes)
+            for key, whole in trials.items()
+            if (trial := whole.among(names.index(Name(kind)))).groups
         }
         for kind, endings in controls.items()
-        if Name(kind) in names
+        if any(Name(kind) in arms for arms in places)
     }
     base = next(row for row in rows if row["kind"] == BASELINE)
     return {
-        "prompts": sum(one.prompts for one in groups),
+        "prompts": sum(numbers.prompts for numbers in groups),
         "baseline": {key: base[key] for key in measures},
         "conditions": [row for row in rows if row["kind"] != BASELINE],
         "effects": effects,
     }
 
 
-def _scores(
-    groups: Sequence[Numbers], name: Name, measures: Mapping[str, Measure]
-) -> dict[str, float | None]:
-    """The mean score of an arm by measure; None where a group lacks the measure."""
-    found: dict[str, float | None] = {}
-    for key, measure in measures.items():
-        values = [_statistics(one, name, key) for one in groups]
-        known = [float(measure.score(one.sum(axis=0))) for one in values if one is not None]
-        found[key] = float(np.mean(known)) if len(known) == len(groups) else None
-    return found
-
-
 def _effect(
-    groups: Sequence[Numbers],
+    names: Sequence[Name],
     kind: str,
     endings: Mapping[str, str],
-    key: str,
-    measure: Measure,
-    seed: int,
-) -> dict[str, Any] | None:
-    """A chosen kind by one measure, in the groups that have both; None if none has."""
-    having = [
-        one for one in groups if Name(kind) in one.places() and one.values.get(key) is not None
-    ]
-    if not having:
-        return None
-    treated = [_known(one, Name(kind), key) for one in having]
-    untouched = [_known(one, Name(BASELINE), key) for one in having]
+    trial: Trial,
+    side: Side,
+    changes: bool,
+) -> dict[str, Any]:
+    """A chosen kind by one measure, in the groups that have both."""
+    at, base = names.index(Name(kind)), names.index(Name(BASELINE))
     found: dict[str, Any] = {
-        "value": _mean(treated, measure),
-        "baseline": _mean(untouched, measure),
-        "change": _difference(treated, untouched, measure, seed),
-        "groups": len(having),
+        "value": float(trial.scores[at]),
+        "baseline": float(trial.scores[base]),
+        "change": trial.difference(at, [base]).record(),
+        "groups": len(trial.groups),
     }
     for control, ending in endings.items():
         draws = [
-            name
-            for name in having[0].places()
-            if name.kind == control and all(name in one.places() for one in having)
+            place
+            for place, name in enumerate(names)
+            if name.kind == control and not np.isnan(trial.scores[place])
         ]
-        if not draws:
-            continue
-        stacked = [np.stack([_known(one, draw, key) for draw in draws]) for one in having]
-        different = _distinct(having, draws)
-        scores = [
-            float(np.mean([measure.tested(part[at].sum(axis=0)) for part in stacked]))
-            for at in range(len(draws))
-        ]
-        raw = [0.0 - one if measure.raises else one for one in scores]
-        score = float(np.mean([measure.tested(one.sum(axis=0)) for one in treated]))
-        found |= {
-            f"random{ending}": {"mean": float(np.mean(raw)), "low": min(raw), "high": max(raw)},
-            f"against_random{ending}": _difference(treated, stacked, measure, seed),
-            f"p_sentences{ending}": _p_prompts(treated, stacked, measure, seed),
-            f"p_draws{ending}": p_draws(score, [scores[at] for at in different]),
-            f"distinct_draws{ending}": len(different),
-            f"least_p{ending}": least_p(len(different)),
-        }
-    return found
-
-
-def _p_prompts(
-    treated: Sequence[Array], controls: Sequence[Array], measure: Measure, seed: int
-) -> float:
-    """`p_sentences`, which is 1 where nothing differs, as with rates of what never happens."""
-    if all((one == several).all() for one, several in zip(treated, controls, strict=True)):
-        return 1.0
-    return p_sentences(list(treated), list(controls), measure.tested, seed=seed)
-
-
-def _distinct(groups: Sequence[Numbers], draws: Sequence[Name]) -> list[int]:
-    """The draws whose heads, over all groups, have not come up in an earlier one: a set drawn
-    again proves nothing more."""
-    seen: dict[tuple[frozenset[str], ...], int] = {}
-    for at, draw in enumerate(draws):
-        heads = tuple(frozenset(map(str, one.arms[one.places()[draw]].heads)) for one in groups)
-        seen.setdefault(heads, at)
-    return list(seen.values())
-
-
-def _difference(
-    one: Sequence[Array], other: Sequence[Array], measure: Measure, seed: int
-) -> dict[str, float]:
-    value, low, high = bootstrap_difference(list(one), list(other), measure.score, seed=seed)
-    return {"value": float(value), "low": float(low), "high": float(high)}
-
-
-def _mean(groups: Sequence[Array], measure: Measure) -> float:
-    return float(np.mean([measure.score(one.sum(axis=0)) for one in groups]))
-
-
-def _statistics(one: Numbers, name: Name, key: str) -> Array | None:
-    values = one.values.get(key)
-    return None if values is None else values[one.places()[name]]
-
-
-def _known(one: Numbers, name: Name, key: str) -> Array:
-    found = _statistics(one, name, key)
-    if found is None:
-        raise ValueError(f"{key} was not measured")  # callers take only groups that have it
+        if draws:
+            against = trial.against(at, draws, side)
+            found[f"random{ending}"] = against.draws.record()
+            found |= against.record("sentences", ending)
+    if changes:
+        found["p_change"] = trial.p_examples(at, [base], "two-sided")
     return found

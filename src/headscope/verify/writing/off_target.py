@@ -15,9 +15,10 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.measure.identify import identify, off_targets
+from headscope.measure.statistics import counted
 from headscope.verify.languages.sets import NAMED, LanguageHeads
-from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
-from headscope.verify.writing.evidence import Measure, Numbers, rates, ratio
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
+from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group, output_rows
 
 __all__ = [
@@ -34,8 +35,11 @@ __all__ = [
 ]
 
 SPECIFIC, FULL, CHOSEN = "specific", "full", "chosen"
-MEASURES = {"off_target": Measure(ratio, raises=True), "empty": Measure(ratio, raises=True)}
-CONTROLS = {kind: {RANDOM: "", MATCHED: "_layer_matched"} for kind in (SPECIFIC, FULL, CHOSEN)}
+MEASURES = {
+    "off_target": Measure(raises=True),
+    "empty": Measure(raises=True),
+}
+CONTROLS = controls(SPECIFIC, FULL, CHOSEN)
 
 Named = Sequence[Sequence[Sequence[str | None]]]
 
@@ -84,10 +88,10 @@ def measure_languages(
         empty = np.array([[not one.strip() for one in arm] for arm in by_arm])
         off = None
         try:
-            off = rates([off_targets(arm, codes[group.name]) for arm in by_arm])
+            off = counted([off_targets(arm, codes[group.name]) for arm in by_arm])
         except InputError as error:  # the identifier is not there, or knows no such language
             missing.setdefault("off_target", str(error))
-        found[group.name] = Numbers(group.arms, {"off_target": off, "empty": rates(empty)})
+        found[group.name] = Numbers(group.arms, {"off_target": off, "empty": counted(empty)})
     return found, missing
 
 

@@ -18,10 +18,11 @@ from headscope.heads import HeadSet
 from headscope.measure.external import bert_score
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.rouge import rouge_l
+from headscope.measure.statistics import counted
 from headscope.verify.removal.measures import Distinct, measure
 from headscope.verify.removal.outputs import Translations
-from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
-from headscope.verify.writing.evidence import Measure, Numbers, rates, ratio
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
+from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group
 
 __all__ = ["CONTROLS", "GENERAL", "MEASURES", "general_arms", "measure_summaries"]
@@ -29,13 +30,13 @@ __all__ = ["CONTROLS", "GENERAL", "MEASURES", "general_arms", "measure_summaries
 GENERAL = "general"
 #: ROUGE-L and BERTScore are means over texts, chrF++ is that of all texts together.
 MEASURES = {
-    "rouge_l": Measure(ratio),
+    "rouge_l": Measure(),
     "chrf": Measure(chrf_from_statistics),
-    "bert_score": Measure(ratio),
-    "off_target": Measure(ratio, raises=True),
-    "empty": Measure(ratio, raises=True),
+    "bert_score": Measure(),
+    "off_target": Measure(raises=True),
+    "empty": Measure(raises=True),
 }
-CONTROLS = {GENERAL: {RANDOM: "", MATCHED: "_layer_matched"}}
+CONTROLS = controls(GENERAL)
 
 
 def general_arms(heads: HeadSet, gate: float, draws: int, seed: int) -> tuple[Arm, ...]:
@@ -74,11 +75,11 @@ def measure_summaries(
         one = measures.directions[group.name]
         distinct = Distinct(made[group.name])
         values: dict[str, NDArray[Any] | None] = {
-            "rouge_l": rates(_rouge(distinct)[distinct.place]),
+            "rouge_l": counted(_rouge(distinct)[distinct.place]),
             "chrf": one.chrf,
             "bert_score": _bert_score(distinct, group.name, missing),
-            "off_target": None if one.off_target is None else rates(one.off_target),
-            "empty": rates(one.empty),
+            "off_target": None if one.off_target is None else counted(one.off_target),
+            "empty": counted(one.empty),
         }
         found[group.name] = Numbers(group.arms, values)
     return found, missing
@@ -97,4 +98,4 @@ def _bert_score(distinct: Distinct, language: str, missing: dict[str, str]) -> A
     if found.scores is None:
         missing["bert_score"] = found.reason
         return None
-    return rates(100 * np.array(found.scores)[distinct.place])
+    return counted(100 * np.array(found.scores)[distinct.place])

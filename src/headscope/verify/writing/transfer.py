@@ -19,8 +19,9 @@ import numpy as np
 from headscope.data.transfer import TransferPrompt
 from headscope.data.transfer.prompts import follows
 from headscope.heads import HeadSet
-from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
-from headscope.verify.writing.evidence import Measure, Numbers, rates, ratio
+from headscope.measure.statistics import counted
+from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
+from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group, output_rows
 
 __all__ = [
@@ -37,15 +38,13 @@ __all__ = [
 UP, DOWN = "up", "down"
 #: What is to be proved: A's share rises, B's falls. Nothing is expected of the other two.
 MEASURES = {
-    "follows_a": Measure(ratio, raises=True),
-    "follows_b": Measure(ratio),
-    "both": Measure(ratio),
-    "neither": Measure(ratio),
-    "ranked_a": Measure(ratio, raises=True),
+    "follows_a": Measure(raises=True),
+    "follows_b": Measure(),
+    "both": Measure(),
+    "neither": Measure(),
+    "ranked_a": Measure(raises=True),
 }
-CONTROLS = {
-    kind: {f"{kind}-{RANDOM}": "", f"{kind}-{MATCHED}": "_layer_matched"} for kind in (UP, DOWN)
-}
+CONTROLS = controls(UP, DOWN, apart=True)
 
 
 def transfer_arms(
@@ -98,11 +97,11 @@ def measure_answers(
         found[group.name] = Numbers(
             group.arms,
             {
-                "follows_a": rates(a & ~b),
-                "follows_b": rates(b & ~a),
-                "both": rates(a & b),
-                "neither": rates(~a & ~b),
-                "ranked_a": rates((np.sign(above) + 1) / 2),
+                "follows_a": counted(a & ~b),
+                "follows_b": counted(b & ~a),
+                "both": counted(a & b),
+                "neither": counted(~a & ~b),
+                "ranked_a": counted((np.sign(above) + 1) / 2),
             },
         )
     return found

@@ -16,7 +16,7 @@ from headscope.recipes.papers.published import value
 from headscope.recipes.papers.token_alignment_heads.cells import cell, text
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, decoded, found_on
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 from headscope.shown.blocks import Findings, Row, Table
 
 __all__ = ["ALIGNMENT"]
@@ -43,9 +43,8 @@ def _links(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
     aligner = setting.steering.aligner
     options = AlignWords(aligner, llm=setting.linker)
     settings = {"direction": name, **({} if aligner is None else {"aligner": aligner})}
-    with open_run(out, "reproduce links", settings, {name: pairs.digest}) as run:
-        if run.finished:
-            return run.result()
+
+    def link(run: Run) -> Mapping[str, Any]:
         if progress is not None:
             progress("linking words", 0, 1)
         linked = align_words(
@@ -54,9 +53,9 @@ def _links(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
             source_language=pairs.source_language,
             target_language=pairs.target_language,
         )
-        result = {"signature": run.signature, **described(name, pairs, linked)}
-        run.finish(result)
-        return result
+        return described(name, pairs, linked)
+
+    return carry_out("reproduce links", out, settings, {name: pairs.digest}, link)
 
 
 def described(name: str, pairs: PairFile, linked: Alignment) -> dict[str, Any]:

@@ -77,9 +77,9 @@ def _run(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str,
         checkpoint_series(own, model=setting.model),
         pairs,
         scoring(setting),
-        THRESHOLD,
-        top(setting),
-        POCKET_CHECKED if not setting.data.pairs else CHECKED,
+        threshold=THRESHOLD,
+        k=top(setting),
+        check=POCKET_CHECKED if not setting.data.pairs else CHECKED,
         rank=ranked_by(setting),
     )
     return formation(config, out, progress)

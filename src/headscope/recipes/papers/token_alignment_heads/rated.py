@@ -32,7 +32,7 @@ from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.token_alignment_heads.trater import POCKET_TOKENS
 from headscope.recipes.trater.evidence import published_selection
 from headscope.recipes.use.rate import UseRate, use_rate
-from headscope.runs import dump_json, open_run
+from headscope.runs import Run, carry_out, dump_json
 from headscope.shown.blocks import NOT_RUN, Claim, Findings, Row, Table
 from headscope.use.rating import Rating
 
@@ -74,16 +74,15 @@ def _rating_steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 def _corpus(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
     settings = {"documents": DOCUMENTS, "bilingual": BILINGUAL, "seed": setting.seed}
-    with open_run(out, "reproduce corpus", settings, {}) as run:
-        if not run.finished:
-            drawn = list(islice(corpus_documents("test", setting.seed, BILINGUAL), DOCUMENTS))
-            lines = "".join(f"{dump_json(one.record)}\n" for one in drawn)
-            write_bytes(run.path / "corpus.jsonl", lines.encode())
-            bilingual = sum(bool(one.to) for one in drawn)
-            run.finish(
-                {"signature": run.signature, "documents": len(drawn), "bilingual": bilingual}
-            )
-        return run.result()
+
+    def write(run: Run) -> Mapping[str, Any]:
+        drawn = list(islice(corpus_documents("test", setting.seed, BILINGUAL), DOCUMENTS))
+        lines = "".join(f"{dump_json(document.record)}\n" for document in drawn)
+        write_bytes(run.path / "corpus.jsonl", lines.encode())
+        bilingual = sum(bool(document.to) for document in drawn)
+        return {"documents": len(drawn), "bilingual": bilingual}
+
+    return carry_out("reproduce corpus", out, settings, {}, write)
 
 
 def _rate(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
@@ -97,18 +96,19 @@ def _rate_random(setting: Setting, out: Path, progress: Progress | None) -> Mapp
     drawn = draw_heads(chosen, setting.steering.draws or DRAWS, setting.seed)
     sets = [",".join(map(str, one.heads)) for one in drawn]
     settings = {"heads": sets, "share": _share(setting), "rating": _rating(setting)}
-    with open_run(out, "reproduce rated", settings, {}) as run:
-        if not run.finished:
-            found = []
-            for number, heads in enumerate(sets):
-                place = run.path / f"draw-{number:02d}"
-                rated = use_rate(replace(_rating(setting), heads=heads), place, progress)
-                best = best_documents(_documents(place), _share(setting))
-                means = {name: one["mean"] for name, one in rated["languages"].items()}
-                kinds = {name: [one.get("kind") for one in own] for name, own in best.items()}
-                found.append({"heads": heads, "means": means, "kinds": kinds})
-            run.finish({"signature": run.signature, "draws": found})
-        return run.result()
+
+    def rate(run: Run) -> Mapping[str, Any]:
+        draws = []
+        for number, heads in enumerate(sets):
+            place = run.path / f"draw-{number:02d}"
+            rated = use_rate(replace(_rating(setting), heads=heads), place, progress)
+            best = best_documents(_documents(place), _share(setting))
+            means = {name: one["mean"] for name, one in rated["languages"].items()}
+            kinds = {name: [one.get("kind") for one in own] for name, own in best.items()}
+            draws.append({"heads": heads, "means": means, "kinds": kinds})
+        return {"draws": draws}
+
+    return carry_out("reproduce rated", out, settings, {}, rate)
 
 
 def _rating(setting: Setting) -> UseRate:

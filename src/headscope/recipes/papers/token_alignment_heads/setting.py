@@ -8,8 +8,9 @@ from pathlib import Path
 from headscope.data.flores import directions_in, is_flores
 from headscope.data.languages import parse_direction
 from headscope.heads import Amount, Rank, count_of
+from headscope.options import DecodeName
 from headscope.recipes.inputs import PairsChoice
-from headscope.recipes.papers.paper import Decode, Missing, Setting, decided
+from headscope.recipes.papers.paper import Missing, Setting, decided
 from headscope.recipes.papers.published import ANY, reference
 from headscope.shown.blocks import Reference
 
@@ -89,7 +90,7 @@ def ranked_by(setting: Setting) -> Rank:
     return setting.steering.rank or "score"
 
 
-def decoded(setting: Setting) -> Decode:
+def decoded(setting: Setting) -> DecodeName:
     """Whose translation is scored: the model's own, or in a small model the reference."""
     return setting.steering.decode or ("reference" if setting.small else "greedy")
 

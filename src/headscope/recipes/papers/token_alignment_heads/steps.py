@@ -32,7 +32,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
 )
 from headscope.recipes.verify.failures import VerifyFailures, verify_failures
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 from headscope.verify.removal import Removal
 
 __all__ = [
@@ -154,20 +154,19 @@ def _halves(setting: Setting, out: Path, progress: Progress | None) -> Result:
     most = FLORES[1]
     found, checked = find_and_check(given(setting), setting.model.model, most, setting.seed)
     inputs = {pair: pairs.digest for pair, pairs in found.items()}
-    with open_run(out, "reproduce sentences", {"seed": setting.seed, "most": most}, inputs) as run:
-        if run.finished:
-            return run.result()
+
+    def write(run: Run) -> Result:
         for split, halves in (("dev", found), ("devtest", checked)):
             (run.path / split).mkdir(exist_ok=True)
             for pair, pairs in halves.items():
                 write_pairs(run.path / split / f"{pair}.tsv", pairs.pairs)
-        result = {
-            "signature": run.signature,
-            "found_on": {pair: len(one.pairs) for pair, one in found.items()},
-            "checked_on": {pair: len(one.pairs) for pair, one in checked.items()},
+        return {
+            "found_on": {pair: len(pairs.pairs) for pair, pairs in found.items()},
+            "checked_on": {pair: len(pairs.pairs) for pair, pairs in checked.items()},
         }
-        run.finish(result)
-        return result
+
+    settings = {"seed": setting.seed, "most": most}
+    return carry_out("reproduce sentences", out, settings, inputs, write)
 
 
 def scoring(setting: Setting) -> TranslationScore:

@@ -29,7 +29,7 @@ from headscope.recipes.papers.token_alignment_heads.task_tables import (
     tasks_table,
 )
 from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
-from headscope.runs import open_run
+from headscope.runs import Run, carry_out
 from headscope.shown.blocks import Findings
 from headscope.verify.removal import Removal
 
@@ -127,11 +127,11 @@ def _work(setting: Setting) -> Work:
 
 def _files(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
     settings = {"items": POCKET_ITEMS, "seed": setting.seed}
-    with open_run(out, "reproduce task files", settings, {}) as run:
-        if not run.finished:
-            counts = write_tasks(run.path / "files", "test", POCKET_ITEMS, setting.seed)
-            run.finish({"signature": run.signature, "tasks": counts})
-        return run.result()
+
+    def write(run: Run) -> Mapping[str, Any]:
+        return {"tasks": write_tasks(run.path / "files", "test", POCKET_ITEMS, setting.seed)}
+
+    return carry_out("reproduce task files", out, settings, {}, write)
 
 
 def _tasks(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:

@@ -1,0 +1,230 @@
+"""Conditions side by side: scores, changes, and what selected heads do that random ones do not.
+
+A trial holds what was counted of the same examples under several conditions: the model as it is,
+with selected heads changed, with random heads changed. Examples lie in groups, such as directions,
+languages or tasks: a score is the plain mean over groups, and examples are resampled and swapped
+within groups. Everything follows from stored numbers; no model takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.measure.intervals import Estimate, FromStatistics, known, resampled_scores
+from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
+
+__all__ = ["Against", "Draws", "Estimate", "Group", "Side", "Trial"]
+
+Floats = NDArray[np.float64]
+#: Where the claim says that a score lies, compared with the control.
+Side = Literal["lower", "higher", "two-sided"]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Scores under random draws: their mean, the lowest and the highest, and each of them.
+
+    `low` and `high` are a range, no interval. NaN where there is no draw, or one is not known.
+    """
+
+    mean: float
+    low: float
+    high: float
+    each: tuple[float, ...]
+
+    @classmethod
+    def of(cls, scores: Sequence[float] | Floats) -> Draws:
+        """Of the scores of single draws."""
+        each = tuple(map(float, scores))
+        if not each or np.isnan(each).any():
+            return cls(np.nan, np.nan, np.nan, each)
+        return cls(float(np.mean(each)), min(each), max(each), each)
+
+    def record(self) -> dict[str, float | None]:
+        """As JSON: `mean`, `low` and `high`; None for what is not known."""
+        return {"mean": known(self.mean), "low": known(self.low), "high": known(self.high)}
+
+
+@dataclass(frozen=True)
+class Against:
+    """What a condition has over random draws of one kind.
+
+    Attributes:
+        difference: its score minus the mean of the draws', with the interval over examples.
+        draws: the scores of the draws.
+        p_examples: by swapping examples with those of a draw (see `p_sentences`); None where the
+            score does not follow from examples, or is not known.
+        p_draws: by its rank among the distinct draws; None where a score is not known.
+        distinct: how many of the draws are different sets. Draws repeat in runs from before, and
+            a set drawn again proves nothing more.
+        least_p: the lowest that `p_draws` can be.
+    """
+
+    difference: Estimate
+    draws: Draws
+    p_examples: float | None
+    p_draws: float | None
+    distinct: int
+    least_p: float
+
+    def record(self, examples: str = "sentences", ending: str = "") -> dict[str, Any]:
+        """As JSON: `p_EXAMPLES`, `p_draws`, `against_random`, `distinct_draws` and `least_p`.
+
+        `examples` is what examples are called; every name ends in `ending`, which tells the kind
+        of draws (`_layer_matched`) and of score (`_loss`).
+        """
+        return {
+            f"p_{examples}{ending}": self.p_examples,
+            f"p_draws{ending}": self.p_draws,
+            f"against_random{ending}": self.difference.record(),
+            f"distinct_draws{ending}": self.distinct,
+            f"least_p{ending}": self.least_p,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Examples of one direction, language or task under all conditions of a trial.
+
+    Attributes:
+        statistics: of each condition numbers of every example, (examples, features); None where
+            it was not run or measured. All groups of a trial have the same conditions.
+        score: from sums over examples (..., features) to scores (...); without it, the mean of what
+            `counted` made.
+        sets: what each condition changes, such as its heads; equal sets are one draw.
+        seed: of resampled and swapped examples.
+        given: the scores, where they need not be means over examples.
+        by_size: whether resamples follow from the seed and the number of examples, so that groups
+            of equal size, which may be of the same examples, are resampled alike; else from the
+            seed alone, as those of `bootstrap_score` do.
+    """
+
+    statistics: Sequence[NDArray[Any] | None]
+    score: FromStatistics = counted_mean
+    sets: Sequence[Hashable] = ()
+    seed: int = 0
+    given: Sequence[float] | None = None
+    by_size: bool = True
+
+    @property
+    def examples(self) -> int:
+        """How many examples there are; 0 where nothing is known of them."""
+        return next((len(part) for part in self.statistics if part is not None), 0)
+
+    @cached_property
+    def scores(self) -> Floats:
+        """The score of every condition, (C,); NaN where it is not known."""
+        if self.given is not None:
+            return np.asarray(self.given, dtype=np.float64)
+        return np.array([np.nan if part is None else self._total(part) for part in self.statistics])
+
+    @cached_property
+    def estimates(self) -> Floats:
+        """The scores in 1,000 resamples of the examples, (draws, C)."""
+        seed = [self.seed, self.examples] if self.by_size else self.seed
+        return resampled_scores(self.statistics, self.score, seed=seed)
+
+    def _total(self, part: NDArray[Any]) -> float:
+        return float(self.score(part.astype(np.float64).sum(axis=0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Conditions × examples × statistics; conditions go by their place, 0 is the original model."""
+
+    groups: Sequence[Group]
+
+    @cached_property
+    def scores(self) -> Floats:
+        """The score of every condition, (C,), the mean over groups; NaN where one lacks it."""
+        return np.asarray(np.mean([group.scores for group in self.groups], axis=0))
+
+    @cached_property
+    def estimates(self) -> Floats:
+        """The scores in 1,000 resamples of the examples within groups, (draws, C)."""
+        return np.asarray(np.mean([group.estimates for group in self.groups], axis=0))
+
+    def among(self, at: int) -> Trial:
+        """The groups in which a condition has a score."""
+        return Trial([group for group in self.groups if not np.isnan(group.scores[at])])
+
+    def level(self, at: int) -> Estimate:
+        """The score of a condition."""
+        return Estimate.of(self.scores[at], self.estimates[:, at])
+
+    def difference(self, at: int | Sequence[int], others: Sequence[int] = (0,)) -> Estimate:
+        """The score of a condition, or the mean of several, minus the mean of others.
+
+        Paired, since examples are the same; NaN where there is no other.
+        """
+        if not others:
+            return Estimate(np.nan, np.nan, np.nan)
+        own, other = np.ravel(at), list(others)
+        return Estimate.of(
+            self.scores[own].mean() - self.scores[other].mean(),
+            self.estimates[:, own].mean(axis=1) - self.estimates[:, other].mean(axis=1),
+        )
+
+    def changes(self, draws: Sequence[int]) -> Draws:
+        """The scores of draws minus that of the original model."""
+        return Draws.of(self.scores[list(draws)] - self.scores[0])
+
+    def distinct(self, draws: Sequence[int]) -> list[int]:
+        """Of draws the first of each set."""
+        first: dict[tuple[Hashable, ...], int] = {}
+        for at in draws:
+            first.setdefault(tuple(group.sets[at] for group in self.groups), at)
+        return list(first.values())
+
+    def p_examples(self, at: int, others: Sequence[int], side: Side = "lower") -> float | None:
+        """p over examples that a condition lies on that side of others (see `p_sentences`)."""
+        treated = [group.statistics[at] for group in self.groups]
+        controls = [[group.statistics[place] for place in others] for group in self.groups]
+        if not others or np.isnan(self.scores[[at, *others]]).any():
+            return None
+        if any(part is None for parts in ([*treated], *controls) for part in parts):
+            return None
+        sign = -1.0 if side == "higher" else 1.0
+        return p_sentences(
+            [part for part in treated if part is not None],
+            [np.stack([part for part in parts if part is not None]) for parts in controls],
+            lambda sums: sign * self.groups[0].score(sums),
+            seed=self.groups[0].seed,
+            alternative="two-sided" if side == "two-sided" else "lower",
+        )
+
+    def p_draws(self, at: int, draws: Sequence[int], side: Side = "lower") -> float | None:
+        """p over the distinct draws that a condition lies on that side; two-sided: that it lies
+        as far from the original model."""
+        scores = self.scores
+        if side == "two-sided":
+            scores = -np.abs(scores - scores[0])
+        elif side == "higher":
+            scores = -scores
+        if not draws or np.isnan(scores[[at, *draws]]).any():
+            return None
+        return p_draws(scores[at], scores[self.distinct(draws)])
+
+    def against(
+        self, at: int, draws: Sequence[int], side: Side = "lower", swaps: bool = True
+    ) -> Against:
+        """A condition beside random draws.
+
+        `side` is where the claim says that its score lies. Without `swaps` there is no p over
+        examples.
+        """
+        distinct = len(self.distinct(draws))
+        return Against(
+            self.difference(at, draws),
+            Draws.of(self.scores[list(draws)]),
+            self.p_examples(at, draws, side) if swaps else None,
+            self.p_draws(at, draws, side),
+            distinct,
+            least_p(distinct),
+        )

@@ -1,0 +1,234 @@
+"""The trial against a twin of plain loops, written from the definitions, and its laws."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import astuple
+from fractions import Fraction
+from itertools import product
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.measure.metrics import chrf_from_statistics
+from headscope.measure.statistics import counted, counted_mean
+from headscope.measure.trial import Draws, Estimate, Group, Side, Trial
+
+#: By group and condition the sums and counts of each example, as whole numbers.
+Counts = list[list[list[tuple[int, int]]]]
+SIGNS: dict[Side, int] = {"lower": 1, "higher": -1}
+
+
+def trial_of(groups: Counts, sets: list[str] | None = None, seed: int = 0) -> Trial:
+    names = sets or [str(at) for at in range(len(groups[0]))]
+    return Trial(
+        [Group([np.array(part) for part in group], counted_mean, names, seed) for group in groups]
+    )
+
+
+def naive_score(examples: list[tuple[int, int]]) -> Fraction:
+    return Fraction(sum(one for one, _ in examples), sum(count for _, count in examples))
+
+
+def naive_mean(scores: list[Fraction]) -> Fraction:
+    return sum(scores, Fraction(0)) / len(scores)
+
+
+def naive_difference(groups: Counts, at: int, others: list[int]) -> Fraction:
+    """The mean over groups of a condition's score minus the mean score of the others."""
+    return naive_mean(
+        [
+            naive_score(group[at]) - naive_mean([naive_score(group[other]) for other in others])
+            for group in groups
+        ]
+    )
+
+
+def naive_resamples(groups: Counts, at: int, others: list[int], seed: int) -> list[Fraction]:
+    """The difference in each of 1,000 resamples; groups of one size are resampled alike."""
+    streams = [np.random.default_rng([seed, len(group[0])]) for group in groups]
+    found = []
+    for _ in range(1000):
+        taken: Counts = []
+        for group, stream in zip(groups, streams, strict=True):
+            size = len(group[0])
+            times = stream.multinomial(size, np.full(size, 1 / size))
+            rows = [example for example in range(size) for _ in range(times[example])]
+            taken.append([[part[row] for row in rows] for part in group])
+        found.append(naive_difference(taken, at, others))
+    return found
+
+
+def naive_p_draws(groups: Counts, sets: list[str], at: int, draws: list[int], side: Side) -> float:
+    """(1 + distinct draws at least as far on that side) / (1 + distinct draws)."""
+    scores = [SIGNS[side] * naive_mean([naive_score(group[n]) for group in groups])
+              for n in range(len(sets))]  # fmt: skip
+    seen: dict[str, Fraction] = {}
+    for draw in draws:
+        seen.setdefault(sets[draw], scores[draw])
+    return (1 + sum(score <= scores[at] for score in seen.values())) / (1 + len(seen))
+
+
+def naive_p_examples(group: list[list[tuple[int, int]]], at: int, draws: list[int]) -> float:
+    """The exact share of swaps, with each draw, that make as large a difference."""
+    scores = [naive_score(group[draw]) for draw in draws]
+    observed = naive_mean(scores) - naive_score(group[at])
+    found = []
+    for draw in draws:
+        for swaps in product((False, True), repeat=len(group[at])):
+            pairs = list(zip(group[at], group[draw], swaps, strict=True))
+            lower = [other if swap else own for own, other, swap in pairs]
+            upper = [own if swap else other for own, other, swap in pairs]
+            found.append(naive_score(upper) - naive_score(lower) >= observed)
+    return fmean(found)
+
+
+@st.composite
+def counts(draw: st.DrawFn, groups: int = 2, conditions: int = 5, examples: int = 5) -> Counts:
+    pair = st.tuples(st.integers(-9, 9), st.integers(1, 4))
+    number = draw(st.integers(2, conditions))
+    return [
+        [draw(st.lists(pair, min_size=size, max_size=size)) for _ in range(number)]
+        for size in draw(st.lists(st.integers(1, examples), min_size=1, max_size=groups))
+    ]
+
+
+@given(counts(), st.integers(0, 3))
+@settings(max_examples=10)
+def test_scores_differences_and_intervals_are_those_of_plain_loops(
+    groups: Counts, seed: int
+) -> None:
+    trial = trial_of(groups, seed=seed)
+    others = list(range(1, len(groups[0])))
+    for at, score in enumerate(trial.scores):
+        assert score == pytest.approx(float(naive_mean([naive_score(g[at]) for g in groups])))
+    estimates = list(map(float, naive_resamples(groups, 0, others, seed)))
+    low, high = np.quantile(estimates, [0.025, 0.975])
+    wanted = (float(naive_difference(groups, 0, others)), low, high)
+    assert astuple(trial.difference(0, others)) == pytest.approx(wanted, abs=1e-9)
+
+
+@given(counts(), st.sampled_from(["lower", "higher"]), st.data())
+@settings(max_examples=40)
+def test_p_over_draws_counts_each_set_once(groups: Counts, side: Side, data: st.DataObject) -> None:
+    draws = data.draw(st.lists(st.integers(0, len(groups[0]) - 1), min_size=1, max_size=6))
+    sets = [str(at % 3) for at in range(len(groups[0]))]
+    found = trial_of(groups, sets).against(0, draws, side, swaps=False)
+    # Equal means of fractions may differ in the last bit of a float.
+    near = naive_p_draws(groups, sets, 0, draws, side)
+    scores = trial_of(groups, sets).scores
+    if all(draw == 0 or abs(scores[draw] - scores[0]) > 1e-12 for draw in draws):
+        assert found.p_draws == near
+    assert found.distinct == len({sets[draw] for draw in draws})
+    assert found.least_p == 1 / (1 + found.distinct)
+    assert found.p_draws is not None and found.least_p <= found.p_draws <= 1
+    assert found.p_examples is None
+    each = tuple(scores[draws])
+    assert found.draws == Draws(float(np.mean(each)), min(each), max(each), each)
+
+
+@given(counts(groups=1, conditions=4, examples=4))
+@settings(max_examples=15, deadline=None)
+def test_p_over_examples_approaches_that_of_all_swaps(groups: Counts) -> None:
+    draws = list(range(1, len(groups[0])))
+    exact = naive_p_examples(groups[0], 0, draws)
+    found = trial_of(groups).p_examples(0, draws)
+    # Five standard deviations of 9,999 trials.
+    assert found == pytest.approx(exact, abs=5 * (exact * (1 - exact) / 9999) ** 0.5 + 2e-4)
+
+
+@given(counts(), st.integers(0, 2))
+@settings(max_examples=15, deadline=None)
+def test_sides_mirror_each_other(groups: Counts, seed: int) -> None:
+    mirrored = [[[(-one, count) for one, count in part] for part in group] for group in groups]
+    trial, other = trial_of(groups, seed=seed), trial_of(mirrored, seed=seed)
+    draws = list(range(1, len(groups[0])))
+    lower, higher = trial.against(0, draws), other.against(0, draws, "higher")
+    assert (lower.p_examples, lower.p_draws) == (higher.p_examples, higher.p_draws)
+    assert higher.difference.value == pytest.approx(-lower.difference.value)
+    two = [one.p_examples(0, draws, "two-sided") for one in (trial, other)]
+    assert two[0] == two[1]
+
+
+def test_a_mean_by_hand() -> None:
+    values = [counted([1.0, 2, 3]), counted([0.0, 1, 2]), counted([3.0] * 3), counted([0.0] * 3)]
+    trial = Trial([Group(values, counted_mean, ["own", "a", "b", "c"])])
+    found = trial.against(0, [1, 2, 3], "higher")
+    assert found.difference.value == pytest.approx(2 - (1 + 3 + 0) / 3)
+    assert found.p_draws == 2 / 4 and trial.against(0, [1, 2, 3]).p_draws == 3 / 4
+    assert found.difference.low <= found.difference.value <= found.difference.high
+    assert trial.changes([2, 3]).each == (1, -2)
+    # As far from the original model, on either side: 1 of 1, 1 and 2.
+    assert Trial([Group([values[3], *values[:3]], counted_mean, range(4))]).p_draws(
+        2, [1, 3], "two-sided"
+    ) == 1.0  # fmt: skip
+
+
+def test_nothing_that_differs_is_no_evidence() -> None:
+    trial = Trial([Group([counted([0.0, 0, 0])] * 3, counted_mean, range(3))])
+    found = trial.against(1, [0, 2])
+    assert (found.p_examples, found.p_draws) == (1.0, 1.0)
+    assert found.difference == Estimate(0.0, 0.0, 0.0)
+
+
+def test_the_order_of_examples_and_of_what_is_drawn_beside_changes_no_score() -> None:
+    stream = random.Random(1)
+    rows = [[(stream.randrange(9), 1) for _ in range(12)] for _ in range(4)]
+    order = stream.sample(range(12), 12)
+    moved = [[part[at] for at in order] for part in rows]
+    one, other = trial_of([rows]), trial_of([moved])
+    np.testing.assert_allclose(one.scores, other.scores)
+    # What is drawn does not depend on how many conditions there are.
+    fewer = trial_of([rows[:2]])
+    assert fewer.difference(1) == one.difference(1)
+    assert fewer.p_examples(1, [0]) == one.p_examples(1, [0])
+
+
+def test_a_group_that_lacks_a_condition() -> None:
+    part = counted([1.0, 2])
+    full = Group([part, part + np.array([1, 0])], counted_mean, range(2))
+    lacking = Group([part, None], counted_mean, range(2))
+    trial = Trial([full, lacking])
+    assert np.isnan(trial.scores[1]) and trial.among(1).groups == [full]
+    found = trial.against(1, [0])
+    assert found.record() == {
+        "p_sentences": None, "p_draws": None, "distinct_draws": 1, "least_p": 0.5,
+        "against_random": {"value": None, "low": None, "high": None},
+    }  # fmt: skip
+    assert trial.among(1).against(1, [0]).difference.value == pytest.approx(1)
+
+
+def test_no_draws_are_no_comparison() -> None:
+    trial = trial_of([[[(1, 1), (2, 1)]]])
+    found = trial.against(0, [])
+    assert (found.p_examples, found.p_draws, found.distinct, found.least_p) == (None, None, 0, 1)
+    assert found.draws.record() == {"mean": None, "low": None, "high": None}
+
+
+def test_scores_that_are_no_means_have_a_rank_alone() -> None:
+    group = Group([None] * 3, counted_mean, range(3), given=(0.3, 0.5, 0.6))
+    found = Trial([group]).against(0, [1, 2])
+    assert found.difference.record() == {
+        "value": pytest.approx(0.3 - 0.55), "low": None, "high": None
+    }  # fmt: skip
+    assert (found.p_examples, found.p_draws) == (None, 1 / 3)
+
+
+@given(st.integers(0, 99))
+@settings(max_examples=5, deadline=None)
+def test_corpus_scores_are_resampled_as_sums(seed: int) -> None:
+    stream = np.random.default_rng(seed)
+    totals = stream.integers(1, 30, (3, 6, 2, 8))
+    matches = stream.binomial(totals.min(axis=2), 0.6)
+    parts: Any = np.stack([totals[:, :, 0], totals[:, :, 1], matches], axis=-1).reshape(3, 6, 24)
+    trial = Trial([Group(list(parts), chrf_from_statistics, range(3), seed)])
+    rows = np.random.default_rng([seed, 6])
+    for at in range(20):
+        times = rows.multinomial(6, np.full(6, 1 / 6))
+        taken = np.repeat(np.arange(6), times)
+        wanted = [float(chrf_from_statistics(part[taken].sum(axis=0))) for part in parts]
+        assert trial.estimates[at] == pytest.approx(wanted)
