@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
+from headscope.estimates import Estimate
 
 __all__ = [
     "Estimate",
@@ -20,7 +20,6 @@ __all__ = [
     "bootstrap_interval",
     "bootstrap_mean",
     "bootstrap_score",
-    "known",
     "paired_statistics",
     "resampled_scores",
     "resamples",
@@ -114,30 +113,6 @@ def bootstrap_score(
     resampled = resamples(len(counts), draws, random, width)
     estimates = np.concatenate([np.asarray(score(weights @ counts)) for _, weights in resampled])
     return _interval(estimates, level, estimates.shape[1:])
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with the bounds of its 95 % interval; NaN where it is not known."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, value: float, estimates: Floats, level: float = 0.95) -> Estimate:
-        """A value with the percentiles of what it was in resamples, (draws,)."""
-        low, high = _interval(estimates, level, ())
-        return cls(float(value), float(low), float(high))
-
-    def record(self, value: str = "value") -> dict[str, float | None]:
-        """As JSON: `value` under that name, `low` and `high`; None for what is not known."""
-        return {value: known(self.value), "low": known(self.low), "high": known(self.high)}
-
-
-def known(number: float) -> float | None:
-    """A number as JSON has it: None for NaN."""
-    return None if math.isnan(number) else float(number)
 
 
 def resampled_scores(

@@ -16,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.measure.intervals import Estimate, FromStatistics, known, resampled_scores
+from headscope.estimates import Against, Draws, Estimate
+from headscope.measure.intervals import FromStatistics, resampled_scores
 from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
 
 __all__ = ["Against", "Draws", "Estimate", "Group", "Side", "Trial"]
@@ -24,68 +25,6 @@ __all__ = ["Against", "Draws", "Estimate", "Group", "Side", "Trial"]
 Floats = NDArray[np.float64]
 #: Where the claim says that a score lies, compared with the control.
 Side = Literal["lower", "higher", "two-sided"]
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Scores under random draws: their mean, the lowest and the highest, and each of them.
-
-    `low` and `high` are a range, no interval. NaN where there is no draw, or one is not known.
-    """
-
-    mean: float
-    low: float
-    high: float
-    each: tuple[float, ...]
-
-    @classmethod
-    def of(cls, scores: Sequence[float] | Floats) -> Draws:
-        """Of the scores of single draws."""
-        each = tuple(map(float, scores))
-        if not each or np.isnan(each).any():
-            return cls(np.nan, np.nan, np.nan, each)
-        return cls(float(np.mean(each)), min(each), max(each), each)
-
-    def record(self) -> dict[str, float | None]:
-        """As JSON: `mean`, `low` and `high`; None for what is not known."""
-        return {"mean": known(self.mean), "low": known(self.low), "high": known(self.high)}
-
-
-@dataclass(frozen=True)
-class Against:
-    """What a condition has over random draws of one kind.
-
-    Attributes:
-        difference: its score minus the mean of the draws', with the interval over examples.
-        draws: the scores of the draws.
-        p_examples: by swapping examples with those of a draw (see `p_sentences`); None where the
-            score does not follow from examples, or is not known.
-        p_draws: by its rank among the distinct draws; None where a score is not known.
-        distinct: how many of the draws are different sets. Draws repeat in runs from before, and
-            a set drawn again proves nothing more.
-        least_p: the lowest that `p_draws` can be.
-    """
-
-    difference: Estimate
-    draws: Draws
-    p_examples: float | None
-    p_draws: float | None
-    distinct: int
-    least_p: float
-
-    def record(self, examples: str = "sentences", ending: str = "") -> dict[str, Any]:
-        """As JSON: `p_EXAMPLES`, `p_draws`, `against_random`, `distinct_draws` and `least_p`.
-
-        `examples` is what examples are called; every name ends in `ending`, which tells the kind
-        of draws (`_layer_matched`) and of score (`_loss`).
-        """
-        return {
-            f"p_{examples}{ending}": self.p_examples,
-            f"p_draws{ending}": self.p_draws,
-            f"against_random{ending}": self.difference.record(),
-            f"distinct_draws{ending}": self.distinct,
-            f"least_p{ending}": self.least_p,
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,9 +161,9 @@ class Trial:
         distinct = len(self.distinct(draws))
         return Against(
             self.difference(at, draws),
-            Draws.of(self.scores[list(draws)]),
             self.p_examples(at, draws, side) if swaps else None,
             self.p_draws(at, draws, side),
             distinct,
             least_p(distinct),
+            Draws.of(self.scores[list(draws)]),
         )

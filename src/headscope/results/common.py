@@ -9,7 +9,16 @@ from typing import Any
 from headscope.heads import Head, HeadScores
 from headscope.runs import Record, Result, decode, entry
 
-__all__ = ["Checked", "Leakage", "ModelFacts", "ModelResult", "Ranking", "ScoredHead"]
+__all__ = ["Checked", "Leakage", "ModelFacts", "ModelResult", "Ranking", "ScoredHead", "against"]
+
+
+def against(ending: str = "", examples: str = "sentences") -> Any:
+    """A field for an `Against` that stands flat: `against_random`, `p_EXAMPLES`, `p_draws`, ….
+
+    All names end in `ending`, such as `_layer_matched`.
+    """
+    names = {"difference": "against_random", "p_examples": f"p_{examples}"}
+    return entry(flat=ending, names=names | {"distinct": "distinct_draws"})
 
 
 @dataclass(frozen=True)

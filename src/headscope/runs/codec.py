@@ -22,7 +22,9 @@ __all__ = ["Record", "Result", "decode", "encode", "entry"]
 class Record:
     """A part of a result; what JSON says beyond its fields stays with it in `unknown`."""
 
-    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    unknown: Mapping[str, Any] = field(
+        default_factory=dict, repr=False, metadata={"written": False}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ def encode(value: Any) -> Any:
     written: dict[str, Any] = {}
     for each in fields(value):
         content, how = getattr(value, each.name), _how(each)
-        if isinstance(value, Record) and each.name == "unknown":
+        if not _written(each):
             continue
         if how.flat is not None:
             inside = {} if content is None else encode(content)
@@ -97,6 +99,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, Record):
         written |= encode(value.unknown)
     return written
+
+
+def _written(each: Field[Any]) -> bool:
+    """Whether a field is part of the JSON by its own name."""
+    return bool(each.metadata.get("written", True))
 
 
 def _how(each: Field[Any]) -> _Entry:
@@ -159,13 +166,11 @@ def _dataclass(kind: Any, value: Any, where: str) -> Any:
         how = _how(each)
         name = how.name or each.name
         place = f"{where}.{name}"
-        if issubclass(kind, Record) and each.name == "unknown":
+        if not _written(each):
             continue
         if how.flat is not None:
             inner = next(inside for inside in (*get_args(hint), hint) if is_dataclass(inside))
-            inside = {
-                key: f"{how.names.get(key, key)}{how.flat}" for key in _names(inner) - {"unknown"}
-            }
+            inside = {key: f"{how.names.get(key, key)}{how.flat}" for key in _names(inner)}
             known |= set(inside.values())
             around = {key: value[outer] for key, outer in inside.items() if outer in value}
             if around:
@@ -191,6 +196,8 @@ def _names(kind: Any) -> set[str]:
     found = set[str]()
     for each, hint in _fields(kind):
         how = _how(each)
+        if not _written(each):
+            continue
         if how.flat is None:
             found.add(how.name or each.name)
         else:

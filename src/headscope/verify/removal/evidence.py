@@ -11,7 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from headscope.measure.intervals import FromStatistics, known
+from headscope.estimates import known
+from headscope.measure.intervals import FromStatistics
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Trial

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.measure.intervals import FromStatistics, known
+from headscope.estimates import known
+from headscope.measure.intervals import FromStatistics
 from headscope.measure.trial import Group, Trial
 from headscope.verify.removal.losses import CLASSES, ReferenceLosses
 from headscope.verify.removal.outputs import CONTROLS, Label

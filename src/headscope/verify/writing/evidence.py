@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.measure.intervals import FromStatistics, known
+from headscope.estimates import known
+from headscope.measure.intervals import FromStatistics
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Side, Trial
 from headscope.verify.writing.arms import BASELINE, Arm, Name

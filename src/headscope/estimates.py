@@ -1,0 +1,107 @@
+"""What a comparison gives: a value with its interval, a range over random draws, tests.
+
+They know nothing else, so that results and reports hold the very values that are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isnan, nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Against", "Draws", "Estimate", "known"]
+
+Floats = NDArray[np.float64]
+#: Of a field that is not part of the JSON.
+UNWRITTEN = {"written": False}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with the bounds of its 95 % interval; NaN where it is not known."""
+
+    value: float = nan
+    low: float = nan
+    high: float = nan
+
+    @classmethod
+    def of(cls, value: float, estimates: Floats, level: float = 0.95) -> Estimate:
+        """A value with the percentiles of what it was in resamples, (draws,)."""
+        tail = (1 - level) / 2
+        low, high = np.quantile(estimates, [tail, 1 - tail])
+        return cls(float(value), float(low), float(high))
+
+    def record(self, value: str = "value") -> dict[str, float | None]:
+        """As JSON: `value` under that name, `low` and `high`; None for what is not known."""
+        return {value: known(self.value), "low": known(self.low), "high": known(self.high)}
+
+
+def known(number: float) -> float | None:
+    """A number as JSON has it: None for NaN."""
+    return None if isnan(number) else float(number)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Scores under random draws: their mean, the lowest and the highest, and each of them.
+
+    `low` and `high` are a range, no interval. NaN where there is no draw, or one is not known.
+    """
+
+    mean: float = nan
+    low: float = nan
+    high: float = nan
+    each: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, scores: Sequence[float] | Floats) -> Draws:
+        """Of the scores of single draws."""
+        each = tuple(map(float, scores))
+        if not each or np.isnan(each).any():
+            return cls(np.nan, np.nan, np.nan, each)
+        return cls(float(np.mean(each)), min(each), max(each), each)
+
+    def record(self) -> dict[str, float | None]:
+        """As JSON: `mean`, `low` and `high`; None for what is not known."""
+        return {"mean": known(self.mean), "low": known(self.low), "high": known(self.high)}
+
+
+@dataclass(frozen=True)
+class Against:
+    """What a condition has over random draws of one kind.
+
+    Attributes:
+        difference: its score minus the mean of the draws', with the interval over examples.
+        p_examples: by swapping examples with those of a draw (see `p_sentences`); None where the
+            score does not follow from examples, or is not known.
+        p_draws: by its rank among the distinct draws; None where a score is not known.
+        distinct: how many of the draws are different sets. Draws repeat in runs from before, and
+            a set drawn again proves nothing more.
+        least_p: the lowest that `p_draws` can be.
+        draws: the scores of the draws; not written with the rest.
+    """
+
+    difference: Estimate
+    p_examples: float | None
+    p_draws: float | None
+    distinct: int
+    least_p: float | None = None
+    draws: Draws = field(default=Draws(), metadata=UNWRITTEN)
+
+    def record(self, examples: str = "sentences", ending: str = "") -> dict[str, Any]:
+        """As JSON: `p_EXAMPLES`, `p_draws`, `against_random`, `distinct_draws` and `least_p`.
+
+        `examples` is what examples are called; every name ends in `ending`, which tells the kind
+        of draws (`_layer_matched`) and of score (`_loss`).
+        """
+        return {
+            f"p_{examples}{ending}": self.p_examples,
+            f"p_draws{ending}": self.p_draws,
+            f"against_random{ending}": self.difference.record(),
+            f"distinct_draws{ending}": self.distinct,
+            f"least_p{ending}": self.least_p,
+        }
