@@ -39,6 +39,7 @@ class Study:
         run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
         text: what the terminal shows of a result.
         out: what `--out` says, required unless it has a default; None: there is none.
+        loads: whether a model is loaded where there is progress.
         failure: why a result that is printed all the same ends the command with code 2, or None.
     """
 
@@ -46,6 +47,7 @@ class Study:
     run: Callable[..., Any]
     text: Callable[[Any], str]
     out: Option | None = RUN_FOLDER
+    loads: bool = True
     failure: Callable[[Any], str | None] = lambda result: None
 
     def __call__(self, given: Mapping[str, Any]) -> None:
@@ -54,7 +56,7 @@ class Study:
 
         settings = build(self.settings, given)
         takes = inspect.signature(self.run).parameters
-        if "progress" in takes:
+        if self.loads and "progress" in takes:
             hide_loading_bars()
         with progress() as update:
             helpers = {"out": given.get("out"), "progress": update, "tell": note}
