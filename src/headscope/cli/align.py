@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,7 +63,6 @@ class AlignResult(Result):
 
 def align(config: Align, out: Path | None = None) -> AlignResult:
     """Link the words and write the file, if it does not hold them already."""
-    started = time.monotonic()
     source = config.source
     pairs = read_pairs(source)
     with naming(source.data):
@@ -89,8 +87,7 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
         result = {"aligner": chosen, "units": alignment.units, **alignment.stats}
         file.finish(result)
     made: AlignResult = decode(AlignResult, result)
-    seconds = time.monotonic() - started
-    return replace(made, signature=file.signature, run=str(file.path), seconds=seconds)
+    return replace(made, signature=file.signature, run=str(file.path))
 
 
 def _line(result: AlignResult) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
@@ -57,25 +56,16 @@ class ModelCosts:
     translation_scores_and_lahis: Both
 
 
-@dataclass(frozen=True)
-class MachineFacts:
-    """The machine; `attained` are the shares of its peak that are assumed, None if measured."""
-
-    machine: Machine = entry(flat="")
-    attained: tuple[float, ...] | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class CostsResult(Result):
     """The costs for each model on a machine."""
 
-    machine: MachineFacts
+    machine: Machine
     models: tuple[ModelCosts, ...]
 
 
 def costs(config: Costs) -> CostsResult:
     """The costs of every experiment for each model; the command's result."""
-    began = time.monotonic()
     shapes = [read_shape(name) for name in config.models or PUBLISHED]
     if config.machine == "model" and not config.models:
         raise InputError("--machine model needs a MODEL to load and to measure with; name one")
@@ -96,16 +86,14 @@ def costs(config: Costs) -> CostsResult:
     signed = {"models": [asdict(one) for one in shapes], "on": config.machine}
     return CostsResult(
         signature=str(Signature.of("costs", signed, {})),
-        seconds=time.monotonic() - began,
-        machine=MachineFacts(where, ATTAINED if where.measured is None else None),
+        machine=where,
         models=tuple(found),
     )
 
 
 def _text(result: CostsResult) -> str:
-    machine = result.machine.machine
-    tables = [_table(one, machine.measured is None) for one in result.models]
-    return "\n\n".join([_about(machine), *tables])
+    tables = [_table(one, result.machine.measured is None) for one in result.models]
+    return "\n\n".join([_about(result.machine), *tables])
 
 
 def _about(machine: Machine) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from headscope.cli.commands import Study
@@ -24,10 +23,9 @@ class MethodsList(Result):
 
 
 def _methods(config: Methods) -> MethodsList:
-    began = time.monotonic()
     found = methods()
     key = Signature.of("methods", {"methods": [one.name for one in found]}, {})
-    return MethodsList(signature=str(key), seconds=time.monotonic() - began, methods=found)
+    return MethodsList(signature=str(key), methods=found)
 
 
 def _text(result: MethodsList) -> str:

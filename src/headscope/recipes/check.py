@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,13 +50,11 @@ def check(config: Check, progress: Progress) -> CheckResult:
     """Load the model and compare; the command's result."""
     from headscope.lm.matrix import check_model
 
-    began = time.monotonic()
     lm = config.model.load()
     report = check_model(lm, progress=partial(progress, "comparing with slow references"))
     settings = {"dtype": str(lm.dtype), "quantised": lm.quantised}
     return CheckResult(
         signature=str(Signature.of("check", settings, {"model": lm.digest})),
-        seconds=time.monotonic() - began,
         model=lm.name,
         revision=lm.revision,
         layers=lm.geometry.layers,
@@ -96,7 +93,6 @@ def architectures(
     from headscope.lm.matrix import matrix
     from headscope.lm.registered import registered, try_all
 
-    began = time.monotonic()
     trials: list[Trial] = []
     if config.registered:
         names = registered()
@@ -114,7 +110,7 @@ def architectures(
     )
     if out is not None:
         write_text_atomically(out, f"{architectures_page(result)}\n")
-    return replace(result, seconds=time.monotonic() - began)
+    return result
 
 
 def architectures_page(result: ArchitecturesResult) -> str:

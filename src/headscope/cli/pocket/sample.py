@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -65,15 +64,14 @@ def sample(settings: PocketSample, out: Path | None) -> Result:
     from headscope.data.pairs import write_pairs
     from headscope.pocket.sample import contents, sample_pairs
 
-    started = time.monotonic()
     if settings.listing:
         what = contents()
         key = Signature.of("pocket sample --list", what, {})
-        return Result(signature=str(key), seconds=time.monotonic() - started, unknown=what)
+        return Result(signature=str(key), unknown=what)
     if settings.bilingual is not None:
         if settings.pair is not None:
             raise InputError("a corpus is in all languages; leave out --pair or --bilingual")
-        return _corpus(settings, settings.bilingual, out, started)
+        return _corpus(settings, settings.bilingual, out)
     if settings.pair is None:
         raise InputError(
             "no direction is given; add --pair en-de, --bilingual 0.05 for a corpus, or --list to "
@@ -89,15 +87,12 @@ def sample(settings: PocketSample, out: Path | None) -> Result:
     return SampledPairs(
         signature=str(key),
         run=str(file),
-        seconds=time.monotonic() - started,
         pairs=len(pairs.pairs),
         sha256=pairs.digest,
     )
 
 
-def _corpus(
-    settings: PocketSample, bilingual: float, out: Path | None, started: float
-) -> SampledCorpus:
+def _corpus(settings: PocketSample, bilingual: float, out: Path | None) -> SampledCorpus:
     from headscope.heads.store import write_bytes
     from headscope.pocket.corpus import corpus_documents
 
@@ -113,7 +108,6 @@ def _corpus(
     return SampledCorpus(
         signature=str(key),
         run=str(file),
-        seconds=time.monotonic() - started,
         documents=len(drawn),
         bilingual=sum(bool(document.to) for document in drawn),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +36,10 @@ def write(settings: PocketTasks, out: Path) -> WrittenTasks:
     """Write the tasks, and count their items."""
     from headscope.pocket.tasks import write_tasks
 
-    started = time.monotonic()
     return WrittenTasks(
         signature=str(Signature.of("pocket tasks", settings, {})),
         run=str(out),
         tasks=write_tasks(out, settings.split, settings.n, settings.seed),
-        seconds=time.monotonic() - started,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -34,13 +33,11 @@ class Trained(Result):
 
 def train(settings: Train, out: Path) -> Trained:
     """Train, and say where the weights are."""
-    started = time.monotonic()
     folder = train_pocket(out, settings.training, settings.device, stop_after=settings.stop_after)
     finished = folder.name == "final"
     return Trained(
         signature=str(Signature.of("pocket train", settings.training, {})),
         run=str(out),
-        seconds=time.monotonic() - started,
         weights=str(folder) if finished else None,
         finished=finished,
     )

@@ -10,7 +10,7 @@ from headscope.heads import count_words
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
-from headscope.report.parts import figure, scroll, section, table
+from headscope.report.parts import figure, in_short, scroll, section, table
 from headscope.report.sections.classes import classes_figure
 from headscope.report.words import between, count, fixed, percent
 from headscope.results.classes import ClassesResult, ClassShares
@@ -64,8 +64,7 @@ def _summary(models: Sequence[ClassShares]) -> Html:
         if len(models) > 1
         else join("This is the share of heads that are token alignment heads: ", most, ".")
     )
-    heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    return tag("section", heading, tag("p", text), id="summary", aria_labelledby="summary-title")
+    return in_short(text)
 
 
 def _figure(result: ClassesResult) -> Html:

@@ -11,7 +11,7 @@ from headscope.report.charts import Series, line_chart
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
-from headscope.report.parts import figure, scroll, section, table
+from headscope.report.parts import figure, in_short, scroll, section, table
 from headscope.report.words import between, count, enumeration, fixed, percent
 from headscope.results.classes import Classes
 from headscope.results.formation import CheckpointRow, FormationResult, Skipped
@@ -100,9 +100,7 @@ def _summary(result: FormationResult) -> Html:
                 "different tokens."
             )
         )
-    heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    body = [tag("p", one) for one in words]
-    return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
+    return in_short(*words)
 
 
 def _beyond(first: Classes | None, last: Classes | None) -> str:

@@ -13,7 +13,7 @@ from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.pages.overlap import group_table, jaccard_matrix, pair_table
-from headscope.report.parts import figure, ramp_class, scroll, section, table
+from headscope.report.parts import figure, in_short, ramp_class, scroll, section, table
 from headscope.report.sections.mask_maps import maps_section
 from headscope.report.words import arrow, between, count, fixed, p_value, percent
 from headscope.results.overlap import GroupOverlap, PairOverlap
@@ -109,8 +109,7 @@ def _summary(result: Mapping[str, Any], own: Masks) -> Html:
                 f"drop {fixed(expected, 2)}."
             )
         )
-    heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    return tag("section", heading, tag("p", parts), id="summary", aria_labelledby="summary-title")
+    return in_short(join(*parts))
 
 
 def _base(base: Mapping[str, Any]) -> Html:

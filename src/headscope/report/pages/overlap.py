@@ -11,7 +11,7 @@ from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
-from headscope.report.parts import figure, ramp_class, scroll, section, table
+from headscope.report.parts import figure, in_short, ramp_class, scroll, section, table
 from headscope.report.words import arrow, between, count, fixed, p_value
 from headscope.results.overlap import ComparedSet, GroupOverlap, OverlapResult, PairOverlap
 from headscope.runs.reading import result_of
@@ -100,9 +100,7 @@ def _summary(result: OverlapResult) -> Html:
         chosen = "saved sets as they are, and of scores the usual share of highest heads"
     by = result.ranked_by if result.threshold is None else None
     words.append(join(f"Compared were {chosen}{f', ranked by {by}' if by else ''}."))
-    heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    body = [tag("p", one) for one in words]
-    return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
+    return in_short(*words)
 
 
 def _one_pair(pair: PairOverlap) -> Html:

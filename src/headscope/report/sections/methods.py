@@ -13,21 +13,21 @@ from headscope.report.sections.head_scores import SHOWN, ticks
 from headscope.report.words import count, enumeration, number
 from headscope.results.methods import Column, Comparison, HeadVerdicts, Verdict
 
-__all__ = ["map_section", "signs_of", "small_maps_section", "table_section"]
+__all__ = ["map_section", "small_maps_section", "table_section"]
 
 
 LISTED = 400
 """Heads that the table holds; a page of all heads of a large model would be slow to open."""
 
 
-def signs_of(compared: Comparison) -> dict[str, str]:
+def _signs(compared: Comparison) -> dict[str, str]:
     """A letter for each method: A, B, C …"""
     return {one.name: _letter(place) for place, one in enumerate(compared.methods)}
 
 
 def map_section(compared: Comparison, geometry: Geometry) -> Html:
     """Every head with the letter of the method that alone selects it, or how many do."""
-    signs = signs_of(compared)
+    signs = _signs(compared)
     by_head = {one.place: one for one in compared.heads}
     most = max(2, len(compared.methods))
     # Room for a letter: a wide model's map scrolls in its box.
@@ -113,7 +113,7 @@ def small_maps_section(compared: Comparison, geometry: Geometry) -> Html:
 
 def table_section(compared: Comparison) -> Html:
     """Every head with the score and rank that every column gives it; chosen ones are marked."""
-    signs = signs_of(compared)
+    signs = _signs(compared)
     header: list[Child] = ["Head", "Methods"]
     header += [tag("bdi", one.name) for one in compared.columns]
     rows = [
