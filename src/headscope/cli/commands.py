@@ -21,7 +21,6 @@ from typer.models import CommandInfo
 
 from headscope.cli.output import emit, note, progress
 from headscope.errors import InputError
-from headscope.runs import Result
 from headscope.settings import MadeBy, Option, Part, marked
 
 __all__ = ["OUT_FILE", "Study", "build", "command_of", "commands_of", "group_of", "options_of"]
@@ -55,6 +54,7 @@ class Study:
     def __call__(self, given: Mapping[str, Any]) -> None:
         """Run with the values of the options, and print the result."""
         from headscope.cli.models import hide_loading_bars
+        from headscope.runs import Result
 
         settings = build(self.settings, given)
         takes = inspect.signature(self.run).parameters
