@@ -12,6 +12,7 @@ from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress
 from headscope.recipes.questions import QuestionsChoice
 from headscope.recipes.tasks import TaskChoice
+from headscope.runs import encode
 from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["PLANS", "Plan", "SurveyData"]
@@ -135,7 +136,7 @@ def _mask(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runn
         return "a mask needs its steps: without --quick it is trained"
     config = FindMask(model, _task(model, data), seed=data.seed)
     return _missing(model, data.task, "--task FILE") or (
-        lambda out, progress: find_mask(config, out, progress)
+        lambda out, progress: encode(find_mask(config, out, progress))
     )
 
 

@@ -121,7 +121,7 @@ def _train(
     changes = training_changes(setting, task.translation, kind, other)
     model = model_of(setting, other)
     config = FindMask(model, task.choice, changes=changes, seed=setting.seed)
-    return find_mask(config, place, progress)
+    return encode(find_mask(config, place, progress))
 
 
 def _prove(
