@@ -41,6 +41,11 @@ class ModelResult(Result):
 
     model: ModelFacts | None = entry(absent=True)
 
+    @property
+    def model_name(self) -> str:
+        """What the model is called."""
+        return "the model" if self.model is None else str(self.model.name)
+
 
 @dataclass(frozen=True)
 class Ranking(Record):
