@@ -17,6 +17,7 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.recipes.atlas import Atlas
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.results.translation import TranslationResult
 
 GOOD = "source\ttarget\tlinks\nThe dog sleeps\tDer Hund schläft\t0-0 1-1 2-2\n"
 
@@ -35,13 +36,13 @@ def earlier(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("earlier")
     (folder / "good.tsv").write_text(GOOD, "utf-8")
     result = find(model, folder / "good.tsv", folder / "run")
-    assert len(result["heads"]) == 8
+    assert len(result.heads) == 8
     return folder / "run"
 
 
 def find(
     model: Path, data: Path | str, out: Path, pair: str | None = "en-de", **score: Any
-) -> dict[str, Any]:
+) -> TranslationResult:
     choice = PairsChoice((pair,) if pair else (), (str(data),))
     options = {"bootstrap_draws": 10, **score}
     return find_translation(
@@ -191,8 +192,10 @@ def test_a_prompt_beyond_the_context_is_named_wherever_it_stands(
 def test_a_single_pair_has_no_chance(earlier: Path) -> None:
     """There is no other sentence to borrow links from: the scores are given all the same."""
     result = json.loads((earlier / "result.json").read_text("utf-8"))
-    assert result["examples"] == 1 and result["counts_above_chance"] is None
-    assert all(0 <= head["score"] <= 1 and head["chance"] is None for head in result["heads"])
+    assert result.examples == 1 and result.counts_above_chance is None
+    assert all(
+        0 <= (head.score or 0) <= 1 and head.number("chance") is None for head in result.heads
+    )
 
 
 def test_scores_of_another_geometry_are_refused(earlier: Path) -> None:

@@ -25,12 +25,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LayerScores(Record):
-    """The scores of one layer; None for a layer without heads."""
+    """The scores of one layer; None for a layer without heads.
+
+    `token_alignment`: of translation scores, how many heads score above the threshold.
+    """
 
     layer: int
     heads: int
     mean: float | None
     highest: float | None
+    token_alignment: float | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

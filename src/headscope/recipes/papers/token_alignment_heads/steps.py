@@ -32,7 +32,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
 )
 from headscope.recipes.verify.failures import VerifyFailures, verify_failures
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
-from headscope.runs import Run, carry_out
+from headscope.runs import Run, carry_out, encode
 from headscope.verify.removal import Removal
 
 __all__ = [
@@ -185,7 +185,8 @@ def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
     config = FindTranslation(
         setting.model, found_on(setting), scoring(setting), THRESHOLD, ranked_by(setting)
     )
-    return find_translation(config, out, progress)
+    result: Result = encode(find_translation(config, out, progress))
+    return result
 
 
 def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:
