@@ -192,10 +192,8 @@ def test_a_prompt_beyond_the_context_is_named_wherever_it_stands(
 def test_a_single_pair_has_no_chance(earlier: Path) -> None:
     """There is no other sentence to borrow links from: the scores are given all the same."""
     result = json.loads((earlier / "result.json").read_text("utf-8"))
-    assert result.examples == 1 and result.counts_above_chance is None
-    assert all(
-        0 <= (head.score or 0) <= 1 and head.number("chance") is None for head in result.heads
-    )
+    assert result["examples"] == 1 and result["counts_above_chance"] is None
+    assert all(0 <= head["score"] <= 1 and head["chance"] is None for head in result["heads"])
 
 
 def test_scores_of_another_geometry_are_refused(earlier: Path) -> None:

@@ -113,13 +113,14 @@ def describe(
     scores: HeadScores, threshold: float, rank: Rank, inactive: float
 ) -> TranslationScores:
     """One set of scores: heads, classes, layers, and what was counted."""
-    above = scores.classes_above_chance(threshold, inactive)
+    ranking, above = scores.ranking(rank), scores.classes_above_chance(threshold, inactive)
     kept = ("examples", "left_out", "tokens", "units", "aligner", "links_digest")
     return TranslationScores(
         signature=scores.signature,
         threshold=threshold,
         inactive=inactive,
-        **scores.ranking(rank),
+        rank=ranking["rank"],
+        rank_note=ranking["rank_note"],
         heads=ScoredHead.all_of(scores, rank),
         counted_over=scores.counted_over,
         counts=Classes(**scores.classes(threshold, inactive)),
