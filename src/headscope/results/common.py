@@ -14,6 +14,7 @@ __all__ = [
     "Leakage",
     "ModelFacts",
     "ModelResult",
+    "OneHead",
     "PairOverlap",
     "Ranking",
     "ScoredHead",
@@ -86,24 +87,30 @@ class Leakage(Record):
 
 
 @dataclass(frozen=True)
-class ScoredHead(Record):
-    """A head with its score, its 95 % interval and its place in the ranking.
-
-    The method's other numbers of a head, such as `chance`, stand in `unknown`; see `number`.
-    """
+class OneHead(Record):
+    """What is told of one head."""
 
     layer: int
     head: int
-    score: float | None
-    low: float | None = None
-    high: float | None = None
-    above_chance: float | None = None
-    rank: int | None = entry(absent=True)
 
     @property
     def place(self) -> Head:
         """The head itself."""
         return Head(self.layer, self.head)
+
+
+@dataclass(frozen=True)
+class ScoredHead(OneHead):
+    """A head with its score, its 95 % interval and its place in the ranking.
+
+    The method's other numbers of a head, such as `chance`, stand in `unknown`; see `number`.
+    """
+
+    score: float | None
+    low: float | None = None
+    high: float | None = None
+    above_chance: float | None = None
+    rank: int | None = entry(absent=True)
 
     def number(self, name: str) -> float | None:
         """The head's number of this name in JSON; None where it is not known."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headscope.heads import Head
-from headscope.results.common import ModelResult, Ranking
+from headscope.results.common import ModelResult, OneHead, Ranking
 from headscope.runs import Record
 
 __all__ = ["Control", "HeadAttention", "KeyTokensResult", "KeyWord", "OtherHeads", "WordAttention"]
@@ -29,24 +28,17 @@ class WordAttention(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadAttention(Record):
+class HeadAttention(OneHead):
     """A head with its mean attention to all key words (`score`, each token once) and to each.
 
     `low` and `high` are None: one prompt has no other prompts to vary over.
     """
 
-    layer: int
-    head: int
     score: float
     low: float | None = None
     high: float | None = None
     uniform: float
     words: tuple[WordAttention, ...]
-
-    @property
-    def place(self) -> Head:
-        """The head itself."""
-        return Head(self.layer, self.head)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headscope.heads import Head
-from headscope.results.common import PairOverlap, ScoredHead, SetOverlap
+from headscope.results.common import OneHead, PairOverlap, ScoredHead, SetOverlap
 from headscope.results.head_scores import HeadsResult
 from headscope.runs import Record
 
@@ -44,17 +44,10 @@ class DocumentScores(HeadsResult):
 
 
 @dataclass(frozen=True)
-class GeneralHead(Record):
+class GeneralHead(OneHead):
     """A head that is important in so many languages."""
 
-    layer: int
-    head: int
     languages: int
-
-    @property
-    def place(self) -> Head:
-        """The head itself."""
-        return Head(self.layer, self.head)
 
 
 @dataclass(frozen=True)

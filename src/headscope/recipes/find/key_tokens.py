@@ -11,18 +11,15 @@ import numpy as np
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.find.key_tokens import Control as Drawn
 from headscope.find.key_tokens import KeyTokenAttention, KeyTokens, key_tokens
 from headscope.find.key_words import locate_words
 from headscope.heads import HeadSet, about_rank, resolve_heads
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
-    Control,
     HeadAttention,
     KeyTokensResult,
     KeyWord,
-    OtherHeads,
     WordAttention,
 )
 from headscope.runs import Run
@@ -186,22 +183,8 @@ def _describe(found: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
             )
             for index, (word, tokens) in enumerate(zip(found.words, found.word_tokens, strict=True))
         ),
-        control={drawn.kind: _control(drawn, float(scores.mean())) for drawn in found.controls},
+        control=found.controls,
         prompt=found.prompt,
         answer=found.answer,
         generated=found.generated,
-    )
-
-
-def _control(drawn: Drawn, score: float) -> Control:
-    """Mean and range over the draws, and how many draws paid as much attention as the heads."""
-    return Control(
-        mean=float(np.mean(drawn.mass)),
-        low=min(drawn.mass),
-        high=max(drawn.mass),
-        at_least_as_much=sum(mass >= score for mass in drawn.mass),
-        draws=tuple(
-            OtherHeads(tuple(map(str, heads)), mass, filled)
-            for heads, mass, filled in zip(drawn.draws, drawn.mass, drawn.filled_up, strict=True)
-        ),
     )
