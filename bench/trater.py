@@ -65,7 +65,7 @@ def main() -> None:
         spec = given.heads
         if spec is None:
             config = FindTranslation(pairs=PairsChoice(pair=("all",)))
-            spec = find_translation(config, given.runs / "find", update)["run"]
+            spec = str(find_translation(config, given.runs / "find", update).run)
         sets = {f"found {SHARE}": resolve_heads(spec, SHARE, lm.geometry, by="score")}
         chosen = sets[f"found {SHARE}"]
         for matched in (False, True):

@@ -109,11 +109,11 @@ def test_a_run_says_that_the_model_does_not_translate(
     settings = FindTranslation(model, data, SCORE, baseline=Rules(examples=5))
     with pytest.warns(Caution, match="does not do this task"):
         found = find_translation(settings, tmp_path / "found")
-    assert found["baseline_works"] is False
-    judged = found["baseline_check"]["en-de"]
+    assert found.baseline_works is False
+    judged = found.baseline_check["en-de"]
     assert judged["examples"] == 5 and len(judged["shown"]) == 3
     # The run went on all the same.
-    assert found["examples"] == 12
+    assert found.examples == 12
     page = write_report(tmp_path / "found").read_text()
     assert page.index('id="warning"') < page.index('id="summary"')
     warning = page[page.index('id="warning"') : page.index('id="summary"')]
@@ -196,5 +196,5 @@ def test_every_check_of_heads_says_that_the_model_does_not_do_the_task(
 def test_the_bundled_model_does_its_task(tmp_path: Path) -> None:
     choice = PairsChoice(("en-de", "ru-tr"), limit=6)
     found = find_translation(FindTranslation(pairs=choice), tmp_path / "found")
-    assert found["baseline_works"] is True
+    assert found.baseline_works is True
     assert 'id="warning"' not in write_report(tmp_path / "found").read_text()

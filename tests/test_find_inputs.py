@@ -17,6 +17,7 @@ from headscope.heads import Geometry, resolve_heads
 from headscope.recipes.atlas import Atlas
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.results.translation import TranslationResult
 
 GOOD = "source\ttarget\tlinks\nThe dog sleeps\tDer Hund schläft\t0-0 1-1 2-2\n"
 
@@ -35,13 +36,13 @@ def earlier(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("earlier")
     (folder / "good.tsv").write_text(GOOD, "utf-8")
     result = find(model, folder / "good.tsv", folder / "run")
-    assert len(result["heads"]) == 8
+    assert len(result.heads) == 8
     return folder / "run"
 
 
 def find(
     model: Path, data: Path | str, out: Path, pair: str | None = "en-de", **score: Any
-) -> dict[str, Any]:
+) -> TranslationResult:
     choice = PairsChoice((pair,) if pair else (), (str(data),))
     options = {"bootstrap_draws": 10, **score}
     return find_translation(

@@ -15,7 +15,7 @@ from find_helpers import wrapped
 from headscope.errors import InputError
 from headscope.find.key_tokens import KeyTokens, key_tokens
 from headscope.find.key_words import locate_words
-from headscope.heads import HeadSet
+from headscope.heads import Head, HeadSet
 from headscope.lm import GenerateConfig, LanguageModel
 
 PROMPT = "Sentence: The fire is near the camp, and the fire burns.\nAnswer:"
@@ -135,31 +135,35 @@ def test_values_equal_those_read_off_full_matrices(name: str, mode: str) -> None
             assert result.mass[step, at] == pytest.approx(float(line[union].sum()), abs=1e-5)
     scores = result.mass.mean(axis=0, dtype=np.float64)
     assert result.scores == pytest.approx(scores)
-    for control in result.controls:
-        for draw, mass in zip(control.draws, control.mass, strict=True):
-            values = [whole[h.layer, h.head, list(rows)][:, union].sum(dim=-1).mean() for h in draw]
-            assert mass == pytest.approx(float(torch.stack(values).mean()), abs=1e-5)
+    for control in result.controls.values():
+        for draw in control.draws:
+            values = [
+                whole[head.layer, head.head, list(rows)][:, union].sum(dim=-1).mean()
+                for head in map(Head.parse, draw.heads)
+            ]
+            assert draw.score == pytest.approx(float(torch.stack(values).mean()), abs=1e-5)
 
 
 def test_controls_are_other_heads_and_keep_to_layers_where_they_can() -> None:
     lm = wrapped("pocket-like")  # 2 layers of 8 heads
     heads = HeadSet.parse("1.0,1.1,1.2,1.3,1.4,1.5,0.7", lm.geometry)
     result = key_tokens(lm, PROMPT, heads, KeyTokens(("camp",), steps="last", draws=3))
-    free, matched = result.controls
-    assert (free.kind, matched.kind) == ("random", "random-layer-matched")
+    assert list(result.controls) == ["random", "random-layer-matched"]
+    free, matched = result.controls.values()
     for control in (free, matched):
-        assert len(control.draws) == len(control.mass) == 3
+        assert len(control.draws) == 3
         for draw in control.draws:
-            assert len(set(draw)) == len(heads) and not set(draw) & set(heads)
-    assert len(set(free.draws)) > 1
-    assert free.filled_up == (0, 0, 0)
+            assert len(set(draw.heads)) == len(heads)
+            assert not set(draw.heads) & set(map(str, heads))
+    assert len({draw.heads for draw in free.draws}) > 1
+    assert [draw.filled_up for draw in free.draws] == [0, 0, 0]
     # Layer 1 has two other heads for six, so four come from layer 0 beside the one of its own.
-    assert matched.filled_up == (4, 4, 4)
-    assert all([head.layer for head in draw].count(1) == 2 for draw in matched.draws)
+    assert [draw.filled_up for draw in matched.draws] == [4, 4, 4]
+    assert all(sum(head[0] == "1" for head in draw.heads) == 2 for draw in matched.draws)
     again = key_tokens(lm, PROMPT, heads, KeyTokens(("camp",), steps="last", draws=3))
     assert again.controls == result.controls
     every = HeadSet(lm.geometry, tuple(lm.geometry.heads()))
-    assert key_tokens(lm, PROMPT, every, KeyTokens(("camp",), steps="last")).controls == ()
+    assert key_tokens(lm, PROMPT, every, KeyTokens(("camp",), steps="last")).controls == {}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +204,7 @@ def test_aligning_heads_of_the_bundled_model_look_at_the_word_they_translate(
     result = key_tokens(lm, prompt, heads, KeyTokens(("spoons", "chair")))
     assert result.generated and "Löffel" in result.answer and "Stuhl" in result.answer
     assert result.even.mean() < result.attention.mean()
-    assert all(result.scores.mean() > max(control.mass) for control in result.controls)
+    assert all(result.scores.mean() > control.high for control in result.controls.values())
     # While it writes Löffel the heads look at spoons, and at chair while it writes Stuhl.
     pieces = [result.answer[start:end] for start, end in result.answer_spans]
     by_step = result.attention.max(axis=1)

@@ -415,7 +415,7 @@ def test_runs_say_how_they_prompted(tmp_path: Path) -> None:
     write_pairs(tmp_path / "test.tsv", find_helpers.pairs("en-de", 8, seed=5).pairs)
     removal = Removal(draws=1, max_new_tokens=2)
     shown = verify_removal(
-        VerifyRemoval(found["run"], ("2",), model, test, removal), tmp_path / "verified"
+        VerifyRemoval(str(found.run), ("2",), model, test, removal), tmp_path / "verified"
     )
     assert shown["leakage"]["overlap"] == 0
     (baseline, *_) = (tmp_path / "verified" / "outputs.jsonl").read_text().splitlines()

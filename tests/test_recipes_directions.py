@@ -27,7 +27,7 @@ from headscope.recipes.inputs import (
     read_directions,
 )
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
-from headscope.runs import Signature
+from headscope.runs import Signature, encode
 from headscope.verify.removal import Removal
 
 SIZES = {"en-de": 16, "de-es": 12}
@@ -59,7 +59,7 @@ def test_counts_of_all_directions_are_sums(
 ) -> None:
     found = find_translation(FindTranslation(*inputs, SCORE), tmp_path / "find")
     covered = atlas(Atlas(*inputs, SCORE, draws=1, check=1, k=2), tmp_path / "atlas")
-    for result in (found, covered):
+    for result in (encode(found), covered):
         parts = result["directions"]
         assert set(parts) == set(SIZES)
         for name in ("examples", "tokens", "left_out"):
@@ -67,10 +67,10 @@ def test_counts_of_all_directions_are_sums(
         # Links differ from direction to direction: none of them stands for the run.
         assert "links_digest" not in result
         assert len({result["signature"], *(one["signature"] for one in parts.values())}) == 3
-    assert found["examples"] == sum(SIZES.values())
+    assert found.examples == sum(SIZES.values())
     mean = json.loads((tmp_path / "find" / "scores" / "mean" / "config.json").read_text())
     assert not {"pair", "examples", "links_digest"} & mean["config"].keys()
-    assert mean["signature"] == found["signature"]
+    assert mean["signature"] == found.signature
 
 
 def test_both_directions_of_a_corpus_are_checked_on_sentences_not_found_on(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_other_links_of_any_direction_are_another_signature(
         monkeypatch.setattr("headscope.data.align.align_eflomal", align)
         out = tmp_path / str(run)
         if recipe == "find":
-            result = find_translation(FindTranslation(*inputs, score), out)
+            result = encode(find_translation(FindTranslation(*inputs, score), out))
         else:
             result = atlas(Atlas(*inputs, score, draws=1, check=1, k=2), out)
         assert len(calls) == 2

@@ -8,6 +8,8 @@ from headscope.cli.commands import Study
 from headscope.cli.find.translation_score import class_lines
 from headscope.cli.output import cell
 from headscope.recipes.atlas import Atlas, atlas
+from headscope.results.translation import TranslationScores
+from headscope.runs import decode
 
 
 def _summary(result: dict[str, Any]) -> str:
@@ -27,7 +29,7 @@ def _summary(result: dict[str, Any]) -> str:
         [
             f"{result['model']['name']}: {len(result['heads'])} heads, "
             f"{len(result['directions'])} directions",
-            *class_lines(result),
+            *class_lines(decode(TranslationScores, result)),
             f"best: {top}",
             f"chrF++ of its translations: {chrf}",
             "selected against random: p "

@@ -22,16 +22,16 @@ from headscope.errors import InputError
 from headscope.find.key_words import KeyWord, locate_words
 from headscope.heads import Head, HeadSet, check_geometry
 from headscope.heads.draws import Draw, draw_heads
+from headscope.results.key_tokens import Control, OtherHeads
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.tokens import Spans
 
-__all__ = ["Control", "KeyTokenAttention", "KeyTokens", "key_tokens"]
+__all__ = ["KeyTokenAttention", "KeyTokens", "key_tokens"]
 
-ControlKind = Literal["random", "random-layer-matched"]
-_KINDS: tuple[ControlKind, ...] = ("random", "random-layer-matched")
+_KINDS = ("random", "random-layer-matched")
 
 
 @dataclass(frozen=True)
@@ -88,24 +88,6 @@ class KeyTokens(Settings):
             )
 
 
-@dataclass(frozen=True)
-class Control:
-    """Random other heads, as many as were chosen.
-
-    Attributes:
-        kind: `random`: of all other heads of the model; `random-layer-matched`: each of the layer
-            of the chosen head it stands for, as far as that has other heads.
-        draws: the heads of each draw.
-        mass: for each draw the mean over heads and steps of the attention on all key words.
-        filled_up: for each draw how many heads had to come from other layers.
-    """
-
-    kind: ControlKind
-    draws: tuple[tuple[Head, ...], ...]
-    mass: tuple[float, ...]
-    filled_up: tuple[int, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class KeyTokenAttention:
     """Attention on key words, for T steps, N heads and W words; arrays are float32.
@@ -121,7 +103,9 @@ class KeyTokenAttention:
         attention: (T, N, W), summed over the tokens of each word.
         even: (T, N, W), the same for attention spread evenly over all the keys a step sees.
         mass, even_mass: (T, N), summed over the tokens of all words, each token once.
-        controls: as many random other heads; empty where there are not so many.
+        controls: as many random other heads by kind, empty where there are not so many; `random`:
+            of all other heads of the model; `random-layer-matched`: each of the layer of the chosen
+            head it stands for, as far as that has other heads.
         generated: whether the answer is the model's own.
     """
 
@@ -136,7 +120,7 @@ class KeyTokenAttention:
     even: NDArray[np.float32]
     mass: NDArray[np.float32]
     even_mass: NDArray[np.float32]
-    controls: tuple[Control, ...]
+    controls: dict[str, Control]
     generated: bool
 
     @property
@@ -170,7 +154,7 @@ def key_tokens(
     text = _read(lm, wording, config)
     member, word_tokens = _tokens_of(words, text.prompt_spans)
     keys = np.flatnonzero(member.any(axis=1))
-    drawn: dict[ControlKind, list[Draw]] = {}
+    drawn: dict[str, list[Draw]] = {}
     if config.draws and 2 * len(heads) <= lm.geometry.total:
         for kind in _KINDS:
             matched = kind == "random-layer-matched"
@@ -180,6 +164,7 @@ def key_tokens(
     weights, even = _attention(lm, text, keys, everyone)
     chosen = len(heads)
     mass = weights.sum(axis=2)
+    score = float(mass[:, :chosen].mean(axis=0, dtype=np.float64).mean())
     means = dict(zip(everyone, mass.mean(axis=0, dtype=np.float64).tolist(), strict=True))
     by_word = member[keys].astype(np.float32)
     return KeyTokenAttention(
@@ -194,7 +179,7 @@ def key_tokens(
         even=even[:, :chosen] @ by_word,
         mass=mass[:, :chosen],
         even_mass=even[:, :chosen].sum(axis=2),
-        controls=tuple(_control(kind, draws, means) for kind, draws in drawn.items()),
+        controls={kind: _control(draws, means, score) for kind, draws in drawn.items()},
         generated=config.answer is None and config.steps == "answer",
     )
 
@@ -284,13 +269,18 @@ def _tokens_of(
     return member, tuple(tuple(np.flatnonzero(column).tolist()) for column in member.T)
 
 
-def _control(kind: ControlKind, draws: Sequence[Draw], means: Mapping[Head, float]) -> Control:
-    """Random other heads, from the mean attention of every head."""
+def _control(draws: Sequence[Draw], means: Mapping[Head, float], score: float) -> Control:
+    """Random other heads beside those with this score, from the mean attention of every head."""
+    paid = [sum(means[head] for head in draw.heads) / len(draw.heads) for draw in draws]
     return Control(
-        kind,
-        tuple(draw.heads.heads for draw in draws),
-        tuple(sum(means[head] for head in draw.heads) / len(draw.heads) for draw in draws),
-        tuple(draw.filled_up for draw in draws),
+        mean=float(np.mean(paid)),
+        low=min(paid),
+        high=max(paid),
+        at_least_as_much=sum(mass >= score for mass in paid),
+        draws=tuple(
+            OtherHeads(tuple(map(str, draw.heads)), mass, draw.filled_up)
+            for draw, mass in zip(draws, paid, strict=True)
+        ),
     )
 
 

@@ -49,7 +49,7 @@ from headscope.recipes.verify.reference import (
 )
 from headscope.recipes.verify.removal_run import removal_run
 from headscope.report import write_report
-from headscope.runs import Run, plain
+from headscope.runs import Run, encode, plain
 from headscope.settings import Option, Part, Settings
 from headscope.verify.removal import Removal, conditions
 
@@ -146,13 +146,13 @@ def _make(
     rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
     how = config.threshold, config.rank, config.inactive
     result = {
-        **describe_all(scores, *how),
+        **encode(describe_all(scores, *how)),
         **works,
         "config": asdict(config),
         "data": {
             pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores
         },
-        "directions": {pair: describe(one, *how) for pair, one in scores.items()},
+        "directions": {pair: encode(describe(one, *how)) for pair, one in scores.items()},
         "overlap": _overlaps(scores, len(mean.top(k)), rank),
         "removal": _check(
             lm, config, mean, mean.top(k, rank), checked_on, reference, run, progress

@@ -6,10 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.heads import Head, HeadScores, rank_words
+from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, entry
 
-__all__ = ["Checked", "Leakage", "ModelFacts", "ModelResult", "Ranking", "ScoredHead", "against"]
+__all__ = [
+    "Checked",
+    "Leakage",
+    "ModelFacts",
+    "ModelResult",
+    "OneHead",
+    "PairOverlap",
+    "Ranking",
+    "ScoredHead",
+    "SetOverlap",
+    "against",
+]
 
 
 def against(ending: str = "", examples: str = "sentences") -> Any:
@@ -43,8 +54,8 @@ class ModelResult(Result):
 
     @property
     def model_name(self) -> str:
-        """What the model is called."""
-        return "the model" if self.model is None else str(self.model.name)
+        """The model as a page calls it."""
+        return (self.model.name if self.model else None) or "model"
 
 
 @dataclass(frozen=True)
@@ -81,27 +92,60 @@ class Leakage(Record):
 
 
 @dataclass(frozen=True)
-class ScoredHead(Record):
-    """A head with its score, its 95 % interval and its place in the ranking.
-
-    The method's other numbers of a head stand in `unknown`, by their names in JSON.
-    """
+class OneHead(Record):
+    """What is told of one head."""
 
     layer: int
     head: int
-    score: float | None
-    low: float | None = None
-    high: float | None = None
-    chance: float | None = entry(absent=True)
-    above_chance: float | None = None
-    rank: int | None = entry(absent=True)
 
     @property
     def place(self) -> Head:
         """The head itself."""
         return Head(self.layer, self.head)
 
+
+@dataclass(frozen=True)
+class ScoredHead(OneHead):
+    """A head with its score, its 95 % interval and its place in the ranking.
+
+    The method's other numbers of a head, such as `chance`, stand in `unknown`; see `number`.
+    """
+
+    score: float | None
+    low: float | None = None
+    high: float | None = None
+    above_chance: float | None = None
+    rank: int | None = entry(absent=True)
+
+    def number(self, name: str) -> float | None:
+        """The head's number of this name in JSON; None where it is not known."""
+        number: float | None = {**vars(self), **self.unknown}.get(name)
+        return number
+
     @classmethod
-    def all_of(cls, scores: HeadScores) -> tuple[ScoredHead, ...]:
-        """All heads of these scores, highest first."""
-        return tuple(decode(cls, row) for row in scores.records())
+    def all_of(cls, scores: HeadScores, by: Rank = "above-chance") -> tuple[ScoredHead, ...]:
+        """All heads of these scores, highest first; their `rank` is by `by`."""
+        return tuple(decode(cls, row) for row in scores.records(by))
+
+
+@dataclass(frozen=True)
+class SetOverlap(Record):
+    """How far two sets of heads are the same: their Jaccard index, and what chance gives.
+
+    `expected` is the papers' ratio, `expected_exact` the mean index of random sets of these sizes,
+    `p_value` the probability that such sets share as many heads.
+    """
+
+    jaccard: float
+    expected: float
+    expected_exact: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class PairOverlap(Record):
+    """How far the sets called `a` and `b` are the same."""
+
+    a: str
+    b: str
+    overlap: SetOverlap = entry(flat="")

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headscope.cli.commands import Study
 from headscope.recipes.find.key_tokens import FindKeyTokens, find_key_tokens
+from headscope.results.key_tokens import KeyTokensResult
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: KeyTokensResult) -> str:
     """Heads and words, the controls, and where the rest is."""
-    names = [one["word"] for one in result["words"]]
-    widths = [max(8, len(name)) + 2 for name in names]
-    columns = "".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
+    widths = [max(8, len(name)) + 2 for name in result.names]
+    columns = "".join(f"{name:>{width}}" for name, width in zip(result.names, widths, strict=True))
     lines = [f"head       all    even{columns}"]
-    for one in result["heads"]:
+    for head in result.heads:
         cells = "".join(
-            f"{word['mean']:>{width}.4f}" for word, width in zip(one["words"], widths, strict=True)
+            f"{word.mean:>{width}.4f}" for word, width in zip(head.words, widths, strict=True)
         )
-        name = f"{one['layer']}.{one['head']}"
-        lines.append(f"{name:<6}{one['score']:>8.4f}{one['uniform']:>8.4f}{cells}")
+        lines.append(f"{head.place!s:<6}{head.score:>8.4f}{head.uniform:>8.4f}{cells}")
     lines.append(
-        f"mean attention on all key words: {result['score']:.4f}; "
-        f"were it spread evenly: {result['uniform']:.4f}"
+        f"mean attention on all key words: {result.score:.4f}; "
+        f"were it spread evenly: {result.uniform:.4f}"
     )
     named = {"random": "random heads", "random-layer-matched": "random heads of the same layers"}
-    for kind, control in result["control"].items():
+    for kind, control in result.control.items():
         lines.append(
-            f"{named[kind]}: {control['mean']:.4f} ({control['low']:.4f} to {control['high']:.4f} "
-            f"in {len(control['draws'])} draws)"
+            f"{named[kind]}: {control.mean:.4f} ({control.low:.4f} to {control.high:.4f} "
+            f"in {len(control.draws)} draws)"
         )
-    if result["answer"]:
-        whose = "the model's answer" if result["generated"] else "the given answer"
-        lines.append(f"{whose}, {result['tokens']} tokens: {result['answer'].strip()}")
-    lines.append(f"run: {result['run']}")
+    if result.answer:
+        whose = "the model's answer" if result.generated else "the given answer"
+        lines.append(f"{whose}, {result.tokens} tokens: {result.answer.strip()}")
+    lines.append(f"run: {result.run}")
     return "\n".join(lines)
 
 

@@ -64,7 +64,7 @@ from headscope.results.formation import (
     SeriesData,
     Skipped,
 )
-from headscope.runs import Run, carry_out
+from headscope.runs import Run, carry_out, encode
 from headscope.runs.parts import read_records
 from headscope.settings import MadeBy, Option, Part, Settings
 from headscope.verify.removal import translate
@@ -327,7 +327,8 @@ def _measure(
         )
         del lm
         gc.collect()
-        return describe_all(scores, config.threshold, config.rank, config.inactive) | works
+        found = describe_all(scores, config.threshold, config.rank, config.inactive)
+        return {**encode(found), **works}
 
     result = carry_out(CHECKPOINT, place, settings, inputs, compute)
     outputs: list[list[str]] = read_records(place / "parts" / "outputs.jsonl")["all"]

@@ -11,10 +11,17 @@ import numpy as np
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.find.key_tokens import Control, KeyTokenAttention, KeyTokens, key_tokens
+from headscope.find.key_tokens import KeyTokenAttention, KeyTokens, key_tokens
 from headscope.find.key_words import locate_words
 from headscope.heads import HeadSet, about_rank, resolve_heads
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
+from headscope.results.common import ModelFacts
+from headscope.results.key_tokens import (
+    HeadAttention,
+    KeyTokensResult,
+    KeyWord,
+    WordAttention,
+)
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 
@@ -72,7 +79,7 @@ class FindKeyTokens(Settings):
 
 def find_key_tokens(
     config: FindKeyTokens, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> KeyTokensResult:
     """Measure, write the run and return the command's result.
 
     Beside the result the run holds `steps.safetensors` (`attention` and `even` by step, head and
@@ -87,13 +94,14 @@ def find_key_tokens(
     chat = uses_chat(lm, config.measure.chat, config.prompt)
     config = replace(config, measure=replace(config.measure, chat=chat))
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
+    rank = about_rank(heads)
     settings = {
         "settings": config,
         "chosen": [str(head) for head in heads],
-        "rank": about_rank(heads)["rank"],
+        "rank": rank["rank"],
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> KeyTokensResult:
         if progress:
             progress("key tokens", 0, 1)
         found = key_tokens(lm, config.prompt, heads, config.measure)
@@ -104,14 +112,14 @@ def find_key_tokens(
         ranked = HeadSet(lm.geometry, tuple(found.heads[at] for at in order), heads.origin)
         ranked.save_pretrained(run.path / "heads")
         _write(run, found, order)
-        model = {"name": lm.name, "revision": lm.revision, "heads": lm.geometry.total}
-        return {
-            **_describe(found, order),
-            **about_rank(heads),
-            "model": model,
-        }
+        model = ModelFacts(lm.name, lm.revision, heads=lm.geometry.total)
+        described = _describe(found, order)
+        return replace(described, model=model, rank=rank["rank"], rank_note=rank["rank_note"])
 
-    return run_with_model(lm, COMMAND, out, settings, {}, compute, began, seed=config.measure.seed)
+    seed = config.measure.seed
+    return run_with_model(
+        lm, COMMAND, out, settings, {}, compute, began, kind=KeyTokensResult, seed=seed
+    )
 
 
 def _write(run: Run, found: KeyTokenAttention, order: list[int]) -> None:
@@ -133,73 +141,50 @@ def _write(run: Run, found: KeyTokenAttention, order: list[int]) -> None:
     run.write_jsonl("tokens.jsonl", rows)
 
 
-def _describe(found: KeyTokenAttention, order: list[int]) -> dict[str, Any]:
-    """The JSON of a run."""
+def _describe(found: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
+    """The result but for the ranking and the model; its heads in this order."""
     scores = found.scores
-    means, even = (one.mean(axis=0, dtype=np.float64) for one in (found.attention, found.even))
+    means, even = (array.mean(axis=0, dtype=np.float64) for array in (found.attention, found.even))
     even_mass = found.even_mass.mean(axis=0, dtype=np.float64)
     steps = [found.answer[start:end] for start, end in found.answer_spans.tolist()]
-    heads = []
-    for at in order:
-        words = []
-        for index, word in enumerate(found.words):
-            highest = int(found.attention[:, at, index].argmax())
-            words.append(
-                {
-                    "word": word.name,
-                    "mean": float(means[at, index]),
-                    "uniform": float(even[at, index]),
-                    "max": float(found.attention[highest, at, index]),
-                    "step": highest,
-                    "token": steps[highest] if steps else None,
-                }
-            )
-        heads.append(
-            {
-                "layer": found.heads[at].layer,
-                "head": found.heads[at].head,
-                "score": float(scores[at]),
-                # One prompt has no other prompts to vary over.
-                "low": None,
-                "high": None,
-                "uniform": float(even_mass[at]),
-                "words": words,
-            }
+
+    def word_of(at: int, index: int) -> WordAttention:
+        highest = int(found.attention[:, at, index].argmax())
+        return WordAttention(
+            word=found.words[index].name,
+            mean=float(means[at, index]),
+            uniform=float(even[at, index]),
+            max=float(found.attention[highest, at, index]),
+            step=highest,
+            token=steps[highest] if steps else None,
         )
-    return {
-        "heads": heads,
-        "examples": 1,
-        "tokens": int(found.mass.shape[0]),
-        "score": float(scores.mean()),
-        "uniform": float(even_mass.mean()),
-        "words": [
-            {
-                "word": word.name,
-                "spans": [list(span) for span in word.spans],
-                "tokens": len(tokens),
-                "mean": float(means[:, index].mean()),
-                "uniform": float(even[:, index].mean()),
-            }
-            for index, (word, tokens) in enumerate(zip(found.words, found.word_tokens, strict=True))
-        ],
-        "control": {one.kind: _control(one, float(scores.mean())) for one in found.controls},
-        "prompt": found.prompt,
-        "answer": found.answer,
-        "generated": found.generated,
-    }
 
-
-def _control(control: Control, score: float) -> dict[str, Any]:
-    """Mean and range over the draws, and how many draws paid as much attention as the heads."""
-    return {
-        "mean": float(np.mean(control.mass)),
-        "low": min(control.mass),
-        "high": max(control.mass),
-        "at_least_as_much": sum(mass >= score for mass in control.mass),
-        "draws": [
-            {"heads": [str(head) for head in heads], "score": mass, "filled_up": filled}
-            for heads, mass, filled in zip(
-                control.draws, control.mass, control.filled_up, strict=True
+    return KeyTokensResult(
+        heads=tuple(
+            HeadAttention(
+                layer=found.heads[at].layer,
+                head=found.heads[at].head,
+                score=float(scores[at]),
+                uniform=float(even_mass[at]),
+                words=tuple(word_of(at, index) for index in range(len(found.words))),
             )
-        ],
-    }
+            for at in order
+        ),
+        tokens=int(found.mass.shape[0]),
+        score=float(scores.mean()),
+        uniform=float(even_mass.mean()),
+        words=tuple(
+            KeyWord(
+                word=word.name,
+                spans=tuple(word.spans),
+                tokens=len(tokens),
+                mean=float(means[:, index].mean()),
+                uniform=float(even[:, index].mean()),
+            )
+            for index, (word, tokens) in enumerate(zip(found.words, found.word_tokens, strict=True))
+        ),
+        control=found.controls,
+        prompt=found.prompt,
+        answer=found.answer,
+        generated=found.generated,
+    )

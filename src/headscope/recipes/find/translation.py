@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.data.split import text_digests
@@ -26,6 +26,10 @@ from headscope.recipes.inputs import (
     resolved_chat,
     steps_of,
 )
+from headscope.results.classes import Classes
+from headscope.results.common import ScoredHead
+from headscope.results.head_scores import LayerScores
+from headscope.results.translation import TranslationResult, TranslationScores
 from headscope.runs import Run, carry_out
 from headscope.settings import Part, Settings
 
@@ -54,7 +58,7 @@ class FindTranslation(Settings):
 
 def find_translation(
     config: FindTranslation, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> TranslationResult:
     """Score every direction and return the command's result; what is done already is kept."""
     from headscope.find.capture import check_peaks
 
@@ -68,7 +72,7 @@ def find_translation(
     settings = {"settings": config, "computed_in": dtype_name(lm)}
     about = {**model_provenance(lm), "seed": config.score.seed}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> TranslationResult:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
         scores: dict[str, HeadScores] = {}
         for pair, pairs in directions.items():
@@ -80,48 +84,52 @@ def find_translation(
         )
         save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
         how = config.threshold, config.rank, config.inactive
-        result = describe_all(scores, *how)
-        if len(scores) > 1:
-            result["directions"] = {pair: describe(one, *how) for pair, one in scores.items()}
-        return result | works
+        parts = {pair: describe(part, *how) for pair, part in scores.items()}
+        together = vars(describe_all(scores, *how))
+        return TranslationResult(**together, **works, directions=parts if len(parts) > 1 else None)
 
     inputs = model_inputs(lm, directions)
-    result = carry_out(COMMAND, out, settings, inputs, compute, began, about)
-    check_peaks(result["run"], config.score.keep_peaks)
+    result = carry_out(
+        COMMAND, out, settings, inputs, compute, began, about, kind=TranslationResult
+    )
+    check_peaks(str(result.run), config.score.keep_peaks)
     return result
 
 
 def describe_all(
     scores: Mapping[str, HeadScores], threshold: float, rank: Rank, inactive: float
-) -> dict[str, Any]:
-    """The JSON of a run: of its direction, or of the mean over several with what they counted."""
+) -> TranslationScores:
+    """What a run finds: of its direction, or the mean over several with what they counted."""
     if len(scores) == 1:
         return describe(next(iter(scores.values())), threshold, rank, inactive)
-    counted = ("examples", "left_out", "tokens")
-    sums = {name: sum(one.config[name] for one in scores.values()) for name in counted}
-    return describe(HeadScores.mean(scores), threshold, rank, inactive) | sums
-
-
-def describe(scores: HeadScores, threshold: float, rank: Rank, inactive: float) -> dict[str, Any]:
-    """The JSON of one set of scores: heads, classes, layers, and what was counted.
-
-    `counted_over` is the number of directions that `counts` are the mean of.
-    """
-    from dataclasses import asdict
-
-    kept = ("examples", "left_out", "tokens", "units", "aligner", "links_digest")
-    return {
-        "signature": scores.signature,
-        "threshold": threshold,
-        "inactive": inactive,
-        **scores.ranking(rank),
-        "heads": scores.records(rank),
-        "counted_over": scores.counted_over,
-        "counts": scores.classes(threshold, inactive),
-        "counts_above_chance": scores.classes_above_chance(threshold, inactive),
-        "layer_profile": [asdict(layer) for layer in scores.layer_profile(threshold)],
-        **{name: scores.config[name] for name in kept if name in scores.config},
+    sums = {
+        name: sum(part.config[name] for part in scores.values())
+        for name in ("examples", "left_out", "tokens")
     }
+    return replace(describe(HeadScores.mean(scores), threshold, rank, inactive), **sums)
+
+
+def describe(
+    scores: HeadScores, threshold: float, rank: Rank, inactive: float
+) -> TranslationScores:
+    """One set of scores: heads, classes, layers, and what was counted."""
+    ranking, above = scores.ranking(rank), scores.classes_above_chance(threshold, inactive)
+    kept = ("examples", "left_out", "tokens", "units", "aligner", "links_digest")
+    return TranslationScores(
+        signature=scores.signature,
+        threshold=threshold,
+        inactive=inactive,
+        rank=ranking["rank"],
+        rank_note=ranking["rank_note"],
+        heads=ScoredHead.all_of(scores, rank),
+        counted_over=scores.counted_over,
+        counts=Classes(**scores.classes(threshold, inactive)),
+        counts_above_chance=Classes(**above) if above else None,
+        layer_profile=tuple(
+            LayerScores(**vars(layer)) for layer in scores.layer_profile(threshold)
+        ),
+        **{name: scores.config[name] for name in kept if name in scores.config},
+    )
 
 
 def stored_scores(run: Path) -> dict[str, HeadScores]:

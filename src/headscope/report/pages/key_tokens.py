@@ -10,13 +10,18 @@ from headscope.report.matrix import ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.key_tokens import (
-    KeyTokensRecord,
-    WordCell,
+from headscope.report.sections.key_text import (
+    SCRIPT,
+    STYLE,
+    KeyTokensRun,
     read_key_tokens,
+    shade,
+    shown,
+    text_data,
+    text_section,
 )
-from headscope.report.sections.key_text import SCRIPT, STYLE, shade, shown, text_data, text_section
 from headscope.report.words import count, enumeration, fixed, percent
+from headscope.results.key_tokens import KeyTokensResult, WordAttention
 
 __all__ = ["page"]
 
@@ -28,48 +33,51 @@ CONTROLS = {
 
 def page(path: Path) -> Page:
     """The report of the run of `find key-tokens` in this folder."""
-    record = read_key_tokens(path)
-    title = f"{record.model} \u00b7 key tokens"
+    run = read_key_tokens(path)
+    result = run.result
+    title = f"{result.model_name} \u00b7 key tokens"
     lead = (
-        f"How much of their attention {count(len(record.heads), 'head')} of {record.model} pay to "
-        f"{count(len(record.words), 'key word')} of a prompt{_while(record)}."
+        f"How much of their attention {count(len(result.heads), 'head')} of {result.model_name} "
+        f"pay to {count(len(result.words), 'key word')} of a prompt{_while(run)}."
     )
     facts = [
-        ("key words", enumeration(record.words)),
-        ("steps", str(record.steps)),
-        ("answer", _whose(record)),
+        ("key words", enumeration(result.names)),
+        ("steps", str(result.tokens)),
+        ("answer", _whose(run)),
     ]
     return simple_page(
         title,
         masthead("Key tokens", lead, facts, kicker="headscope find key-tokens"),
         [
-            ("summary", "", _summary(record)),
-            ("text", "Text", text_section(record)),
-            ("words", "Heads and words", _heat_map(record)),
-            ("control", "Controls", _controls(record)),
+            ("summary", "", _summary(result)),
+            ("text", "Text", text_section(run)),
+            ("words", "Heads and words", _heat_map(run)),
+            ("control", "Controls", _controls(result)),
             ("provenance", "Provenance", about_run(path)),
         ],
         scripts=(SCRIPT,),
         styles=(STYLE,),
-        data={"keyTokens": text_data(record)},
+        data={"keyTokens": text_data(run)},
     )
 
 
-def _while(record: KeyTokensRecord) -> str:
-    if not record.answer_tokens:
+def _while(run: KeyTokensRun) -> str:
+    if not run.answer_spans:
         return ", at its last token"
-    return " while it writes its answer" if record.generated else " while it reads on in an answer"
+    return (
+        " while it writes its answer" if run.result.generated else " while it reads on in an answer"
+    )
 
 
-def _whose(record: KeyTokensRecord) -> str:
-    if not record.answer_tokens:
+def _whose(run: KeyTokensRun) -> str:
+    if not run.answer_spans:
         return "none, the last token of the prompt was looked at"
-    return "the model's own, greedy" if record.generated else "given"
+    return "the model's own, greedy" if run.result.generated else "given"
 
 
-def _summary(record: KeyTokensRecord) -> Html:
-    best = record.heads[0]
-    strongest = max(zip(record.words, best.words, strict=True), key=lambda pair: pair[1].mean)
+def _summary(result: KeyTokensResult) -> Html:
+    best = result.heads[0]
+    strongest = max(best.words, key=lambda word: word.mean)
     parts: list[Child] = [
         tag(
             "p",
@@ -79,26 +87,25 @@ def _summary(record: KeyTokensRecord) -> Html:
         ),
         tag(
             "p",
-            f"On average over {count(record.steps, 'step')} the heads pay ",
-            tag("strong", percent(record.score, 1)),
+            f"On average over {count(result.tokens, 'step')} the heads pay ",
+            tag("strong", percent(result.score, 1)),
             " of their attention to the key words. Spread evenly over all tokens a step sees, "
-            f"attention would give them {percent(record.even, 1)}.",
+            f"attention would give them {percent(result.uniform, 1)}.",
         ),
         tag(
             "p",
-            f"Head {best.name} pays the most, {percent(best.score, 1)}, and of that most to ",
-            tag("bdi", strongest[0]),
-            f" ({percent(strongest[1].mean, 1)}).",
+            f"Head {best.place} pays the most, {percent(best.score, 1)}, and of that most to ",
+            tag("bdi", strongest.word),
+            f" ({percent(strongest.mean, 1)}).",
         ),
     ]
-    for kind, draws in record.controls.items():
-        reached = sum(draw >= record.score for draw in draws)
+    for kind, control in result.control.items():
         parts.append(
             tag(
                 "p",
-                f"{CONTROLS.get(kind, kind)}, as many in each of {len(draws)} draws, pay "
-                f"{percent(sum(draws) / len(draws), 1)}; {reached or 'none'} of the draws pay at "
-                "least as much as the heads looked at.",
+                f"{CONTROLS.get(kind, kind)}, as many in each of {len(control.draws)} draws, pay "
+                f"{percent(control.mean, 1)}; {control.at_least_as_much or 'none'} of the draws "
+                "pay at least as much as the heads looked at.",
             )
         )
     parts.append(
@@ -112,17 +119,18 @@ def _summary(record: KeyTokensRecord) -> Html:
     return section("summary", "In short", *parts)
 
 
-def _heat_map(record: KeyTokensRecord) -> Html:
-    scale = max((word.mean for head in record.heads for word in head.words), default=0.0) or 1.0
-    words = [tag("bdi", word) for word in record.words]
+def _heat_map(run: KeyTokensRun) -> Html:
+    heads = run.result.heads
+    scale = max((word.mean for head in heads for word in head.words), default=0.0) or 1.0
+    words = [tag("bdi", name) for name in run.result.names]
     rows = [
         [
-            head.name,
+            str(head.place),
             tag("span", fixed(head.score, 3), class_="sum"),
-            fixed(head.even, 3),
-            *(_cell(cell, scale) for cell in head.words),
+            fixed(head.uniform, 3),
+            *(_cell(word, scale) for word in head.words),
         ]
-        for head in record.heads
+        for head in heads
     ]
     grid = table(
         "Mean attention over the steps",
@@ -133,7 +141,7 @@ def _heat_map(record: KeyTokensRecord) -> Html:
     caption = join(
         tag("strong", "Attention of each head to each key word. "),
         "For every step that predicts a token of the answer"
-        if record.answer_tokens
+        if run.answer_spans
         else "For the last token of the prompt",
         ", the softmax weights on the tokens of a word are added up; the large number is the mean "
         "over the steps, and the small one the most in any step, with the token it predicts. "
@@ -154,32 +162,33 @@ def _heat_map(record: KeyTokensRecord) -> Html:
     )
 
 
-def _cell(cell: WordCell, scale: float) -> Html:
+def _cell(word: WordAttention, scale: float) -> Html:
     peak = None
-    if cell.token is not None:
-        most = f"most {fixed(cell.largest, 2)}, at "
-        peak = tag("small", most, tag("bdi", f"\u201c{shown(cell.token)}\u201d"))
-    number = tag("span", fixed(cell.mean, 3), class_=f"shade {shade(cell.mean, scale)}")
+    if word.token is not None:
+        most = f"most {fixed(word.max, 2)}, at "
+        peak = tag("small", most, tag("bdi", f"\u201c{shown(word.token)}\u201d"))
+    number = tag("span", fixed(word.mean, 3), class_=f"shade {shade(word.mean, scale)}")
     return join(number, peak)
 
 
-def _controls(record: KeyTokensRecord) -> Html | None:
-    draws = [value for values in record.controls.values() for value in values]
-    end = max([record.score, record.even, *draws]) or 1.0
+def _controls(result: KeyTokensResult) -> Html:
+    highest = [control.high for control in result.control.values()]
+    end = max([result.score, result.uniform, *highest]) or 1.0
     rows = [
-        BarRow(count(len(record.heads), "head") + " looked at", record.score, "key-top"),
-        BarRow("Attention spread evenly", record.even, "key-s9"),
+        BarRow(count(len(result.heads), "head") + " looked at", result.score, "key-top"),
+        BarRow("Attention spread evenly", result.uniform, "key-s9"),
         *(
-            BarRow(CONTROLS.get(kind, kind), sum(values) / len(values), "key-random", values)
-            for kind, values in record.controls.items()
+            BarRow(CONTROLS.get(kind, kind), control.mean, "key-random", control.scores)
+            for kind, control in result.control.items()
         ),
     ]
-    filled = record.filled_up.get("random-layer-matched", 0)
+    matched = result.control.get("random-layer-matched")
+    filled = max((draw.filled_up for draw in matched.draws), default=0) if matched else 0
     caption = join(
         tag("strong", "Mean attention to all key words, beside its controls. "),
         "Each ring is one draw of as many random other heads of the model, and the bar their mean; "
         "where the heads looked at lie beyond all rings, no draw does the same on this prompt. "
-        if record.controls
+        if result.control
         else "No random heads were drawn. ",
         f"In the layers of the heads looked at there are not enough others: up to {filled} of a "
         "draw come from other layers. "

@@ -35,6 +35,7 @@ from headscope.recipes.verify.off_target import Ask, VerifyOffTarget, verify_off
 from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.recipes.verify.summaries import VerifySummaries, verify_summaries
 from headscope.recipes.verify.transfer import VerifyTransfer, verify_transfer
+from headscope.runs import encode
 from headscope.verify.languages.conditions import LanguageRemoval
 from headscope.verify.languages.sets import default_count
 
@@ -70,7 +71,8 @@ def score_heads(
         score=Lahis(moving, seed=setting.seed, batch_tokens=gradient_batch(setting)),
         general_in=general_in(setting),
     )
-    return find_lahis(config, folder, progress)
+    result: Result = encode(find_lahis(config, folder, progress))
+    return result
 
 
 def read_text(

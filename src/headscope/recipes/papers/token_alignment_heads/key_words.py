@@ -23,6 +23,7 @@ from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.papers.token_alignment_heads.cells import cell, percent, sentence, text
 from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD, in_chat, top
 from headscope.recipes.papers.token_alignment_heads.steps import score_steps
+from headscope.runs import encode
 from headscope.shown.blocks import Bars, Claim, Findings, Row, Table
 
 __all__ = ["KEY_WORDS", "Prompted", "compared", "key_word_claim", "key_words", "longest"]
@@ -61,7 +62,8 @@ class Prompted:
         measure = KeyTokens(self.words, self.answer, draws=0, chat=chat, seed=setting.seed)
         scores = str(setting.at("scores"))
         config = FindKeyTokens(self.prompt, scores, measure, "100%", setting.model, "score")
-        return find_key_tokens(config, out, progress)
+        result: Mapping[str, Any] = encode(find_key_tokens(config, out, progress))
+        return result
 
 
 def _steps(setting: Setting) -> tuple[Step, ...] | Missing:

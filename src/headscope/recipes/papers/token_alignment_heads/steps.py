@@ -185,7 +185,8 @@ def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
     config = FindTranslation(
         setting.model, found_on(setting), scoring(setting), THRESHOLD, ranked_by(setting)
     )
-    return find_translation(config, out, progress)
+    result: Result = encode(find_translation(config, out, progress))
+    return result
 
 
 def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:
