@@ -35,6 +35,7 @@ from headscope.recipes.verify.off_target import Ask, VerifyOffTarget, verify_off
 from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.recipes.verify.summaries import VerifySummaries, verify_summaries
 from headscope.recipes.verify.transfer import VerifyTransfer, verify_transfer
+from headscope.runs import encode
 from headscope.verify.languages.conditions import LanguageRemoval
 from headscope.verify.languages.sets import default_count
 
@@ -98,7 +99,8 @@ def read_text(
         removal=_removal(setting, one.layer_draws if moving else one.draws, layer_matched=True),
         rank="score",
     )
-    return verify_perplexity(config, folder, progress)
+    found: Result = encode(verify_perplexity(config, folder, progress))
+    return found
 
 
 def read_without_layers(setting: Setting, folder: Path, progress: Progress | None) -> Result:
@@ -109,7 +111,8 @@ def read_without_layers(setting: Setting, folder: Path, progress: Progress | Non
         documents=choice(setting, "tested"),
         removal=_removal(setting, scale(setting).layer_draws, layer_matched=False),
     )
-    return verify_layers(config, folder, progress)
+    found: Result = encode(verify_layers(config, folder, progress))
+    return found
 
 
 def _removal(setting: Setting, draws: int, layer_matched: bool) -> LanguageRemoval:
