@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Against", "Draws", "Estimate", "known"]
+__all__ = ["Against", "Draws", "Estimate", "Mean", "known"]
 
 Floats = NDArray[np.float64]
 #: Of a field that is not part of the JSON.
@@ -43,6 +43,15 @@ class Estimate:
 def known(number: float) -> float | None:
     """A number as JSON has it: None for NaN."""
     return None if isnan(number) else float(number)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean with the bounds of its 95 % interval; NaN where it is not known."""
+
+    mean: float = nan
+    low: float = nan
+    high: float = nan
 
 
 @dataclass(frozen=True)
