@@ -12,12 +12,11 @@ first-order importance. The run is kept in --runs and goes on where it was.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
 from machine import machine, tell
 
 from headscope.cli.output import progress
@@ -25,6 +24,8 @@ from headscope.compare import rank_correlation
 from headscope.heads import HeadScores
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.lahis import FindLahis, find_lahis
+from headscope.results.lahis import LahisLanguage
+from headscope.runs import encode
 
 
 def main() -> None:
@@ -40,26 +41,26 @@ def main() -> None:
     told = {
         "command": "bench/lahis_sets.py",
         "machine": before,
-        "signature": found["signature"],
-        "seconds": found["seconds"],
-        "general": len(found["general"]),
-        "general_expected": found["general_expected"],
+        "signature": found.signature,
+        "seconds": found.seconds,
+        "general": len(found.general),
+        "general_expected": found.general_expected,
         "languages": {
             name: _brief(one, HeadScores.from_pretrained(given.runs / "scores" / name))
-            for name, one in found["languages"].items()
+            for name, one in found.languages.items()
         },
     }
     tell(told, given.out)
 
 
-def _brief(one: Mapping[str, Any], scores: HeadScores) -> dict[str, Any]:
+def _brief(language: LahisLanguage, scores: HeadScores) -> dict[str, Any]:
     first_order = replace(scores, values=scores.extra["magnitude"], low=None, high=None)
     return {
-        "documents": one["documents"],
-        "important": one["important"],
-        "specific": len(one["specific"]),
-        "halves": one["halves"],
-        "median_raising": median(head["raising"] for head in one["heads"]),
+        "documents": language.documents,
+        "important": language.important,
+        "specific": len(language.specific),
+        "halves": encode(language.halves),
+        "median_raising": float(np.nanmedian(scores.extra["raising"])),
         "rank_correlation_with_first_order": rank_correlation(scores, first_order),
     }
 

@@ -9,13 +9,13 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from headscope.find.patching import Patching
 from headscope.recipes.find.patching import FindPatching, find_patching
+from headscope.results.head_scores import PatchingResult
 
 
-def find(out: Path, death: int = 0) -> dict[str, Any]:
+def find(out: Path, death: int = 0) -> PatchingResult:
     """The run; it ends with the process after `death` pairs (0: never)."""
 
     def progress(title: str, done: int, total: int) -> None:

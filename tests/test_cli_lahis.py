@@ -141,7 +141,7 @@ def test_a_damaged_run_is_named(run: Path, damage: str, tmp_path: Path) -> None:
     done = json.loads((copy / "DONE.json").read_text("utf-8"))
     done["result"] = file_digest(copy / "result.json")
     (copy / "DONE.json").write_text(json.dumps(done), "utf-8")
-    with pytest.raises(InputError, match=f"result.json: holds no '{damage}'"):
+    with pytest.raises(InputError, match=f"result.json: holds no 'result.{damage}'"):
         write_report(copy)
 
 

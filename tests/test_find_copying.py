@@ -162,7 +162,7 @@ def test_retrieval_equals_the_definition_on_returned_attention() -> None:
     mean = np.mean([one[0] / one[1] for one in sums if one[1].any()], axis=0)
     # A head may be undecided between two keys by the last bit.
     assert np.isclose(scores.values, mean, atol=1e-9).mean() > 0.97
-    assert sum(row["examples"] for row in by_place(scores)) == 3
+    assert sum(place.examples for place in by_place(scores)) == 3
     assert scores.values.max() > 0.3
 
 

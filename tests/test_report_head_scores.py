@@ -11,7 +11,9 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.report import write_report
 from headscope.report.write import PAGES
-from headscope.runs import open_run
+from headscope.results.common import ModelFacts, ScoredHead
+from headscope.results.head_scores import Place, RetrievalResult
+from headscope.runs import encode, open_run
 
 GEOMETRY = Geometry((5, 0, 40))
 
@@ -24,15 +26,21 @@ def write(folder: Path, command: str, parts: tuple[str, ...] = (), interval: boo
         bounds = (values - 0.05, values + 0.05) if interval else (None, None)
         extra = {"chance": np.full(GEOMETRY.shape, 0.25), "<x>": np.full(GEOMETRY.shape, np.nan)}
         made[name] = HeadScores(GEOMETRY, values, "x", *bounds, extra=extra)
-    provenance = {"model": "<script>evil", "weights": "ab" * 32}
-    with open_run(folder, command, {}, {}, provenance=provenance) as run:
+    result = RetrievalResult(
+        signature="s",
+        model=ModelFacts("<script>evil", digest="ab" * 32),
+        heads=ScoredHead.all_of(HeadScores.mean(made)),
+        examples=7,
+        left_out={"a": 2},
+        places=(Place(32, 0.5, 7, 40, None),),
+    )
+    with open_run(folder, command, {}, {}) as run:
         save_scores(folder, made if parts else made["only"])
-        places = [{"length": 32, "depth": 0.5, "examples": 7, "answered": None}]
-        run.finish({"signature": "s", "examples": 7, "left_out": {"a": 2}, "places": places})
+        run.finish(encode(result))
     return folder
 
 
-@pytest.mark.parametrize("command", ["find induction", "find patching", "find first-order"])
+@pytest.mark.parametrize("command", ["find retrieval", "find patching", "find first-order"])
 @pytest.mark.parametrize("parts", [(), ("language", "concept")])
 def test_the_page_shows_every_head_and_part(
     tmp_path: Path, command: str, parts: tuple[str, ...]
@@ -46,7 +54,8 @@ def test_the_page_shows_every_head_and_part(
     assert all(name in page for name in parts)
     assert page.count('class="matrix"') == max(1, len(parts))
     assert ("95\u00a0%" in page) == (command != "find first-order")
-    assert "Hidden facts by place" in page and "NaN" not in page and ">nan<" not in page
+    assert ("Hidden facts by place" in page) == (command == "find retrieval")
+    assert "NaN" not in page and ">nan<" not in page
 
 
 def test_an_entry_that_cannot_be_drawn_names_the_result(

@@ -22,6 +22,7 @@ from headscope.measure.correlation import rank_correlations
 from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.recipes.verify.heads import VerifyHeads, verify_heads
 from headscope.report import write_report
+from headscope.results.head_scores import RemovedHeads
 from headscope.runs import open_run
 from headscope.verify.removal import Removal
 from lm_helpers import folded
@@ -69,7 +70,7 @@ def run_of(lm: LanguageModel, folder: Path, method: str, values: Any, **extra: A
 
 
 @pytest.fixture(scope="module")
-def crafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def crafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RemovedHeads]:
     folder = tmp_path_factory.mktemp("crafted")
     needing(folder / "model")
     lm = load(str(folder / "model"))
@@ -90,29 +91,31 @@ def crafted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
 
 
 def test_the_one_head_that_is_needed_is_found_and_the_others_cost_nothing(
-    crafted: tuple[Path, dict[str, Any]],
+    crafted: tuple[Path, RemovedHeads],
 ) -> None:
     folder, result = crafted
-    first, *others = result["heads"]
-    assert Head(first["layer"], first["head"]) == NEEDED
-    assert first["score"] > 0.05 and first["low"] > 0
-    assert all(abs(one["score"]) < 1e-6 and abs(one["mean_ablation"]) < 1e-6 for one in others)
-    rows = {(one["ablate"], one["with"]): one for one in result["correlations"]}
+    first, *others = result.heads
+    assert first.place == NEEDED and first.low is not None
+    assert (first.score or 0) > 0.05 and first.low > 0
+    assert all(
+        abs(head.number(name) or 0) < 1e-6 for head in others for name in ("score", "mean_ablation")
+    )
+    rows = {(each.ablate, each.other): each for each in result.correlations}
     same = rows["zero", "translation_score"]
-    assert same["all"]["value"] == rows["zero", "previous_token"]["all"]["value"]
+    assert same.all.value == rows["zero", "previous_token"].all.value
     assert {name for _, name in rows} == {
         *("translation_score", "translation_score_chance", "translation_score_above_chance"),
         *("induction", "previous_token"),
     }
-    assert rows["zero", "induction"]["within_layers"]["value"] is None
+    assert np.isnan(rows["zero", "induction"].within_layers.value)
     (lm,) = [load(str(folder / "model"))]
     assert resolve_heads(folder / "run", 1, lm.geometry) == HeadSet(lm.geometry, (NEEDED,))
     html = write_report(folder / "run", folder / "report.html").read_text("utf-8")
-    assert "backup heads" in html and f"{same['all']['value']:.2f}" in html
+    assert "backup heads" in html and f"{same.all.value:.2f}" in html
 
 
 def test_other_commands_take_the_run_as_any_scores(
-    crafted: tuple[Path, dict[str, Any]], command: Callable[..., Any]
+    crafted: tuple[Path, RemovedHeads], command: Callable[..., Any]
 ) -> None:
     folder, _ = crafted
     for words in (["overlap"], ["methods"]):
@@ -204,7 +207,7 @@ def test_changes_are_those_of_a_naive_loop(tmp_path: Path) -> None:
                     assert own == pytest.approx(change, abs=1e-5)
                     changes.append(fmean(change))
         assert scores["mean"][head] == pytest.approx(fmean(changes), abs=1e-5)
-    assert len(result["heads"]) == lm.geometry.total
+    assert len(result.heads) == lm.geometry.total
     assert all("links:" in scores[name].signature for name in directions)
     zero, mean = (scores["en-de"].values, scores["en-de"].extra["mean_ablation"])
     assert np.abs(zero - mean).max() > 1e-4

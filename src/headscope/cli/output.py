@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -64,7 +65,7 @@ def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
 
 def cell(value: float | None, form: str) -> str:
     """A number of a table in the given form, such as `.3f` or `.1%`; a dash where there is none."""
-    return "-" if value is None else format(value, form)
+    return "-" if value is None or isnan(value) else format(value, form)
 
 
 def fail(message: str) -> None:
@@ -185,11 +186,13 @@ class _Lines:
 
     def __init__(self) -> None:
         self._clock = _Clock()
-        self._last = time.monotonic()
+        self._last: float | None = None  # what comes before the first update is no wait
 
     def __call__(self, title: str, done: int, total: int) -> None:
         rate, left = self._clock.read(title, done, total)
         now = time.monotonic()
+        if self._last is None:
+            self._last = now
         if now - self._last < LINE_EVERY:
             return
         self._last = now

@@ -20,6 +20,7 @@ from headscope.errors import InputError
 from headscope.find.translation import rate
 from headscope.heads import HeadScores
 from headscope.measure.intervals import bootstrap_interval
+from headscope.results.head_scores import Place
 from headscope.runs import plain
 from headscope.settings import Option, Settings
 
@@ -259,22 +260,15 @@ def _by_needle(statistics: dict[str, NDArray[Any]], name: str) -> NDArray[Any]:
     return found
 
 
-def by_place(scores: HeadScores) -> list[dict[str, Any]]:
+def by_place(scores: HeadScores) -> tuple[Place, ...]:
     """How much was found at each length and depth: prompts, tokens of needles, right answers."""
     lengths, depths = scores.statistics["lengths"], scores.statistics["depths"]
     answered, totals = scores.statistics["answered"], scores.statistics["totals"]
-    rows: list[dict[str, Any]] = []
-    places = sorted(set(zip(lengths.tolist(), depths.tolist(), strict=True)))
-    for length, depth in places:
+    places = []
+    found = sorted(set(zip(lengths.tolist(), depths.tolist(), strict=True)))
+    for length, depth in found:
         own = (lengths == length) & (depths == np.float32(depth))
         known = answered[own][answered[own] >= 0]
-        rows.append(
-            {
-                "length": length,
-                "depth": depth,
-                "examples": int(own.sum()),
-                "tokens": int(totals[own].sum()),
-                "answered": float(known.mean()) if known.size else None,
-            }
-        )
-    return rows
+        right = float(known.mean()) if known.size else None
+        places.append(Place(length, depth, int(own.sum()), int(totals[own].sum()), right))
+    return tuple(places)

@@ -27,9 +27,9 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.places import place_digests
-from headscope.recipes.survey_plans import PLANS, SurveyData
+from headscope.recipes.survey_plans import PLANS, Runner, SurveyData
 from headscope.report import write_report
-from headscope.runs import Run, carry_out
+from headscope.runs import Run, carry_out, encode
 from headscope.settings import Option, Settings
 
 __all__ = ["COMMAND", "Survey", "survey"]
@@ -131,7 +131,7 @@ def _run(one: Method, config: Survey, folder: Path, progress: Progress | None) -
     if isinstance(planned, str):
         return row | {"why": planned}
     try:
-        result = planned(folder / place, progress)
+        result = encode(planned(folder / place, progress))
     except InputError as error:
         return row | {"why": str(error)}
     compared = one.name != "soft-gate"
@@ -144,9 +144,7 @@ def _run(one: Method, config: Survey, folder: Path, progress: Progress | None) -
     }
 
 
-def _plan(
-    one: Method, config: Survey, folder: Path
-) -> Callable[[Path, Progress | None], dict[str, Any]] | str:
+def _plan(one: Method, config: Survey, folder: Path) -> Runner | str:
     """How a method is run with the data at hand, or in words why it is not."""
     if one.recipe is not None:
         function = _from_elsewhere(one)

@@ -16,7 +16,7 @@ from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["PLANS", "Plan", "SurveyData"]
 
-Runner = Callable[[Path, Progress | None], dict[str, Any]]
+Runner = Callable[[Path, Progress | None], Any]
 #: Given the model, the data, whether it shall be quick, and the folder of all the runs.
 Plan = Callable[[ModelChoice, "SurveyData", bool, Path], Runner | str]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.heads import Head, HeadScores
+from headscope.heads import Head, HeadScores, Rank
 from headscope.runs import Record, Result, decode, entry
 
 __all__ = [
@@ -15,9 +15,11 @@ __all__ = [
     "Leakage",
     "ModelFacts",
     "ModelResult",
+    "PairOverlap",
     "Ranking",
     "ReferenceText",
     "ScoredHead",
+    "SetOverlap",
     "against",
 ]
 
@@ -106,7 +108,7 @@ class Ablation(Record):
 class ScoredHead(Record):
     """A head with its score, its 95 % interval and its place in the ranking.
 
-    The method's other numbers of a head stand in `unknown`, by their names in JSON.
+    The method's other numbers of a head, such as `chance`, stand in `unknown`; see `number`.
     """
 
     layer: int
@@ -114,7 +116,6 @@ class ScoredHead(Record):
     score: float | None
     low: float | None = None
     high: float | None = None
-    chance: float | None = entry(absent=True)
     above_chance: float | None = None
     rank: int | None = entry(absent=True)
 
@@ -123,7 +124,35 @@ class ScoredHead(Record):
         """The head itself."""
         return Head(self.layer, self.head)
 
+    def number(self, name: str) -> float | None:
+        """The head's number of this name in JSON; None where it is not known."""
+        number: float | None = {**vars(self), **self.unknown}.get(name)
+        return number
+
     @classmethod
-    def all_of(cls, scores: HeadScores) -> tuple[ScoredHead, ...]:
-        """All heads of these scores, highest first."""
-        return tuple(decode(cls, row) for row in scores.records())
+    def all_of(cls, scores: HeadScores, by: Rank = "above-chance") -> tuple[ScoredHead, ...]:
+        """All heads of these scores, highest first; their `rank` is by `by`."""
+        return tuple(decode(cls, row) for row in scores.records(by))
+
+
+@dataclass(frozen=True)
+class SetOverlap(Record):
+    """How far two sets of heads are the same: their Jaccard index, and what chance gives.
+
+    `expected` is the papers' ratio, `expected_exact` the mean index of random sets of these sizes,
+    `p_value` the probability that such sets share as many heads.
+    """
+
+    jaccard: float
+    expected: float
+    expected_exact: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class PairOverlap(Record):
+    """How far the sets called `a` and `b` are the same."""
+
+    a: str
+    b: str
+    overlap: SetOverlap = entry(flat="")

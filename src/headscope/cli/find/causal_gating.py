@@ -8,12 +8,14 @@ from typing import Any
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.recipes.find.causal_gating import FindCausalGating, find_causal_gating
+from headscope.results.common import ScoredHead
+from headscope.runs import decode
 
 
 def _table(result: Mapping[str, Any]) -> str:
     """The most facilitating heads, how many heads have each role, and the test by removal."""
     columns = ("facilitating", "interfering", "irrelevant", "low", "high")
-    lines = [score_table(result, columns, rows=12)]
+    lines = [score_table(decode(tuple[ScoredHead, ...], result["heads"]), columns, rows=12)]
     heads = len(result["heads"])
     for role, count in result["roles"].items():
         lines.append(

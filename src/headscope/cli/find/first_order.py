@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.recipes.find.first_order import FindFirstOrder, find_first_order
+from headscope.results.lahis import DocumentScores
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: DocumentScores) -> str:
     """The best heads, and where the rest is."""
-    table = score_table(result, ("score", "low", "high", "raising"))
-    return f"{table}\nrun: {result['run']}"
+    table = score_table(result.heads, ("score", "low", "high", "raising"))
+    return f"{table}\nrun: {result.run}"
 
 
 command = Study(FindFirstOrder, find_first_order, _table)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.recipes.find.induction import FindInduction, find_induction
+from headscope.results.head_scores import ScoresResult
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: ScoresResult) -> str:
     """The best heads, and where the rest is."""
     columns = ("score", "low", "high", "chance", "duplicate", "previous_token")
-    table = score_table(result, (*columns, "previous_token_text"))
-    return f"{table}\nrun: {result['run']}"
+    table = score_table(result.heads, (*columns, "previous_token_text"))
+    return f"{table}\nrun: {result.run}"
 
 
 command = Study(FindInduction, find_induction, _table)

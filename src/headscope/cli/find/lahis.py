@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
+from headscope.heads import Head
 from headscope.recipes.find.lahis import FindLahis, find_lahis
+from headscope.results.lahis import LahisResult
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: LahisResult) -> str:
     """The best heads, what each language has, and where the rest is."""
-    lines = [score_table(result, ("score", "low", "high", "raising"), rows=10), ""]
-    for code, one in result["languages"].items():
-        heads = _names(one["specific"]) or "none"
-        fewer = ", fewer than the usual 1000" if one["fewer_than_usual"] else ""
-        lines.append(f"{code}: {one['documents']} documents{fewer}; specific heads: {heads}")
-    if result["general_in"] is not None:
-        heads = _names(result["general"]) or "none"
+    lines = [score_table(result.heads, ("score", "low", "high", "raising"), rows=10), ""]
+    for code, language in result.languages.items():
+        heads = _names(language.specific_heads) or "none"
+        fewer = ", fewer than the usual 1000" if language.fewer_than_usual else ""
+        lines.append(f"{code}: {language.documents} documents{fewer}; specific heads: {heads}")
+    if result.general_in is not None:
+        heads = _names(head.place for head in result.general) or "none"
         lines.append(
-            f"general heads (in {result['general_in']} of {len(result['languages'])} languages; "
-            f"{result['general_expected']:.1f} by chance): {heads}"
+            f"general heads (in {result.general_in} of {len(result.languages)} languages; "
+            f"{result.general_expected:.1f} by chance): {heads}"
         )
-    lines.append(f"run: {result['run']}")
+    lines.append(f"run: {result.run}")
     return "\n".join(lines)
 
 
-def _names(heads: list[dict[str, Any]]) -> str:
-    return " ".join(f"{one['layer']}.{one['head']}" for one in heads)
+def _names(heads: Iterable[Head]) -> str:
+    return " ".join(map(str, heads))
 
 
 command = Study(FindLahis, find_lahis, _table)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.recipes.find.patching import FindPatching, find_patching
+from headscope.results.head_scores import PatchingResult
 
 
-def _table(result: dict[str, Any]) -> str:
+def _table(result: PatchingResult) -> str:
     """The best heads for either effect, what was counted, and where the rest is."""
     lines = []
     for name, words in (("language", "the other language"), ("concept", "the other meaning")):
-        part = result["parts"][name]
-        lines += [f"change in probability of {words}:", score_table(part, rows=10), ""]
-    left = result["left_out"]
+        table = score_table(result.parts[name].heads, rows=10)
+        lines += [f"change in probability of {words}:", table, ""]
+    left = result.left_out
     lines.append(
-        f"{result['examples']} pairs of prompts; left out: {left['not_known']} not known, "
+        f"{result.examples} pairs of prompts; left out: {left['not_known']} not known, "
         f"{left['same_first_token']} whose answers begin alike"
     )
-    return "\n".join([*lines, f"run: {result['run']}"])
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
 command = Study(FindPatching, find_patching, _table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from headscope.data.split import text_digests
 from headscope.errors import naming
@@ -19,6 +18,7 @@ from headscope.recipes.inputs import (
     read_directions,
     resolved_chat,
 )
+from headscope.results.head_scores import ScoresResult
 from headscope.runs import Run
 
 __all__ = ["COMMAND", "FindAttentionMass", "find_attention_mass"]
@@ -37,7 +37,7 @@ class FindAttentionMass:
 
 def find_attention_mass(
     config: FindAttentionMass, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> ScoresResult:
     """Score every direction and return the command's result."""
     directions = read_directions(config.pairs, config.model.model, "dev", seed=config.score.seed)
     for pairs in directions.values():
@@ -67,5 +67,6 @@ def find_attention_mass(
         out,
         score,
         progress,
+        ScoresResult,
         seed=config.score.seed,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,7 +41,8 @@ from headscope.recipes.tasks import (
     resolved_tasks,
     training_task,
 )
-from headscope.runs import Run
+from headscope.results.head_scores import ScoresResult
+from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 
 if TYPE_CHECKING:
@@ -140,13 +140,14 @@ def find_causal_gating(
         return scores
 
     settings = {"settings": config, "fit": fit}
-    return scores_run(
-        COMMAND, settings, lm, data, out, score, progress, partial(_told, told), fit.seed
+
+    def complete(result: ScoresResult, scores: Scored) -> ScoresResult:
+        return replace(result, unknown=told)
+
+    result = scores_run(
+        COMMAND, settings, lm, data, out, score, progress, ScoresResult, complete, fit.seed
     )
-
-
-def _told(told: Mapping[str, Any], scores: Scored) -> Mapping[str, Any]:
-    return told
+    return dict(encode(result))
 
 
 def _fit(config: FindCausalGating, heads: int) -> CausalGating:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
@@ -13,17 +14,19 @@ from headscope.heads import HeadScores, save_scores
 from headscope.recipes.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
 from headscope.recipes.inputs import ModelChoice, Progress, Steps, run_with_model, steps_of
 from headscope.recipes.leakage import FOUND_ON
+from headscope.results.common import ScoredHead
+from headscope.results.head_scores import HeadsResult
+from headscope.results.lahis import LanguageScores
 from headscope.runs import Run
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Describe", "Score", "describe_language", "score_languages"]
+__all__ = ["Score", "describe_language", "score_languages"]
 
 #: Scores the heads of a model on documents of one language, keeping batches in a run.
 Score = Callable[["LanguageModel", DocumentFile, Run, Steps | None], HeadScores]
-#: What a run says and stores beyond the scores themselves.
-Describe = Callable[[Run, Mapping[str, HeadScores]], dict[str, Any]]
+AnyResult = TypeVar("AnyResult", bound=HeadsResult)
 
 
 def score_languages(
@@ -33,16 +36,18 @@ def score_languages(
     documents: DocumentsChoice,
     seed: int,
     score: Score,
-    describe: Describe,
+    kind: type[AnyResult],
+    describe: Callable[[Run, Mapping[str, HeadScores]], AnyResult],
     check: Callable[[int], None] | None = None,
     out: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> AnyResult:
     """Score every language and return the command's result; what is done already is kept.
 
-    `config` is the command's whole configuration, for the signature; `check` is told the number of
-    languages before a model is loaded. The run gets the scores of each language and their mean,
-    and the digests of the documents.
+    `config` is the command's whole configuration, for the signature; `describe` makes the result,
+    of type `kind`, but for what was counted in all; `check` is told the number of languages before
+    a model is loaded. The run gets the scores of each language and their mean, and the digests of
+    the documents.
     """
     began = time.monotonic()
     languages = read_languages(documents, model.model, "dev", seed)
@@ -51,7 +56,7 @@ def score_languages(
     lm = model.load_for(out)
     digests = {code: file.digest for code, file in languages.items()}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> AnyResult:
         scores = {
             code: score(lm, file, run, steps_of(progress, code)) for code, file in languages.items()
         }
@@ -62,30 +67,27 @@ def score_languages(
                 for code, file in languages.items()
             },
         )
-        several = len(scores) > 1
-        save_scores(run.path, scores if several else next(iter(scores.values())))
-        together = HeadScores.mean(scores) if several else next(iter(scores.values()))
-        return {
-            "heads": together.records(),
-            "examples": sum(one.config["examples"] for one in scores.values()),
-            "tokens": sum(one.config["tokens"] for one in scores.values()),
-            **describe(run, scores),
-        }
+        save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
+        configs = [part.config for part in scores.values()]
+        return replace(
+            describe(run, scores),
+            examples=sum(counted["examples"] for counted in configs),
+            tokens=sum(counted["tokens"] for counted in configs),
+        )
 
-    return run_with_model(
-        lm, command, out, {"settings": config}, digests, compute, began, seed=seed
-    )
+    settings = {"settings": config}
+    return run_with_model(lm, command, out, settings, digests, compute, began, kind=kind, seed=seed)
 
 
-def describe_language(scores: HeadScores, choice: DocumentsChoice) -> dict[str, Any]:
-    """The JSON of one language: heads, and what was counted; `choice` says what was asked for."""
+def describe_language(scores: HeadScores, choice: DocumentsChoice) -> LanguageScores:
+    """One language: heads, and what was counted; `choice` says what was asked for."""
     documents = scores.config["examples"] + scores.config["left_out"]
     asked = choice.limit is not None or not choice.data
-    return {
-        "heads": scores.records(),
-        "documents": scores.config["examples"],
-        "left_out": scores.config["left_out"],
-        "fewer_than_usual": not asked and documents < DEFAULT_LIMIT,
-        "tokens": scores.config["tokens"],
-        "loss": scores.config["loss"],
-    }
+    return LanguageScores(
+        heads=ScoredHead.all_of(scores),
+        documents=scores.config["examples"],
+        left_out=scores.config["left_out"],
+        fewer_than_usual=not asked and documents < DEFAULT_LIMIT,
+        tokens=scores.config["tokens"],
+        loss=scores.config["loss"],
+    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headscope.find.first_order import FirstOrder, first_order
 from headscope.heads import HeadScores
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.document_scores import describe_language, score_languages
 from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.results.common import ScoredHead
+from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
 from headscope.settings import Settings
 
@@ -35,12 +36,15 @@ class FindFirstOrder(Settings):
 
 def find_first_order(
     config: FindFirstOrder, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> DocumentScores:
     """Score every language and return the command's result; the run holds `scores/`."""
 
-    def describe(run: Run, scores: Mapping[str, HeadScores]) -> dict[str, Any]:
+    def describe(run: Run, scores: Mapping[str, HeadScores]) -> DocumentScores:
         choice = config.documents
-        return {"languages": {code: describe_language(one, choice) for code, one in scores.items()}}
+        return DocumentScores(
+            heads=ScoredHead.all_of(HeadScores.mean(scores)),
+            languages={code: describe_language(part, choice) for code, part in scores.items()},
+        )
 
     return score_languages(
         COMMAND,
@@ -49,6 +53,7 @@ def find_first_order(
         config.documents,
         config.score.seed,
         lambda lm, file, run, report: first_order(lm, file, config.score, run, report),
+        DocumentScores,
         describe,
         out=out,
         progress=progress,

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.heads import HeadScores, save_scores
 from headscope.recipes.inputs import Progress, Steps, run_with_model, steps_of
+from headscope.results.common import ScoredHead
+from headscope.results.head_scores import LayerScores, ScoredHeads, ScoresResult
 from headscope.runs import Run
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["scores_run"]
+__all__ = ["Scored", "scores_run"]
 
 Scored = HeadScores | dict[str, HeadScores]
+AnyHeads = TypeVar("AnyHeads", bound=ScoredHeads)
+AnyResult = TypeVar("AnyResult", bound=ScoresResult)
 
 
 def scores_run(
@@ -25,10 +30,11 @@ def scores_run(
     data: Mapping[str, Mapping[str, Any]],
     out: Path | None,
     score: Callable[[Run, Steps | None], Scored],
-    progress: Progress | None = None,
-    more: Callable[[Scored], Mapping[str, Any]] = lambda scores: {},
+    progress: Progress | None,
+    kind: type[AnyResult],
+    complete: Callable[[AnyResult, Scored], AnyResult] = lambda result, scores: result,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> AnyResult:
     """Score inside a run folder and return the command's result; a finished run comes back.
 
     Args:
@@ -39,32 +45,35 @@ def scores_run(
         out: the run folder; None: of the command's and the signature's name.
         score: computes the scores; given the run and a call for (done, in all).
         progress: called with (command, done, in all).
-        more: what the result tells beside, from the scores.
+        kind: the type of the result.
+        complete: the result with what it tells beside, from the scores.
         seed: noted in the provenance.
     """
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> AnyResult:
         scores = score(run, steps_of(progress, command))
         save_scores(run.path, scores)
-        read = {name: dict(one) for name, one in data.items()}
-        return {**describe(scores), **more(scores), "data": read}
+        if isinstance(scores, HeadScores):
+            result = replace(describe(kind, scores), data=data)
+        else:
+            parts = {name: describe(ScoredHeads, part) for name, part in scores.items()}
+            result = replace(describe(kind, HeadScores.mean(scores)), parts=parts, data=data)
+        return complete(result, scores)
 
-    digests = {name: str(one["digest"]) for name, one in data.items()}
-    return run_with_model(lm, command, out, {"settings": settings}, digests, compute, seed=seed)
+    digests = {name: str(read["digest"]) for name, read in data.items()}
+    config = {"settings": settings}
+    return run_with_model(lm, command, out, config, digests, compute, kind=kind, seed=seed)
 
 
-def describe(scores: Scored) -> dict[str, Any]:
-    """The JSON of scores: of one set, or of the mean over several and of each of them."""
-    if isinstance(scores, HeadScores):
-        kept = ("examples", "left_out", "tokens")
-        return {
-            "heads": scores.records(),
-            # The classes of a profile are those of translation scores, and say nothing here.
-            "layer_profile": [
-                {"layer": one.layer, "heads": one.heads, "mean": one.mean, "highest": one.highest}
-                for one in scores.layer_profile()
-            ],
-            **{name: scores.config[name] for name in kept if name in scores.config},
-        }
-    mean = HeadScores.mean(scores)
-    return describe(mean) | {"parts": {name: describe(one) for name, one in scores.items()}}
+def describe(kind: type[AnyHeads], scores: HeadScores) -> AnyHeads:
+    """What a result says of one set of scores."""
+    kept = ("examples", "left_out", "tokens")
+    return kind(
+        heads=ScoredHead.all_of(scores),
+        # The classes of a profile are those of translation scores, and say nothing here.
+        layer_profile=tuple(
+            LayerScores(row.layer, row.heads, row.mean, row.highest)
+            for row in scores.layer_profile()
+        ),
+        **{name: scores.config[name] for name in kept if name in scores.config},
+    )

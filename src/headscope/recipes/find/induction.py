@@ -10,6 +10,7 @@ from headscope.find.repeated import Induction, induction
 from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.find.head_scores import scores_run
 from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.results.head_scores import ScoresResult
 from headscope.settings import GIVEN, Part, Settings
 
 __all__ = ["COMMAND", "FindInduction", "find_induction"]
@@ -42,7 +43,7 @@ class FindInduction(Settings):
 
 def find_induction(
     config: FindInduction, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> ScoresResult:
     """Score every head and return the command's result; what is done already is kept."""
     data, texts = _texts(config)
     lm = config.model.load_for(out)
@@ -54,6 +55,7 @@ def find_induction(
         out,
         lambda run, steps: induction(lm, config.measure, run, steps, texts),
         progress,
+        ScoresResult,
         seed=config.measure.seed,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from headscope.find.lahis import (
     language_sets,
     quantile_for,
 )
-from headscope.heads import Head, HeadScores, HeadSet
+from headscope.heads import HeadScores, HeadSet
 from headscope.measure.statistics import overlap
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.document_scores import describe_language, score_languages
 from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.results.common import PairOverlap, ScoredHead, SetOverlap
+from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.runs import Run
 from headscope.settings import Option, Settings
 
@@ -64,13 +66,13 @@ class FindLahis(Settings):
 
 def find_lahis(
     config: FindLahis, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> LahisResult:
     """Score every language, sort the heads and return the command's result.
 
     The run holds `scores/`, `specific/LANG/` and `general/`; the sets are best first.
     """
 
-    def describe(run: Run, scores: Mapping[str, HeadScores]) -> dict[str, Any]:
+    def describe(run: Run, scores: Mapping[str, HeadScores]) -> LahisResult:
         sets = language_sets(scores, config.quantile, config.general_in)
         for code, heads in sets.specific.items():
             heads.save_pretrained(run.path / "specific" / code)
@@ -84,6 +86,7 @@ def find_lahis(
         config.documents,
         config.score.seed,
         lambda lm, file, run, report: lahis(lm, file, config.score, run, report),
+        LahisResult,
         describe,
         lambda languages: check_sets(languages, config.quantile, config.general_in),
         out,
@@ -93,48 +96,45 @@ def find_lahis(
 
 def _describe(
     config: FindLahis, scores: Mapping[str, HeadScores], sets: LanguageSets
-) -> dict[str, Any]:
-    """The JSON of a run beyond the scores."""
+) -> LahisResult:
+    """The result but for what was counted in all."""
     geometry = sets.general.geometry
-    q = quantile_for(geometry) if config.quantile is None else config.quantile
+    quantile = quantile_for(geometry) if config.quantile is None else config.quantile
     sizes = [len(heads) for heads in sets.important.values()]
     several = len(scores) > 1
-    return {
-        "quantile": q,
-        "update_gate": config.score.update_gate,
-        "general_in": sets.general_in if several else None,
-        "general": [
-            {"layer": head.layer, "head": head.head, "languages": sets.languages_of[head]}
-            for head in sets.general
-        ],
-        "general_expected": expected_general(sizes, geometry.total, sets.general_in)
-        if several
-        else None,
-        "languages": {
-            code: {
-                **describe_language(one, config.documents),
-                "threshold": sets.thresholds[code],
-                "important": len(sets.important[code]),
-                "specific": _heads(sets.specific[code], one),
-                "halves": _halves(one, q),
-                "layers": _layers(sets.important[code], sets.specific[code]),
-            }
-            for code, one in scores.items()
-        },
-        "overlap": [
-            {"a": a, "b": b, **_overlap(sets.important[a], sets.important[b])}
+    languages = {}
+    for code, part in scores.items():
+        read = describe_language(part, config.documents)
+        important, specific = sets.important[code], sets.specific[code]
+        by_place = {head.place: head for head in read.heads}
+        languages[code] = LahisLanguage(
+            **vars(read),
+            threshold=sets.thresholds[code],
+            important=len(important),
+            specific=tuple(by_place[head] for head in specific),
+            halves=_halves(part, quantile),
+            layers=_layers(important, specific),
+        )
+    return LahisResult(
+        heads=ScoredHead.all_of(HeadScores.mean(scores)),
+        quantile=quantile,
+        update_gate=config.score.update_gate,
+        general_in=sets.general_in if several else None,
+        general=tuple(
+            GeneralHead(head.layer, head.head, sets.languages_of[head]) for head in sets.general
+        ),
+        general_expected=(
+            expected_general(sizes, geometry.total, sets.general_in) if several else None
+        ),
+        languages=languages,
+        overlap=tuple(
+            PairOverlap(a, b, _overlap(sets.important[a], sets.important[b]))
             for a, b in combinations(scores, 2)
-        ],
-    }
+        ),
+    )
 
 
-def _heads(heads: HeadSet, scores: HeadScores) -> list[dict[str, Any]]:
-    """The records of chosen heads, in their order."""
-    records = {Head(one["layer"], one["head"]): one for one in scores.records()}
-    return [records[head] for head in heads]
-
-
-def _halves(scores: HeadScores, quantile: float) -> dict[str, Any] | None:
+def _halves(scores: HeadScores, quantile: float) -> SetOverlap | None:
     """How far the important heads of one half of the documents are those of the other half."""
     products = scores.statistics["products"]
     if len(products) < 2:
@@ -151,24 +151,18 @@ def _halves(scores: HeadScores, quantile: float) -> dict[str, Any] | None:
     return _overlap(*chosen)
 
 
-def _overlap(a: HeadSet, b: HeadSet) -> dict[str, Any]:
+def _overlap(a: HeadSet, b: HeadSet) -> SetOverlap:
     found = overlap(a.heads, b.heads, a.geometry.total)
-    return {
-        "jaccard": found.jaccard,
-        "expected": found.expected,
-        "expected_exact": found.expected_exact,
-        "p_value": found.p_value,
-    }
+    return SetOverlap(found.jaccard, found.expected, found.expected_exact, found.p_value)
 
 
-def _layers(important: HeadSet, specific: HeadSet) -> list[dict[str, int]]:
-    """By layer: heads, how many are important, how many are specific."""
-    return [
-        {
-            "layer": layer,
-            "heads": count,
-            "important": sum(head.layer == layer for head in important),
-            "specific": sum(head.layer == layer for head in specific),
-        }
+def _layers(important: HeadSet, specific: HeadSet) -> tuple[LayerCounts, ...]:
+    return tuple(
+        LayerCounts(
+            layer,
+            count,
+            sum(head.layer == layer for head in important),
+            sum(head.layer == layer for head in specific),
+        )
         for layer, count in enumerate(important.geometry.counts)
-    ]
+    )

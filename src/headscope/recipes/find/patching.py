@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.data.concepts import ConceptFile, read_concepts
@@ -13,6 +13,7 @@ from headscope.find.patching import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
 from headscope.recipes.find.head_scores import Scored, scores_run
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress, resolved_chat
+from headscope.results.head_scores import PatchingResult
 from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["COMMAND", "FindPatching", "WordsChoice", "find_patching"]
@@ -63,7 +64,7 @@ class FindPatching(Settings):
 
 def find_patching(
     config: FindPatching, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> PatchingResult:
     """Patch every head and return the command's result; what is done already is kept.
 
     The run holds `scores/language`, `scores/concept` and their mean.
@@ -83,19 +84,15 @@ def find_patching(
         out,
         lambda run, steps: dict(patching(lm, words, config.measure, run, steps)),
         progress,
-        _about_pairs,
+        PatchingResult,
+        _with_clean,
         config.measure.seed,
     )
 
 
-def _about_pairs(scores: Scored) -> dict[str, Any]:
-    """The pairs that count, those that do not, and how sure the model is without a patch."""
+def _with_clean(result: PatchingResult, scores: Scored) -> PatchingResult:
+    """With how sure the model is of each answer without a patch."""
     assert not isinstance(scores, HeadScores)  # `patching` tells effects apart
-    one = next(iter(scores.values()))
-    clean = one.statistics["clean"].mean(axis=0)
+    clean = next(iter(scores.values())).statistics["clean"].mean(axis=0)
     names = ("kept", *EFFECTS[:3])  # the answers as `WordPair.answers` lists them
-    return {
-        "examples": one.config["examples"],
-        "left_out": one.config["left_out"],
-        "clean": {name: float(value) for name, value in zip(names, clean, strict=True)},
-    }
+    return replace(result, clean=dict(zip(names, map(float, clean), strict=True)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.data.documents import DocumentSource, read_documents
@@ -12,8 +12,9 @@ from headscope.data.needles import NeedleFile, read_needles
 from headscope.errors import InputError
 from headscope.find.retrieval import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
-from headscope.recipes.find.head_scores import scores_run
+from headscope.recipes.find.head_scores import Scored, scores_run
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress
+from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["COMMAND", "FindRetrieval", "NeedlesChoice", "find_retrieval"]
@@ -80,7 +81,7 @@ class FindRetrieval(Settings):
 
 def find_retrieval(
     config: FindRetrieval, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> RetrievalResult:
     """Score every head and return the command's result; what is done already is kept."""
     from headscope.lm.prompting import uses_chat
 
@@ -101,6 +102,12 @@ def find_retrieval(
         out,
         lambda run, steps: retrieval(lm, needles, config.measure, run, steps),
         progress,
-        lambda scores: {"places": by_place(scores) if isinstance(scores, HeadScores) else []},
+        RetrievalResult,
+        _with_places,
         config.measure.seed,
     )
+
+
+def _with_places(result: RetrievalResult, scores: Scored) -> RetrievalResult:
+    assert isinstance(scores, HeadScores)  # `retrieval` has no parts
+    return replace(result, places=by_place(scores))

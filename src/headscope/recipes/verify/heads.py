@@ -24,6 +24,8 @@ from headscope.recipes.find.head_scores import Scored, scores_run
 from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, Steps, resolved_chat
 from headscope.recipes.verify.reference import about_reference, reference_number, translations
 from headscope.recipes.verify.removal import read_test_directions
+from headscope.results.head_scores import Correlation, RemovedHeads
+from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal import Removal
 from headscope.verify.removal.losses import reference_alignment
@@ -82,7 +84,7 @@ class VerifyHeads(Settings):
 
 def verify_heads(
     config: VerifyHeads, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> RemovedHeads:
     """Remove every head by itself and return what that costs the reference translations.
 
     A run that was stopped goes on where it was. Raises `InputError` for runs of `beside` that are
@@ -99,7 +101,7 @@ def verify_heads(
     removal = resolved_chat(lm, config.removal)
     beside = read_beside(config.beside, lm)
     reference = translations(lm, directions, removal)
-    works: dict[str, Any] = {}
+    works: dict[str, Any] = {}  # as `Checked` has them
 
     def score(run: Run, _: Steps | None) -> Scored:
         works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
@@ -115,16 +117,17 @@ def verify_heads(
         }
         return found if len(found) > 1 else next(iter(found.values()))
 
-    def more(scored: Scored) -> dict[str, Any]:
+    def complete(result: RemovedHeads, scored: Scored) -> RemovedHeads:
         parts = [scored] if isinstance(scored, HeadScores) else list(scored.values())
         mean = HeadScores.mean({str(n): one for n, one in enumerate(parts)})
-        return {
-            "signature": mean.signature,
-            "beside": {name: place for name, (_, place) in beside.items()},
-            "correlations": correlations(parts, {k: v for k, (v, _) in beside.items()}, seed),
+        return replace(
+            result,
+            signature=mean.signature,
+            beside={name: place for name, (_, place) in beside.items()},
+            correlations=correlations(parts, {k: v for k, (v, _) in beside.items()}, seed),
             **works,
             **about_reference(reference),
-        }
+        )
 
     return scores_run(
         COMMAND,
@@ -144,7 +147,8 @@ def verify_heads(
         out,
         score,
         progress,
-        more,
+        RemovedHeads,
+        complete,
         seed,
     )
 
@@ -180,7 +184,7 @@ def read_beside(
 
 def correlations(
     parts: Sequence[HeadScores], beside: Mapping[str, NDArray[np.float64]], seed: int
-) -> list[dict[str, Any]]:
+) -> tuple[Correlation, ...]:
     """Spearman's correlation of single removal, zero and mean, with each score beside it.
 
     Over several directions the mean change counts, and sentences are drawn within directions,
@@ -188,7 +192,7 @@ def correlations(
     """
     mask = parts[0].geometry.mask()
     layers = np.nonzero(mask)[0]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for ablate, name in (("zero", "change"), ("mean", "change_mean")):
         changes = [one.statistics[name][:, mask] for one in parts]
         value = np.mean([one.mean(axis=0) for one in changes], axis=0)
@@ -206,4 +210,5 @@ def correlations(
             for column, other in beside.items()
             if np.isfinite(other[mask]).all()
         ]
-    return rows
+    found: tuple[Correlation, ...] = decode(tuple[Correlation, ...], rows)
+    return found

@@ -3,91 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isnan
 from pathlib import Path
-from typing import Any
 
+from headscope.estimates import Estimate
+from headscope.heads import HeadScores
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.method_words import MethodWords, method_words
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.head_scores import HeadScoresRecord, read_head_scores
 from headscope.report.sections.head_scores import (
     map_section,
     profile_section,
     ranking_section,
+    scores_of,
 )
-from headscope.report.words import between, count, enumeration, fixed, number, p_value, percent
+from headscope.report.words import (
+    MEAN,
+    between,
+    count,
+    enumeration,
+    fixed,
+    number,
+    p_value,
+    percent,
+)
+from headscope.results.head_scores import HeadsResult, RemovedHeads, RetrievalResult
+from headscope.runs.reading import read_object, result_of
 
 __all__ = ["page"]
+
+#: The results of commands that tell more than scores.
+RESULTS: Mapping[str, type[HeadsResult]] = {
+    "find retrieval": RetrievalResult,
+    "verify heads": RemovedHeads,
+}
 
 
 def page(path: Path) -> Page:
     """The report of the run in this folder: map, ranking, layers, and where it comes from."""
-    record = read_head_scores(path)
-    words = method_words(record.command)
-    geometry = record.main.geometry
+    command = str(read_object(path / "run.json").get("command"))
+    result = result_of(path, RESULTS.get(command, HeadsResult), "a search for heads")
+    main, parts = scores_of(path)
+    words = method_words(command)
+    geometry = main.geometry
     facts = [
-        ("", record.model),
+        ("", result.model_name),
         ("", f"{count(geometry.total, 'head')} in {count(geometry.layers, 'layer')}"),
-        ("", "" if record.examples is None else count(record.examples, *words.examples)),
-        ("", ", ".join(record.parts)),
+        ("", "" if result.examples is None else count(result.examples, *words.examples)),
+        ("", ", ".join(parts)),
     ]
+    maps = parts or {MEAN: main}
     return simple_page(
-        f"{record.model} \u00b7 {words.name.lower()}",
-        masthead(words.name, words.lead, facts, kicker=f"headscope {record.command}"),
+        f"{result.model_name} \u00b7 {words.name.lower()}",
+        masthead(words.name, words.lead, facts, kicker=f"headscope {command}"),
         [
-            ("summary", "", _summary(record, words)),
-            ("heads", "Heads", map_section(record.parts or record.scores, words)),
-            ("scores", "Scores", ranking_section(record.main, record.parts, words)),
-            ("correlations", "Correlations", _correlations(record)),
-            ("layers", "Layers", profile_section(record.main, words)),
-            ("places", "Places", _places(record)),
+            ("summary", "", _summary(result, maps, words)),
+            ("heads", "Heads", map_section(maps, words)),
+            ("scores", "Scores", ranking_section(main, parts, words)),
+            ("correlations", "Correlations", _correlations(result)),
+            ("layers", "Layers", profile_section(main, words)),
+            ("places", "Places", _places(result)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _summary(record: HeadScoresRecord, words: MethodWords) -> Html:
+def _summary(result: HeadsResult, parts: Mapping[str, HeadScores], words: MethodWords) -> Html:
     lines: list[Child] = [tag("p", words.score)]
-    for name, scores in (record.parts or record.scores).items():
+    for name, scores in parts.items():
         best = [f"{head} ({number(score)})" for head, score in scores.ranked()[:3]]
         values = scores.values[scores.geometry.mask()]
         lines.append(
             tag(
                 "p",
-                tag("bdi", f"{name}: ") if record.parts else None,
+                tag("bdi", f"{name}: ") if len(parts) > 1 else None,
                 "the highest scores are those of ",
                 tag("strong", enumeration(best)),
                 f"; the mean over all heads is {number(float(values.mean()))}.",
             )
         )
-    if record.left_out:
+    if left_out := result.left_out_in_all:
         lines.append(
-            tag("p", f"Left out: {count(record.left_out, *words.examples)} that cannot be counted.")
+            tag("p", f"Left out: {count(left_out, *words.examples)} that cannot be counted.")
         )
     return section("summary", "In short", *lines)
 
 
-def _correlations(record: HeadScoresRecord) -> Html | None:
+def _correlations(result: HeadsResult) -> Html | None:
     """How the scores agree with those of other runs, over all heads and within layers."""
-    found = record.result.get("correlations")
-    if not found:
+    if not isinstance(result, RemovedHeads) or not result.correlations:
         return None
 
-    def words(part: Mapping[str, Any]) -> str:
-        if part["value"] is None:
+    def words(part: Estimate) -> str:
+        if isnan(part.value):
             return "no ranking"
-        return f"{fixed(part['value'], 2)} ({between(part['low'], part['high'], 2)})"
+        return f"{fixed(part.value, 2)} ({between(part.low, part.high, 2)})"
 
     rows = [
         (
-            f"{one['with'].replace('_', ' ')}, {one['ablate']} ablation",
-            words(one["all"]),
-            words(one["within_layers"]),
-            "\u2013" if one["p_within_layers"] is None else p_value(one["p_within_layers"]),
+            f"{each.other.replace('_', ' ')}, {each.ablate} ablation",
+            words(each.all),
+            words(each.within_layers),
+            p_value(each.p_within_layers),
         )
-        for one in found
+        for each in result.correlations
     ]
     caption = join(
         tag("strong", "Spearman\u2019s rank correlation with other scores of the same heads. "),
@@ -106,17 +127,12 @@ def _correlations(record: HeadScoresRecord) -> Html | None:
     )
 
 
-def _places(record: HeadScoresRecord) -> Html | None:
-    if not record.places:
+def _places(result: HeadsResult) -> Html | None:
+    if not isinstance(result, RetrievalResult) or not result.places:
         return None
     rows = [
-        (
-            str(one.length),
-            fixed(one.depth, 2),
-            one.examples,
-            "\u2013" if one.answered is None else percent(one.answered),
-        )
-        for one in record.places
+        (str(place.length), fixed(place.depth, 2), place.examples, percent(place.answered))
+        for place in result.places
     ]
     header = ("Length in tokens", "Depth", "Prompts", "Answered right")
     caption = join(

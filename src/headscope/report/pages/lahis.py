@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
-from headscope.heads import Head
+from headscope.errors import InputError
+from headscope.heads import Head, HeadScores
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.method_words import method_words
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, ramp_class, scroll, section, table
-from headscope.report.records.lahis import LahisRecord, read_lahis
-from headscope.report.sections.head_scores import ranking_section, ticks
+from headscope.report.sections.head_scores import ranking_section, scores_of, ticks
 from headscope.report.words import count, enumeration, fixed, number, percent
+from headscope.results.lahis import LahisResult
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -25,33 +29,38 @@ COLUMNS = {"magnitude": "Mean gradient", "raising": "Share strengthening helps"}
 
 def page(path: Path) -> Page:
     """The report of the run of `find lahis` in this folder."""
-    record = read_lahis(path)
-    base = record.base
+    result = result_of(path, LahisResult, "language heads")
+    main, parts = scores_of(path)
+    scores = parts or dict.fromkeys(result.languages, main)
+    if not scores or scores.keys() != result.languages.keys():
+        raise InputError(
+            f"{path}: its files are not of one run; run the same command again into a new folder"
+        )
     words = replace(method_words("find lahis"), extra=COLUMNS)
-    geometry = base.main.geometry
+    geometry = main.geometry
     facts = [
-        ("", base.model),
+        ("", result.model_name),
         ("", f"{count(geometry.total, 'head')} in {count(geometry.layers, 'layer')}"),
-        ("", count(sum(one.documents for one in record.languages.values()), "document")),
-        ("", ", ".join(record.languages)),
+        ("", count(sum(read.documents for read in result.languages.values()), "document")),
+        ("", ", ".join(result.languages)),
     ]
     return simple_page(
-        f"{base.model} \u00b7 language heads",
+        f"{result.model_name} \u00b7 language heads",
         masthead(words.name, words.lead, facts, kicker="headscope find lahis"),
         [
-            ("summary", "", _summary(record)),
-            ("languages", "Languages", _languages(record)),
-            ("heads", "Heads", _maps(record)),
-            ("shared", "Shared", _shared(record)),
-            ("layers", "Layers", _layers(record)),
-            ("scores", "Scores", ranking_section(base.main, base.parts, words)),
+            ("summary", "", _summary(result, scores)),
+            ("languages", "Languages", _languages(result)),
+            ("heads", "Heads", _maps(result, scores)),
+            ("shared", "Shared", _shared(result)),
+            ("layers", "Layers", _layers(result)),
+            ("scores", "Scores", ranking_section(main, parts, words)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _summary(record: LahisRecord) -> Html:
-    raising = np.array([one.extra["raising"] for one in record.scores.values()])
+def _summary(result: LahisResult, scores: Mapping[str, HeadScores]) -> Html:
+    raising = np.array([part.extra["raising"] for part in scores.values()])
     middle = float(np.nanmedian(raising))
     parts: list[Child] = [
         tag(
@@ -60,22 +69,22 @@ def _summary(record: LahisRecord) -> Html:
             "gradient of each document's loss with respect to that gate is taken. A head is "
             "important for a language where these gradients are large, and the more so the more "
             "often strengthening the head would make the text likelier. A language's "
-            f"important heads are those above the {fixed(record.quantile, 2)} quantile of these "
+            f"important heads are those above the {fixed(result.quantile, 2)} quantile of these "
             "scores.",
         )
     ]
-    if record.general_in is not None:
+    if result.general_in is not None:
         parts.append(
             tag(
                 "p",
-                tag("strong", count(len(record.general), "head")),
-                f" {'is' if len(record.general) == 1 else 'are'} important in at least "
-                f"{record.general_in} of {len(record.languages)} languages and so called general; "
-                f"of random sets of these sizes it would be {fixed(record.general_expected, 1)}. "
+                tag("strong", count(len(result.general), "head")),
+                f" {'is' if len(result.general) == 1 else 'are'} important in at least "
+                f"{result.general_in} of {len(result.languages)} languages and so called general; "
+                f"of random sets of these sizes it would be {fixed(result.general_expected, 1)}. "
                 "What is left of each language's heads is specific to it.",
             )
         )
-        empty = [code for code, one in record.languages.items() if not one.specific]
+        empty = [code for code, read in result.languages.items() if not read.specific]
         if empty:
             parts.append(
                 tag("p", f"No head is specific to {enumeration(empty)}: all of theirs are general.")
@@ -96,21 +105,21 @@ def _summary(record: LahisRecord) -> Html:
     return section("summary", "In short", *parts)
 
 
-def _languages(record: LahisRecord) -> Html:
+def _languages(result: LahisResult) -> Html:
     rows: list[list[Child]] = []
-    for code, one in record.languages.items():
+    for code, read in result.languages.items():
         halves = "\u2013"
-        if one.halves is not None:
-            halves = f"{fixed(one.halves.jaccard, 2)} ({fixed(one.halves.expected, 2)})"
+        if read.halves is not None:
+            halves = f"{fixed(read.halves.jaccard, 2)} ({fixed(read.halves.expected, 2)})"
         rows.append(
             [
                 tag("bdi", code),
-                one.documents,
-                one.tokens,
-                fixed(one.loss, 3),
-                one.important,
+                read.documents,
+                read.tokens,
+                fixed(read.loss, 3),
+                read.important,
                 halves,
-                _names(one.specific) or "none",
+                _names(read.specific_heads) or "none",
             ]
         )
     header = [
@@ -120,10 +129,10 @@ def _languages(record: LahisRecord) -> Html:
         "Loss",
         "Important",
         "Two halves (chance)",
-        "Specific heads, best first" if record.general_in is not None else "Important heads",
+        "Specific heads, best first" if result.general_in is not None else "Important heads",
     ]
-    left = sum(one.left_out for one in record.languages.values())
-    fewer = [code for code, one in record.languages.items() if one.fewer_than_usual]
+    left = sum(read.left_out for read in result.languages.values())
+    fewer = [code for code, read in result.languages.items() if read.fewer_than_usual]
     caption = join(
         tag("strong", "What was read of each language, and what was found. "),
         "Loss is the mean over documents of the mean loss of their tokens, in nats. ",
@@ -133,7 +142,7 @@ def _languages(record: LahisRecord) -> Html:
         f"{count(left, 'document')} of a single token left out. " if left else "",
         f"Fewer documents than the usual 1,000: {enumeration(fewer)}. " if fewer else "",
         "The gate was trained a step after each document, as published. "
-        if record.update_gate
+        if result.update_gate
         else "",
     )
     body = table("Languages and their heads", header, rows, said=(6,), class_="numbers")
@@ -144,15 +153,15 @@ def _languages(record: LahisRecord) -> Html:
     )
 
 
-def _maps(record: LahisRecord) -> Html:
-    geometry = record.base.main.geometry
-    highest = max(float(np.nanmax(one.values)) for one in record.scores.values())
+def _maps(result: LahisResult, parts: Mapping[str, HeadScores]) -> Html:
+    geometry = next(iter(parts.values())).geometry
+    highest = max(float(np.nanmax(scores.values)) for scores in parts.values())
     scale = highest if highest > 0 else 1.0
-    pitch = max(9, min(28, (720 if len(record.scores) == 1 else 290) // geometry.width))
+    pitch = max(9, min(28, (720 if len(parts) == 1 else 290) // geometry.width))
     wide = pitch * geometry.width + 48  # with the labels of the layers: all maps at one size
     figures: list[Child] = []
-    for at, (code, scores) in enumerate(record.scores.items()):
-        specific = record.languages[code].specific
+    for at, (code, scores) in enumerate(parts.items()):
+        specific = result.languages[code].specific_heads
         cells = [
             Cell(
                 head.layer,
@@ -183,19 +192,19 @@ def _maps(record: LahisRecord) -> Html:
     )
 
 
-def _shared(record: LahisRecord) -> Html | None:
-    if record.general_in is None:
+def _shared(result: LahisResult) -> Html | None:
+    if result.general_in is None:
         return None
-    codes = list(record.languages)
+    codes = list(result.languages)
     cells = [Cell(at, at, "self") for at in range(len(codes))]
-    for (a, b), both in record.overlap.items():
-        said = f"{a} and {b}: {fixed(both.jaccard, 2)}, by chance {fixed(both.expected, 2)}"
-        for row, column in ((a, b), (b, a)):
-            colour = ramp_class(both.jaccard, 1.0)
+    for pair in result.overlap:
+        jaccard, expected = pair.overlap.jaccard, pair.overlap.expected
+        said = f"{pair.a} and {pair.b}: {fixed(jaccard, 2)}, by chance {fixed(expected, 2)}"
+        for row, column in ((pair.a, pair.b), (pair.b, pair.a)):
+            colour = ramp_class(jaccard, 1.0)
             cells.append(Cell(codes.index(row), codes.index(column), colour, words=said))
-    means = [both.jaccard for both in record.overlap.values()]
-    expected = [both.expected for both in record.overlap.values()]
-    mean, chance = sum(means) / len(means), sum(expected) / len(expected)
+    mean = fmean(pair.overlap.jaccard for pair in result.overlap)
+    chance = fmean(pair.overlap.expected for pair in result.overlap)
     picture = matrix(
         cells,
         Axis(codes),
@@ -210,14 +219,15 @@ def _shared(record: LahisRecord) -> Html | None:
         f"have {fixed(chance, 2)}. Each set is one choice from one sample of documents: compare "
         "with the two halves of one language above.",
     )
-    rows: list[list[Child]] = [[str(head), languages] for head, languages in record.general]
+    rows: list[list[Child]] = [[str(head.place), head.languages] for head in result.general]
+    general = [head.place for head in result.general]
     heads = table("General heads", ["Head", "Languages"], rows, class_="numbers") if rows else None
     return section(
         "shared",
         "General heads",
-        tag("p", f"General heads, most shared first: {_names([h for h, _ in record.general])}.")
-        if record.general
-        else tag("p", f"No head is important in {record.general_in} languages."),
+        tag("p", f"General heads, most shared first: {_names(general)}.")
+        if result.general
+        else tag("p", f"No head is important in {result.general_in} languages."),
         figure(
             "overlap-figure",
             caption,
@@ -228,25 +238,26 @@ def _shared(record: LahisRecord) -> Html | None:
     )
 
 
-def _layers(record: LahisRecord) -> Html:
-    counts = record.base.main.geometry.counts
-    most = max((i for one in record.languages.values() for i, _ in one.layers), default=0) or 1
+def _layers(result: LahisResult) -> Html:
+    codes = list(result.languages)
+    layers = [(code, layer) for code, read in result.languages.items() for layer in read.layers]
+    most = max((layer.important for _, layer in layers), default=0) or 1
     cells = [
         Cell(
-            row,
-            layer,
-            ramp_class(float(important), float(most)),
-            words=f"{code}, layer {layer}: {important} of {counts[layer]} heads important, "
-            f"{specific} specific",
+            codes.index(code),
+            layer.layer,
+            ramp_class(layer.important, most),
+            words=f"{code}, layer {layer.layer}: {layer.important} of {layer.heads} heads "
+            f"important, {layer.specific} specific",
         )
-        for row, (code, one) in enumerate(record.languages.items())
-        for layer, (important, specific) in enumerate(one.layers)
+        for code, layer in layers
     ]
-    pitch = max(9, min(34, 640 // len(counts)))
+    depth = len(layers) // len(codes)
+    pitch = max(9, min(34, 640 // depth))
     picture = matrix(
         cells,
-        Axis(list(record.languages)),
-        Axis(ticks(len(counts), pitch), "layer"),
+        Axis(codes),
+        Axis(ticks(depth, pitch), "layer"),
         pitch,
         "How many important heads each language has in each layer.",
         row_pitch=max(18, pitch),
@@ -265,5 +276,5 @@ def _layers(record: LahisRecord) -> Html:
     )
 
 
-def _names(heads: tuple[Head, ...] | list[Head]) -> str:
-    return " ".join(str(head) for head in heads)
+def _names(heads: Iterable[Head]) -> str:
+    return " ".join(map(str, heads))

@@ -4,21 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import floor, log10
+from pathlib import Path
 
 import numpy as np
 
-from headscope.heads import Head, HeadScores
+from headscope.errors import InputError
+from headscope.heads import Head, HeadScores, check_geometry, read_scores
 from headscope.report.charts import Series, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.method_words import MethodWords
 from headscope.report.parts import figure, ramp_class, scroll, section, table
-from headscope.report.words import between, count, fixed, number
+from headscope.report.words import MEAN, between, count, fixed, number
 
-__all__ = ["SHOWN", "head_map", "map_section", "profile_section", "ranking_section", "ticks"]
+__all__ = [
+    "SHOWN",
+    "head_map",
+    "map_section",
+    "profile_section",
+    "ranking_section",
+    "scores_of",
+    "ticks",
+]
 
 SHOWN = 30
 """Rows that stand open in a table of heads."""
+
+
+def scores_of(path: Path) -> tuple[HeadScores, dict[str, HeadScores]]:
+    """The scores of a finished run, and of several parts (languages, effects) their mean and each.
+
+    InputError if the run holds none, or its parts are of different models.
+    """
+    parts = read_scores(path)
+    if MEAN not in parts:
+        raise InputError(
+            f"{path / 'scores'}: holds no scores of heads; run the same command again into a new "
+            "folder"
+        )
+    main = parts.pop(MEAN)
+    for name, part in parts.items():
+        check_geometry(part, main.geometry, str(path / "scores" / name))
+    return main, parts
 
 
 def head_map(scores: HeadScores, label: str, most: int = 720) -> Html:
@@ -89,17 +116,14 @@ def ranking_section(main: HeadScores, parts: Mapping[str, HeadScores], words: Me
     # One number of decimals for all, so that a column can be read down.
     digits = min(6, max(2, 2 - floor(log10(_scale(main)))))
 
-    def number_of(value: float) -> str:
-        return fixed(_finite(value), digits)
-
     def row(rank: int, head: Head) -> list[Child]:
-        cells: list[Child] = [str(head), rank, number_of(main[head])]
+        cells: list[Child] = [str(head), rank, fixed(main[head], digits)]
         if main.low is not None and main.high is not None:
             at = head.layer, head.head
-            cells.append(between(_finite(main.low[at]), _finite(main.high[at]), digits))
+            cells.append(between(main.low[at], main.high[at], digits))
         names = [*(["chance"] if chance else []), *extras]
-        cells += [number_of(float(main.extra[name][head.layer, head.head])) for name in names]
-        return [*cells, *(number_of(part[head]) for part in parts.values())]
+        cells += [fixed(main.extra[name][head.layer, head.head], digits) for name in names]
+        return [*cells, *(fixed(part[head], digits) for part in parts.values())]
 
     rows = [row(rank, head) for rank, (head, _) in enumerate(main.ranked(), 1)]
     first = table("Heads by score", header, rows[:SHOWN], class_="numbers")
@@ -181,17 +205,11 @@ def _words(scores: HeadScores, head: Head) -> str:
     return "\n".join(lines)
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 def _number(value: float | None) -> str:
     return "\u2013" if value is None or not np.isfinite(value) else number(value)
 
 
 def _between(low: float, high: float) -> str:
-    if not (np.isfinite(low) and np.isfinite(high)):
-        return between(None, None, 3)
-    if 0.001 <= max(abs(low), abs(high)) < 1000:
+    if not np.isfinite(low + high) or 0.001 <= max(abs(low), abs(high)) < 1000:
         return between(low, high, 3)
     return f"{number(low)} to {number(high)}"

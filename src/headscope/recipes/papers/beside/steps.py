@@ -20,6 +20,7 @@ from headscope.recipes.verify.copying import VerifyCopying, verify_copying
 from headscope.recipes.verify.heads import VerifyHeads, verify_heads
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.recipes.verify.together import VerifyTogether, verify_together
+from headscope.runs import encode
 from headscope.verify.removal import Removal
 
 #: Directions of the pocket world in which every language is once the source and once the target.
@@ -89,10 +90,11 @@ def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> M
     if name == "links":
         return find_by_links(FindByLinks(model, found, score, llm=setting.linker), out, progress)
     if name == "mass":
-        return find_attention_mass(FindAttentionMass(model, found, score), out, progress)
+        mass = FindAttentionMass(model, found, score)
+        return dict(encode(find_attention_mass(mass, out, progress)))
     if name == "single":
         single = VerifyHeads(model, checked, removal, (heads, str(setting.at("mass"))))
-        return verify_heads(single, out, progress)
+        return dict(encode(verify_heads(single, out, progress)))
     if name == "pairs":
         pairs = VerifyTogether(heads, PAIRED, model, checked, loss, "score")
         return verify_together(pairs, out, progress)

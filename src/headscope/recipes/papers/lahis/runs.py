@@ -71,7 +71,8 @@ def score_heads(
         score=Lahis(moving, seed=setting.seed, batch_tokens=gradient_batch(setting)),
         general_in=general_in(setting),
     )
-    return find_lahis(config, folder, progress)
+    result: Result = encode(find_lahis(config, folder, progress))
+    return result
 
 
 def read_text(

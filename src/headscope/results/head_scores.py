@@ -1,0 +1,122 @@
+"""What commands return that give every head one score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headscope.estimates import Estimate
+from headscope.results.common import Checked, ModelResult, ScoredHead
+from headscope.runs import Record, entry
+
+__all__ = [
+    "Correlation",
+    "HeadsResult",
+    "LayerScores",
+    "PatchingResult",
+    "Place",
+    "RemovedHeads",
+    "RetrievalResult",
+    "ScoredHeads",
+    "ScoresResult",
+]
+
+
+@dataclass(frozen=True)
+class LayerScores(Record):
+    """The scores of one layer; None for a layer without heads."""
+
+    layer: int
+    heads: int
+    mean: float | None
+    highest: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredHeads(Record):
+    """Every head with its score, highest first, and what was counted, where that is told.
+
+    `left_out` counts examples that could not be used, or those left out for each reason.
+    """
+
+    heads: tuple[ScoredHead, ...]
+    layer_profile: tuple[LayerScores, ...] | None = entry(absent=True)
+    examples: int | None = entry(absent=True)
+    left_out: int | Mapping[str, int] | None = entry(absent=True)
+    tokens: int | None = entry(absent=True)
+
+    @property
+    def left_out_in_all(self) -> int:
+        """How many examples could not be used, for whatever reason; 0 where that is not told."""
+        left_out = self.left_out or 0
+        return left_out if isinstance(left_out, int) else sum(left_out.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsResult(ScoredHeads, ModelResult):
+    """The result of any command that gives every head a score."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoresResult(HeadsResult):
+    """Scores on data, or of several parts, such as directions or effects, the mean and `parts`.
+
+    `data` tells of everything read its `digest`, and `path` and `examples` if it has them.
+    """
+
+    parts: Mapping[str, ScoredHeads] | None = entry(absent=True)
+    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place(Record):
+    """Prompts whose hidden fact stood at one depth of a text of one length in tokens.
+
+    `depth` is the share of the text before the fact, `answered` the share of right answers.
+    """
+
+    length: int
+    depth: float
+    examples: int
+    tokens: int
+    answered: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalResult(ScoresResult):
+    """The result of `find retrieval`."""
+
+    places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchingResult(ScoresResult):
+    """The result of `find patching`; `clean` is the mean probability of each answer, unpatched."""
+
+    parts: Mapping[str, ScoredHeads] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    clean: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlation(Record):
+    """Spearman's correlation of single removal with another score, and that of ranks within layers.
+
+    Without values where one of the two has no ranking.
+    """
+
+    ablate: str
+    other: str = entry(name="with")
+    all: Estimate
+    within_layers: Estimate
+    p_within_layers: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovedHeads(ScoresResult, Checked):
+    """The result of `verify heads`; `beside` tells of each other score which run it is from."""
+
+    beside: Mapping[str, str] = field(default_factory=dict)
+    correlations: tuple[Correlation, ...] = ()
+    reference_text: Mapping[str, Any] | None = entry(absent=True)
