@@ -256,7 +256,8 @@ def train_gates(
         seed=setting.seed,
         rank="score",
     )
-    return find_soft_gate(config, folder, progress)
+    result: Result = encode(find_soft_gate(config, folder, progress))
+    return result
 
 
 def _file(given: tuple[str, ...], name: str) -> str:
