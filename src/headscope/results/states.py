@@ -14,6 +14,7 @@ __all__ = [
     "ByPlace",
     "ComparedStates",
     "Control",
+    "KeptHeads",
     "Lens",
     "LensRow",
     "Nearer",
