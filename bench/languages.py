@@ -25,6 +25,7 @@ from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.recipes.verify.layers import VerifyLayers, verify_layers
 from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
+from headscope.runs import encode
 from headscope.verify.languages.conditions import LanguageRemoval
 
 
@@ -50,7 +51,7 @@ def main() -> None:
             removal = LanguageRemoval(draws=given.draws, seed=seed, batch_tokens=2048)
             config = VerifyPerplexity((str(place / "found"),), documents=documents, removal=removal)
             name = f"perplexity-{size}"
-            runs[f"seed {seed}"] = _brief(verify_perplexity(config, place / name, update))
+            runs[f"seed {seed}"] = _brief(encode(verify_perplexity(config, place / name, update)))
             if given.layers:
                 whole = VerifyLayers(
                     str(place / "found"),
@@ -60,7 +61,7 @@ def main() -> None:
                     ),
                 )
                 name = f"layers-{size}"
-                told = verify_layers(whole, place / name, update)
+                told = encode(verify_layers(whole, place / name, update))
                 runs[f"seed {seed}"]["layers"] = {
                     key: told[key] for key in ("signature", "seconds", "languages", "profile")
                 }

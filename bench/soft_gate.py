@@ -38,6 +38,7 @@ from headscope.recipes.find.soft_gate import FindSoftGate, default_heads, find_s
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.questions import QuestionsChoice, read_sides
+from headscope.runs import encode
 
 SOURCES = ["lahis", "first-order", "translation-score", "answers"]
 #: Seed of what heads are chosen on; the command's own seeds begin at 0.
@@ -82,7 +83,7 @@ def main() -> None:
         "prompt": PROMPTS[given.prompt],
         "chosen_on_dev": chosen,
         "heads_of": best,
-        "result": brief(result),
+        "result": brief(encode(result)),
     }
     tell(told, given.out)
 

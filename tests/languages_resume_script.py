@@ -9,15 +9,15 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
+from headscope.results.language_texts import TextWithoutHeads
 from headscope.verify.languages.conditions import LanguageRemoval
 
 
-def verify(model: str, data: str, out: Path, progress: Progress) -> dict[str, Any]:
+def verify(model: str, data: str, out: Path, progress: Progress) -> TextWithoutHeads:
     """Two languages in one file, two draws of each kind."""
     documents, removal = DocumentsChoice((data,)), LanguageRemoval(draws=2)
     heads = ("en=1.0,0.2", "de=1.3")

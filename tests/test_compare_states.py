@@ -126,17 +126,17 @@ def test_evidence_is_what_it_says() -> None:
     masked = tensors["cosines"][place["instructed", "masked"]].astype(float)
     plain = tensors["cosines"][place["as is", "instructed"]].astype(float)
     difference = (masked - plain)[:, 1]
-    nearer = found["nearer"]["as is"]
-    for layer, row in enumerate(nearer["after_layer"]):
+    nearer = found.nearer["as is"]
+    for layer, row in enumerate(nearer.after_layer):
         values = difference[:, layer]
         error = values.std() / len(values) ** 0.5
-        assert row["mean"] == pytest.approx(values.mean())
+        assert row.mean == pytest.approx(values.mean())
         # The bootstrap's interval is near the normal one.
-        assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * error, rel=0.25)
-        assert row["low"] < row["mean"] < row["high"]
-    assert nearer["later_half"]["mean"] == pytest.approx(difference[:, 2:].mean())
-    assert found["nearer"]["shuffled"]["p_draws"] == pytest.approx(1 / 4)
-    assert "shuffled_by_layer" not in found["nearer"]
+        assert row.high - row.low == pytest.approx(2 * 1.96 * error, rel=0.25)
+        assert row.low < row.mean < row.high
+    assert nearer.later_half.mean == pytest.approx(difference[:, 2:].mean())
+    assert found.nearer["shuffled"].p_draws == pytest.approx(1 / 4)
+    assert "shuffled_by_layer" not in found.nearer
     few = made_up(samples=8)
     own = few["cosines"][place["instructed", "masked"]].astype(float)[:, 1, 2:].mean(axis=1)
     drawn = few["shuffled"].astype(float)[:, :, 1, 2:].mean(axis=2) + 0.15
@@ -146,11 +146,11 @@ def test_evidence_is_what_it_says() -> None:
         for one in drawn
         for swapped in itertools.product((False, True), repeat=8)
     ]
-    tested = describe(few)["nearer"]["shuffled"]["p_examples"]
+    tested = describe(few).nearer["shuffled"].p_examples
     assert tested == pytest.approx(np.mean(as_far), abs=0.02)
-    (control,) = found["controls"]
-    assert control["draws"] == 3
-    one = found["shared_top"][0]
+    (control,) = found.controls
+    assert control.draws == 3
+    one = found.shared_top[0]
     by_hand = np.mean(
         [
             sum(t in set(tensors["lens_tokens"][1, n, 2]) for t in tensors["lens_tokens"][0, n, 2])
@@ -158,12 +158,12 @@ def test_evidence_is_what_it_says() -> None:
             for n in range(30)
         ]
     )
-    assert (one["a"], one["b"]) == ("as is", "instructed")
-    assert one["layers"][2]["mean"] == pytest.approx(by_hand)
+    assert (one.a, one.b) == ("as is", "instructed")
+    assert one.layers[2].mean == pytest.approx(by_hand)
     ranks = tensors["ranks"][2, :, -1].astype(float)
-    told = found["target_ranks"]["masked"][-1]
-    assert told["median"] == np.median(ranks)
-    assert told["geometric_mean"] == pytest.approx(np.exp(np.log(ranks).mean()))
+    told = found.target_ranks["masked"][-1]
+    assert told.median == np.median(ranks)
+    assert told.geometric_mean == pytest.approx(np.exp(np.log(ranks).mean()))
 
 
 def mask_run(folder: Path, task: str = "en-de", **options: Any) -> Path:
@@ -235,8 +235,8 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         compare_states(config, tmp_path / "out")
     again = compare_states(config, tmp_path / "out")
     assert calls == [2, 2, 2, 2]  # two batches were kept, the third was tried twice
-    for name in ("pairs", "controls", "nearer", "lens", "target_ranks", "signature"):
-        assert again[name] == whole[name]
+    assert (again.states, again.lens) == (whole.states, whole.lens)
+    assert again.signature == whole.signature
 
 
 def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:

@@ -145,23 +145,24 @@ def test_the_evidence_is_what_it_says() -> None:
     (found,) = describe({"as is": share}, {"as is": mass}, {"as is": [1 / 3] * 40}, kept)
     inside, outside = share[:, kept], share[:, ~kept]
     by_sample = np.nanmean(inside, axis=1)
-    assert found["heads"]["in"]["mean"] == pytest.approx(by_sample.mean(), rel=1e-5)
-    assert found["heads"]["out"]["mean"] == pytest.approx(outside.mean(), rel=1e-5)
-    assert [found["heads"][group]["count"] for group in ("all", "in", "out")] == [8, 4, 4]
+    assert found.heads["in"].mean == pytest.approx(by_sample.mean(), rel=1e-5)
+    assert found.heads["out"].mean == pytest.approx(outside.mean(), rel=1e-5)
+    assert [found.heads[group].count for group in ("all", "in", "out")] == [8, 4, 4]
     difference = by_sample - outside.mean(axis=1)
-    row = found["in_minus_out"]
-    assert row["mean"] == pytest.approx(difference.mean(), rel=1e-5)
-    assert row["low"] < row["mean"] < row["high"]
-    assert row["low"] > 0.15
-    assert found["uniform"]["mean"] == pytest.approx(1 / 3)
-    assert found["undefined"] == pytest.approx(1 / 320)
+    row = found.in_minus_out
+    assert row is not None and row.mean == pytest.approx(difference.mean(), rel=1e-5)
+    assert row.low < row.mean < row.high
+    assert row.low > 0.15
+    assert found.uniform.mean == pytest.approx(1 / 3)
+    assert found.undefined == pytest.approx(1 / 320)
     # Of the 70 sets of 4 of 8 heads only the mask and its complement lie so far out.
-    assert found["random"]["p_value"] < 0.06
+    assert found.random is not None
+    assert found.random.p_value is not None and found.random.p_value < 0.06
     (even,) = describe(
         {"as is": np.full((5, 2, 4), 0.3)}, {"as is": mass[:5]}, {"as is": [0.3] * 5}, kept
     )
-    assert even["random"]["p_value"] == 1
-    assert even["above_uniform"]["mean"] == pytest.approx(0)
+    assert even.random is not None and even.random.p_value == 1
+    assert even.above_uniform is not None and even.above_uniform.mean == pytest.approx(0)
 
 
 def odd_ones(path: Path) -> Path:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
+from headscope.results.language_texts import Answer, LayerCount
+from headscope.runs import encode
 from headscope.verify.languages.conditions import Condition, LanguageRemoval, Text, plan
 from headscope.verify.languages.evidence import TextTrial, describe_languages, text_trials
 from headscope.verify.languages.layers import layer_heads, plan_layers, profile, spread_draws
@@ -184,11 +186,11 @@ def test_a_single_layer_leaves_no_choice() -> None:
 @given(st.sets(st.sampled_from(list(UNEVEN.heads()))))
 def test_shares_of_layers_add_up(chosen: set[Head]) -> None:
     told = profile(HeadSet(UNEVEN, tuple(sorted(chosen))))
-    rows = told["layers"]
-    assert told["important"] == len(chosen) == sum(row["important"] for row in rows)
-    assert sum(row["share"] for row in rows) == pytest.approx(1.0 if chosen else 0.0)
-    assert sum(row["even"] for row in rows) == pytest.approx(1.0)
-    assert rows[1] == {"layer": 1, "heads": 0, "important": 0, "share": 0.0, "even": 0.0}
+    rows = told.layers
+    assert told.important == len(chosen) == sum(row.important for row in rows)
+    assert sum(row.share for row in rows) == pytest.approx(1.0 if chosen else 0.0)
+    assert sum(row.even for row in rows) == pytest.approx(1.0)
+    assert rows[1] == LayerCount(1, 0, 0, 0.0, 0.0)
 
 
 # What losses say
@@ -205,12 +207,12 @@ def test_perplexities_are_those_of_plain_loops() -> None:
     made = texts()
     for name, trial in read(made).items():
         for at, nll in enumerate(made[name].nll.tolist()):
-            told = trial.level(at)
+            told = trial.levels(at)
             weighted, published = naive_perplexities(nll, made[name].tokens.tolist())
-            assert told["perplexity"]["value"] == pytest.approx(weighted, rel=1e-12)
-            assert told["published_perplexity"]["value"] == pytest.approx(published, rel=1e-12)
+            assert told["perplexity"].value == pytest.approx(weighted, rel=1e-12)
+            assert told["published_perplexity"].value == pytest.approx(published, rel=1e-12)
             for one in told.values():
-                assert one["low"] < one["value"] < one["high"]
+                assert one.low < one.value < one.high
 
 
 def test_perplexities_differ_where_documents_do() -> None:
@@ -248,8 +250,8 @@ def test_documents_that_are_alike_leave_no_doubt() -> None:
     nll = np.stack([tokens * 1.0, tokens * 1.5])
     made = {"en": Text(nll, tokens)}
     told = describe_languages(_two_conditions(), text_trials(_two_conditions(), made))
-    (row,) = told["en"]["conditions"]
-    assert row["change"] == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
+    (row,) = told["en"].conditions
+    assert vars(row.change) == pytest.approx({"value": 0.5, "low": 0.5, "high": 0.5})
 
 
 def _two_conditions() -> list[Condition]:
@@ -280,26 +282,27 @@ def cross() -> tuple[list[Condition], dict[str, Text]]:
 def test_the_matrix_says_whose_text_rises_most() -> None:
     planned, made = cross()
     (told,) = matrices(planned, text_trials(planned, made))
-    assert (told["role"], told["k"], told["sizes"]) == ("chosen", 1, [1, 1])
-    assert told["heads_of"] == told["text_of"] == ["en", "de"]
-    values = [[cell["value"] for cell in row] for row in told["change"]]
+    assert (told.role, told.k, told.sizes) == ("chosen", 1, (1, 1))
+    assert told.heads_of == told.text_of == ("en", "de")
+    values = [[cell.value for cell in row] for row in told.change]
     np.testing.assert_allclose(values, [[0.4, 0.1], [0.3, 0.2]])
-    en, de = told["own"]["en"], told["own"]["de"]
-    assert en["largest_other"]["language"] == "de" and de["largest_other"]["language"] == "en"
-    assert en["own_minus_largest_other"] == pytest.approx({"value": 0.3, "low": 0.3, "high": 0.3})
-    assert de["own_minus_largest_other"]["value"] == pytest.approx(-0.1)
+    en, de = told.own["en"], told.own["de"]
+    assert en.largest_other.language == "de" and de.largest_other.language == "en"
+    margin = en.own_minus_largest_other
+    assert vars(margin) == pytest.approx({"value": 0.3, "low": 0.3, "high": 0.3})
+    assert de.own_minus_largest_other.value == pytest.approx(-0.1)
     # Of the draws of random heads one sets en 0.5 apart from de, the other nothing.
-    assert en["random"] == pytest.approx([0.0, 0.5])
-    assert en["p_draws"] == pytest.approx(2 / 3) and de["p_draws"] == pytest.approx(2 / 3)
-    random = [[cell["value"] for cell in row] for row in told["random"]]
+    assert en.random == pytest.approx((0.0, 0.5))
+    assert en.p_draws == pytest.approx(2 / 3) and de.p_draws == pytest.approx(2 / 3)
+    random = [[np.nan if cell is None else cell.value for cell in row] for row in told.random]
     np.testing.assert_allclose(random, [[0.275, 0.025], [0.275, 0.025]])
-    assert told["answer"] == {
-        "languages": 2,
-        "own_rises_most": 1,
-        "own_rises_most_surely": 1,
-        "above_random": 2,
-        "above_random_surely": 2,
-    }
+    assert told.answer == Answer(
+        languages=2,
+        own_rises_most=1,
+        own_rises_most_surely=1,
+        above_random=2,
+        above_random_surely=2,
+    )
 
 
 def test_the_largest_other_is_found_anew_in_every_draw() -> None:
@@ -319,31 +322,32 @@ def test_the_largest_other_is_found_anew_in_every_draw() -> None:
     ]
     trials = text_trials(planned, made)
     (told,) = matrices(planned, trials)
-    margin = told["own"]["en"]["own_minus_largest_other"]
-    assert margin["value"] == pytest.approx(0, abs=1e-12)
+    margin = told.own["en"].own_minus_largest_other
+    assert margin.value == pytest.approx(0, abs=1e-12)
     drawn = {name: trial.nll.estimates for name, trial in trials.items()}
     estimates = {name: each[:, 1] - each[:, 0] for name, each in drawn.items()}
     naive = [
         own - max(first, second)
         for own, first, second in zip(*(estimates[name] for name in every), strict=True)
     ]
-    assert margin["low"] == pytest.approx(np.quantile(naive, 0.025))
-    assert margin["high"] == pytest.approx(np.quantile(naive, 0.975))
+    assert margin.low == pytest.approx(np.quantile(naive, 0.025))
+    assert margin.high == pytest.approx(np.quantile(naive, 0.975))
     assert np.mean(naive) < 0
-    assert told["random"] == [[None, None, None]]
-    assert "above_random" not in told["answer"]
+    assert told.random == ((None, None, None),)
+    assert told.answer is not None and told.answer.above_random is None
 
 
 def test_heads_stand_beside_random_ones() -> None:
     planned, made = cross()
     told = describe_languages(planned, text_trials(planned, made))
-    (own,) = [row for row in told["de"]["conditions"] if row["kind"] == "removed"]
-    assert own["of"] == "de" and own["change"]["value"] == pytest.approx(0.2)
-    assert own["random"] == pytest.approx({"mean": 0.025, "low": 0.0, "high": 0.05})
-    assert own["against_random"]["value"] == pytest.approx(0.175)
-    assert own["p_draws"] == pytest.approx(1 / 3)
+    (own,) = told["de"].removed
+    assert own.of == "de" and own.change.value == pytest.approx(0.2)
+    assert encode(own.random) == pytest.approx({"mean": 0.025, "low": 0.0, "high": 0.05})
+    against = own.against_random
+    assert against is not None and against.difference.value == pytest.approx(0.175)
+    assert against.p_draws == pytest.approx(1 / 3)
     # Four documents: as large a difference by chance where none or all are swapped.
-    assert 0.02 < own["p_documents"] < 0.2
+    assert against.p_examples is not None and 0.02 < against.p_examples < 0.2
 
 
 def test_a_set_drawn_again_proves_nothing_more() -> None:
@@ -360,16 +364,12 @@ def test_a_set_drawn_again_proves_nothing_more() -> None:
         for name, rises in (("en", [0, 0.5, *[0.1, 0.2] * 3]), ("de", [0.0] * 8))
     }
     trials = text_trials(planned, made)
-    (row,) = [
-        one
-        for one in describe_languages(planned, trials)["en"]["conditions"]
-        if one["kind"] == "removed"
-    ]
+    (row,) = map(encode, describe_languages(planned, trials)["en"].removed)
     assert row["distinct_draws"] == 2 and row["p_draws"] == pytest.approx(1 / 3)
     assert row["random"] == pytest.approx({"mean": 0.15, "low": 0.1, "high": 0.2})
-    (matrix,) = matrices(planned, trials)
-    assert matrix["own"]["en"]["p_draws"] == pytest.approx(1 / 3)
-    assert len(matrix["own"]["en"]["random"]) == 6
+    own = encode(matrices(planned, trials)[0].own["en"])
+    assert own["p_draws"] == pytest.approx(1 / 3)
+    assert len(own["random"]) == 6
 
 
 def test_losses_and_tokens_must_belong_together() -> None:

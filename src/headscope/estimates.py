@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Against", "Draws", "Estimate", "known"]
+__all__ = ["Against", "Draws", "Estimate", "Mean", "known"]
 
 Floats = NDArray[np.float64]
 #: Of a field that is not part of the JSON.
@@ -46,16 +46,26 @@ def known(number: float) -> float | None:
 
 
 @dataclass(frozen=True)
+class Mean:
+    """A mean with the bounds of its 95 % interval; NaN where it is not known."""
+
+    mean: float = nan
+    low: float = nan
+    high: float = nan
+
+
+@dataclass(frozen=True)
 class Draws:
     """Scores under random draws: their mean, the lowest and the highest, and each of them.
 
     `low` and `high` are a range, no interval. NaN where there is no draw, or one is not known.
+    JSON has no `each`.
     """
 
     mean: float = nan
     low: float = nan
     high: float = nan
-    each: tuple[float, ...] = ()
+    each: tuple[float, ...] = field(default=(), metadata=UNWRITTEN)
 
     @classmethod
     def of(cls, scores: Sequence[float] | Floats) -> Draws:

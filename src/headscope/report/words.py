@@ -8,6 +8,7 @@ from math import floor, isnan, log10
 from typing import Any
 
 from headscope.report.html import Html, tag
+from headscope.runs import Result, encode
 
 __all__ = [
     "MEAN",
@@ -122,14 +123,15 @@ def direction_label(name: str, directions: int) -> Html:
     return tag("bdi", f"mean of {directions}" if name == MEAN else arrow(name))
 
 
-def few_draws(result: Mapping[str, Any]) -> str | None:
+def few_draws(result: Result | Mapping[str, Any]) -> str | None:
     """What a result must say where fewer random sets exist than draws were asked for.
 
     Results tell how many sets they drew under names that begin with `distinct_draws`.
     """
-    asked = result.get("draws")
+    written = encode(result)
+    asked = written.get("draws")
     lowest: dict[str, int] = {}
-    for name, drawn in _distinct(result):
+    for name, drawn in _distinct(written):
         kind = " from the same layers" if re.search("layer.matched|by.layer", name) else ""
         lowest[kind] = min(drawn, lowest.get(kind, drawn))
     fewer = {

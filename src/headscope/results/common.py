@@ -10,6 +10,7 @@ from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, entry
 
 __all__ = [
+    "Ablation",
     "Checked",
     "Leakage",
     "ModelFacts",
@@ -17,6 +18,7 @@ __all__ = [
     "OneHead",
     "PairOverlap",
     "Ranking",
+    "ReferenceText",
     "ScoredHead",
     "SetOverlap",
     "against",
@@ -89,6 +91,23 @@ class Leakage(Record):
     known: bool
     overlap: int | None
     of: int
+
+
+@dataclass(frozen=True)
+class ReferenceText(Record):
+    """The texts that mean ablation takes its means over: where they come from, and how many."""
+
+    source: str | None = None
+    texts: int | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation(Record):
+    """What removed heads give: zero, or their mean output over a reference text."""
+
+    ablate: str = "zero"
+    reference_text: ReferenceText | None = None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.masked_tasks import read_masked_task
 from headscope.recipes.tasks import TaskChoice, TaskSides, answers, resolved_tasks
-from headscope.runs import Run
+from headscope.results.common import Leakage
+from headscope.results.states import ComparedStates, KeptHeads, Lens, LensRow
+from headscope.runs import Run, decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.masks.mask import Mask, shuffled
 
@@ -58,7 +60,7 @@ class CompareStates(Settings):
 
 def compare_states(
     config: CompareStates, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> ComparedStates:
     """Compare states and return the command's result; a run that was stopped goes on.
 
     The run keeps `states.safetensors`, the cosines, lens tokens and ranks of every sample.
@@ -75,19 +77,23 @@ def compare_states(
     samples = _samples(lm, task)
     settings = {"settings": config, **chosen.signature(mask), "computed_in": str(lm.dtype)}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> ComparedStates:
         sides = {task.name: TaskSides(None, task)}
         works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         tensors = _observed(lm, samples, mask, config, run, progress)
         run.write_tensors("states.safetensors", tensors)
-        return {
-            **chosen.about(mask),
-            **works,
-            **describe(tensors),
-            "lens": _lens(lm, task, shown, tensors),
-        }
+        about = chosen.about(mask)
+        return ComparedStates(
+            **about
+            | {"mask": decode(KeptHeads, about["mask"]), "leakage": Leakage(**chosen.leakage)}
+            | works,
+            states=describe(tensors),
+            lens=_lens(lm, task, shown, tensors),
+        )
 
-    return run_with_model(lm, COMMAND, out, settings, chosen.inputs, compute, began)
+    return run_with_model(
+        lm, COMMAND, out, settings, chosen.inputs, compute, began, kind=ComparedStates
+    )
 
 
 def _shown(task: Task, example: str | None) -> int:
@@ -141,32 +147,20 @@ def _observed(
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
-def _lens(
-    lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArray[Any]]
-) -> dict[str, Any]:
+def _lens(lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArray[Any]]) -> Lens:
     """What each layer would say about the sample shown, the embedding first."""
     example = task.examples[shown]
-    return {
-        "id": example.id,
-        "input": example.input,
-        "output": example.output,
-        "conditions": {
-            name: [
-                {
-                    "layer": layer - 1 if layer else None,
-                    "tokens": [lm.tokenizer.decode([int(one)]) for one in tokens],
-                    "logits": [float(one) for one in logits],
-                    "target_rank": int(rank),
-                }
-                for layer, (tokens, logits, rank) in enumerate(
-                    zip(
-                        tensors["lens_tokens"][at, shown],
-                        tensors["lens_logits"][at, shown],
-                        tensors["ranks"][at, shown],
-                        strict=True,
-                    )
-                )
-            ]
-            for at, name in enumerate(CONDITIONS)
-        },
+    own = [tensors[name][:, shown].tolist() for name in ("lens_tokens", "lens_logits", "ranks")]
+    conditions = {
+        name: tuple(
+            LensRow(
+                layer - 1 if layer else None,
+                tuple(lm.tokenizer.decode([token]) for token in tokens),
+                tuple(logits),
+                rank,
+            )
+            for layer, (tokens, logits, rank) in enumerate(zip(*rows, strict=True))
+        )
+        for name, *rows in zip(CONDITIONS, *own, strict=True)
     }
+    return Lens(example.id, example.input, example.output, conditions)

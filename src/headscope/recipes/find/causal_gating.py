@@ -21,7 +21,7 @@ from headscope.find.causal_gating import (
     role_scores,
 )
 from headscope.find.gate_fitting import Sample, mean_losses
-from headscope.heads import Gate, Geometry, HeadScores, HeadSet
+from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
 from headscope.heads.draws import draw_heads
 from headscope.heads.store import Origin
 from headscope.measure.baseline import Rules
@@ -29,9 +29,9 @@ from headscope.measure.intervals import bootstrap_mean
 from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
 from headscope.recipes.baseline import check_tasks
-from headscope.recipes.find.head_scores import Scored, scores_run
+from headscope.recipes.find.head_scores import describe
 from headscope.recipes.find.soft_gate import default_heads
-from headscope.recipes.inputs import ModelChoice, Progress
+from headscope.recipes.inputs import ModelChoice, Progress, run_with_model, steps_of
 from headscope.recipes.leakage import FOUND_ON
 from headscope.recipes.tasks import (
     TaskChoice,
@@ -41,8 +41,14 @@ from headscope.recipes.tasks import (
     resolved_tasks,
     training_task,
 )
-from headscope.results.head_scores import ScoresResult
-from headscope.runs import Run, encode
+from headscope.results.causal_gating import (
+    CausalGatingResult,
+    CheckedLoss,
+    Fit,
+    RoleCount,
+    RolesCheck,
+)
+from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
 
 if TYPE_CHECKING:
@@ -95,7 +101,7 @@ class FindCausalGating(Settings):
 
 def find_causal_gating(
     config: FindCausalGating, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> CausalGatingResult:
     """Fit the gates, write the run and return the command's result; what is done is kept.
 
     A head's score is its facilitation, the mean over seeds; `low` and `high` are the lowest and
@@ -120,11 +126,11 @@ def find_causal_gating(
         }
         for name, sides in tasks.items()
     }
-    told: dict[str, Any] = {}
 
-    def score(run: Run, steps: Any) -> HeadScores:
+    def compute(run: Run) -> CausalGatingResult:
+        steps = steps_of(progress, COMMAND)
         shots = config.task.shots
-        told.update(check_tasks(lm, tasks, shots, fit.seed, run, config.baseline, progress))
+        works = check_tasks(lm, tasks, shots, fit.seed, run, config.baseline, progress)
         fits = [
             fit_causal_gates(
                 lm, learned, fit, fit.seed + number, run, _part(steps, number, fit.seeds)
@@ -134,20 +140,28 @@ def find_causal_gating(
         run.write_json(FOUND_ON, found_on(tasks))
         scores = _scores(lm.geometry, fits, fit, run, len(learned), learned)
         _write_gates(run, lm.geometry, fits, fit)
-        told.update(_roles(scores), task=task.name)
-        told["fits"] = [_losses(one, fit.seed + number) for number, one in enumerate(fits)]
-        told["check"] = _check(lm, scores, fits, tested, config, fit.seed)
-        return scores
+        check = _check(lm, scores, fits, tested, config, fit.seed)
+        save_scores(run.path, scores)
+        return describe(
+            CausalGatingResult,
+            scores,
+            **works,
+            threshold=THRESHOLD,
+            roles=_roles(scores),
+            task=task.name,
+            fits=tuple(
+                Fit(fit.seed + number, {push: tuple(each) for push, each in one.losses.items()})
+                for number, one in enumerate(fits)
+            ),
+            check=check,
+            data=data,
+        )
 
-    settings = {"settings": config, "fit": fit}
-
-    def complete(result: ScoresResult, scores: Scored) -> ScoresResult:
-        return replace(result, unknown=told)
-
-    result = scores_run(
-        COMMAND, settings, lm, data, out, score, progress, ScoresResult, complete, fit.seed
+    settings = {"settings": {"settings": config, "fit": fit}}
+    digests = {name: str(read["digest"]) for name, read in data.items()}
+    return run_with_model(
+        lm, COMMAND, out, settings, digests, compute, kind=CausalGatingResult, seed=fit.seed
     )
-    return dict(encode(result))
 
 
 def _fit(config: FindCausalGating, heads: int) -> CausalGating:
@@ -212,25 +226,18 @@ def _write_gates(
             Gate(geometry, getattr(one, name), origin).save_pretrained(folder)
 
 
-def _roles(scores: HeadScores) -> dict[str, Any]:
-    """How many heads have each role: by the mean over seeds, in every seed, in at least one."""
+def _roles(scores: HeadScores) -> dict[str, RoleCount]:
+    """How many heads have each role."""
     mask = scores.geometry.mask()
     roles = role_scores(scores.statistics["keep"], scores.statistics["remove"])
     return {
-        "threshold": THRESHOLD,
-        "roles": {
-            role: {
-                "mean": int((values.mean(axis=0)[mask] >= THRESHOLD).sum()),
-                "always": int((values[:, mask] >= THRESHOLD).all(axis=0).sum()),
-                "any": int((values[:, mask] >= THRESHOLD).any(axis=0).sum()),
-            }
-            for role, values in roles.items()
-        },
+        role: RoleCount(
+            int((values.mean(axis=0)[mask] >= THRESHOLD).sum()),
+            int((values[:, mask] >= THRESHOLD).all(axis=0).sum()),
+            int((values[:, mask] >= THRESHOLD).any(axis=0).sum()),
+        )
+        for role, values in roles.items()
     }
-
-
-def _losses(gates: CausalGates, seed: int) -> dict[str, Any]:
-    return {"seed": seed, "nll": {name: one.tolist() for name, one in gates.losses.items()}}
 
 
 def _check(
@@ -240,7 +247,7 @@ def _check(
     tested: Sequence[Sample],
     config: FindCausalGating,
     seed: int,
-) -> dict[str, Any]:
+) -> RolesCheck:
     """The loss on held-out examples: as is, under the fitted gates, and without heads of a role.
 
     Removing facilitating heads should raise it, irrelevant ones leave it, interfering ones lower
@@ -253,21 +260,17 @@ def _check(
         gates = [Gate(geometry, getattr(one, name)) for one in fits]
         found[f"gates {name}"] = _nll(lm, gates, tested, config)
     k = default_heads(geometry)
-    removed = {}
+    removed: dict[str, tuple[str, ...]] = {}
     for role in ROLES:
         ranked = HeadScores(geometry, scores.extra[role], METHOD)
         heads = HeadSet(geometry, ranked.select(THRESHOLD).heads[: len(ranked.top(k))])
-        removed[role] = [str(head) for head in heads]
+        removed[role] = tuple(map(str, heads))
         if not len(heads):
             continue
         found[f"without {role}"] = _nll(lm, [heads.removed()], tested, config)
         draws = [one.heads.removed() for one in draw_heads(heads, DRAWS, seed)]
         found[f"random beside {role}"] = _nll(lm, draws, tested, config)
-    return {
-        "removed": removed,
-        "examples": len(tested),
-        "conditions": conditions(found, seed),
-    }
+    return RolesCheck(removed, len(tested), conditions(found, seed))
 
 
 def _nll(
@@ -277,18 +280,18 @@ def _nll(
     return np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in gates])
 
 
-def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str, Any]:
+def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str, CheckedLoss]:
     """Of losses (gates, examples) the mean of each condition and its change from the first.
 
     The first is the untouched model; intervals are over examples.
     """
     means = [each.mean(axis=0) for each in losses.values()]
     trial = Trial([Group(list(counted(means)), seed=seed)])
-    found = {}
-    for at, (name, each) in enumerate(losses.items()):
-        found[name] = {
-            **bootstrap_mean(means[at], seed).record("nll"),
-            "each": each.mean(axis=1).tolist(),
-            "change": trial.difference(at).record(),
-        }
-    return found
+    return {
+        name: CheckedLoss(
+            nll=bootstrap_mean(means[at], seed),
+            each=tuple(each.mean(axis=1).tolist()),
+            change=trial.difference(at),
+        )
+        for at, (name, each) in enumerate(losses.items())
+    }

@@ -16,7 +16,7 @@ from headscope.runs import Run
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Scored", "scores_run"]
+__all__ = ["Scored", "describe", "scores_run"]
 
 Scored = HeadScores | dict[str, HeadScores]
 AnyHeads = TypeVar("AnyHeads", bound=ScoredHeads)
@@ -65,8 +65,8 @@ def scores_run(
     return run_with_model(lm, command, out, config, digests, compute, kind=kind, seed=seed)
 
 
-def describe(kind: type[AnyHeads], scores: HeadScores) -> AnyHeads:
-    """What a result says of one set of scores."""
+def describe(kind: type[AnyHeads], scores: HeadScores, **more: Any) -> AnyHeads:
+    """What a result says of one set of scores; `more` are its other fields."""
     kept = ("examples", "left_out", "tokens")
     return kind(
         heads=ScoredHead.all_of(scores),
@@ -76,4 +76,5 @@ def describe(kind: type[AnyHeads], scores: HeadScores) -> AnyHeads:
             for row in scores.layer_profile()
         ),
         **{name: scores.config[name] for name in kept if name in scores.config},
+        **more,
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -23,9 +23,11 @@ from headscope.heads.draws import Draw, draw_heads
 from headscope.pocket.questions import TEMPLATE
 from headscope.recipes.find.soft_gate_result import describe, write_gates
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress, run_with_model, steps_of
-from headscope.recipes.leakage import FOUND_ON, Leakage, known_examples
+from headscope.recipes.leakage import FOUND_ON, known_examples
 from headscope.recipes.questions import QuestionsChoice, QuestionSides, read_sides
-from headscope.runs import Run
+from headscope.results.common import Leakage
+from headscope.results.soft_gate import PairCounts, SoftGateResult
+from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Option, Settings
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ def default_heads(geometry: Geometry) -> Amount:
 
 def find_soft_gate(
     config: FindSoftGate, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> SoftGateResult:
     """Train, answer, write the run and return the command's result; what is done is kept."""
     began = time.monotonic()
     sides = read_sides(config.questions, config.model.model, config.seed)
@@ -105,12 +107,12 @@ def find_soft_gate(
         "settings": config,
         "chosen": [str(head) for head in heads],
         "rank": about_rank(heads)["rank"],
-        "leakage": leakage,
+        "leakage": encode(leakage),
     }
 
     seeds = range(config.seed, config.seed + config.seeds)
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> SoftGateResult:
         made: dict[str, Trained] = {}
         learned: list[tuple[Asked, ...]] = []
         stopped: list[tuple[Asked, ...]] = []
@@ -138,17 +140,43 @@ def find_soft_gate(
         gates = _conditions(lm.geometry, heads, sets, made)
         answers = _answers(lm, run, gates, tested, training, progress)
         run.write_json(FOUND_ON, {"questions": _digests([*learned, *stopped])})
-        return {
-            **describe(lm.geometry, heads, sets, made, answers, tested, config.seed),
-            **about_rank(heads),
-            **write_gates(run, heads, made, tested, answers, seeds, training),
-            **_counts(sides, learned, stopped, tested),
-            "template": template.text,
-            "leakage": leakage,
-        }
+        fields = describe(lm.geometry, heads, sets, made, answers, tested, config.seed)
+        fields |= about_rank(heads)
+        taught = {id(one.question): one for part in learned for one in part}
+        return SoftGateResult(
+            **fields,
+            gate_seed=write_gates(run, heads, made, tested, answers, seeds, training),
+            examples=len(taught),
+            tokens=sum(len(one.sample.ids) - one.sample.start for one in taught.values()),
+            pairs=PairCounts(
+                len(learned[0]),
+                len(stopped[0]),
+                len(tested),
+                sides.unanswerable,
+                sides.shared,
+                sum(one.cut for one in (*taught.values(), *tested)),
+            ),
+            data={
+                "questions": {"path": sides.path, "digest": sides.digests["questions"]},
+                "test questions": {
+                    "path": sides.test_path,
+                    "digest": sides.digests.get("test questions", sides.digests["questions"]),
+                },
+            },
+            template=template.text,
+            leakage=leakage,
+        )
 
     return run_with_model(
-        lm, COMMAND, out, settings, sides.digests, compute, began, seed=config.seed
+        lm,
+        COMMAND,
+        out,
+        settings,
+        sides.digests,
+        compute,
+        began,
+        kind=SoftGateResult,
+        seed=config.seed,
     )
 
 
@@ -234,33 +262,3 @@ def _leakage(config: FindSoftGate, sides: QuestionSides) -> Leakage:
 def _digests(parts: Sequence[Sequence[Asked]]) -> list[str]:
     contexts = {one.question.context for part in parts for one in part}
     return sorted(sentence_digest(context) for context in contexts if context)
-
-
-def _counts(
-    sides: QuestionSides,
-    learned: Sequence[Sequence[Asked]],
-    stopped: Sequence[Sequence[Asked]],
-    tested: Sequence[Asked],
-) -> dict[str, Any]:
-    """How much was learned from and tested on."""
-    pairs = {id(one.question): one for part in learned for one in part}
-    every = [*pairs.values(), *tested]
-    return {
-        "examples": len(pairs),
-        "tokens": sum(len(one.sample.ids) - one.sample.start for one in pairs.values()),
-        "pairs": {
-            "train": len(learned[0]),
-            "stop": len(stopped[0]),
-            "test": len(tested),
-            "unanswerable": sides.unanswerable,
-            "shared_contexts": sides.shared,
-            "cut": sum(one.cut for one in every),
-        },
-        "data": {
-            "questions": {"path": sides.path, "digest": sides.digests["questions"]},
-            "test questions": {
-                "path": sides.test_path,
-                "digest": sides.digests.get("test questions", sides.digests["questions"]),
-            },
-        },
-    }

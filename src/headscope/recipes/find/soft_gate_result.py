@@ -16,6 +16,17 @@ from headscope.heads.store import Origin
 from headscope.measure.intervals import bootstrap_score
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Trial
+from headscope.results.common import ScoredHead
+from headscope.results.soft_gate import (
+    Changed,
+    Difference,
+    GatedHead,
+    Look,
+    Measured,
+    Measures,
+    Seed,
+    Training,
+)
 from headscope.runs import Run, configuration
 
 __all__ = ["describe", "effects", "group_sums", "write_gates"]
@@ -46,28 +57,25 @@ def describe(
     tested: Sequence[Asked],
     seed: int,
 ) -> dict[str, Any]:
-    """Heads, seeds, accuracies of every condition and their differences.
+    """Heads, seeds, measures of every condition and their differences: fields of the result.
 
     Intervals are over contexts: questions on one context, or on one fact, are drawn together.
     """
     groups = [one.question.group for one in tested]
     values = {name: _values(answers, name) for name in _kinds(answers)}
     conditions, differences = effects(values, groups, seed)
-    seeds = [
-        {
-            "seed": seed + number,
-            **{
-                kind: _training(made[f"{kind}-{number}"], drawn[number])
-                for kind, drawn in sets.items()
-            },
+    seeds = []
+    for number in range(len(sets["trained"])):
+        trainings: dict[str, Any] = {
+            kind.replace("-", "_"): _training(made[f"{kind}-{number}"], drawn[number])
+            for kind, drawn in sets.items()
         }
-        for number in range(len(sets["trained"]))
-    ]
+        seeds.append(Seed(seed=seed + number, **trainings))
     scores = _scores(geometry, heads, [made[f"trained-{n}"].gate for n in range(len(seeds))])
     return {
-        "heads": scores.records(),
+        "heads": ScoredHead.all_of(scores),
         "selected": len(heads),
-        "seeds": seeds,
+        "seeds": tuple(seeds),
         "accuracy": conditions,
         "differences": differences,
     }
@@ -81,8 +89,8 @@ def write_gates(
     answers: Mapping[str, Answers],
     seeds: Sequence[int],
     training: SoftGate,
-) -> dict[str, Any]:
-    """Write scores, heads, gates and answers into the run; tells which seed's gate is `gate/`.
+) -> int:
+    """Write scores, heads, gates and answers into the run; returns the seed whose gate is `gate/`.
 
     That is the seed whose training lowered the loss on its pairs held out for stopping the most:
     test questions take no part in the choice.
@@ -107,7 +115,7 @@ def write_gates(
             for measure, values in measured.items()
         },
     )
-    return {"gate_seed": seeds[best]}
+    return seeds[best]
 
 
 def _kinds(answers: Mapping[str, Answers]) -> list[str]:
@@ -128,7 +136,7 @@ def _values(answers: Mapping[str, Answers], kind: str) -> dict[str, NDArray[np.f
 
 def effects(
     values: Mapping[str, Mapping[str, NDArray[np.float64]]], groups: Sequence[str], seed: int
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[dict[str, Measures], tuple[Difference, ...]]:
     """The measures of each condition, and the differences of `COMPARED`.
 
     Means over seeds with their intervals over questions, and what each seed gave. Differences are
@@ -136,29 +144,33 @@ def effects(
     """
     places = {name: at for at, name in enumerate(values)}
     pairs = [pair for pair in COMPARED if set(pair) <= set(values)]
-    conditions: dict[str, Any] = {name: {} for name in values}
-    differences: list[dict[str, Any]] = [{"condition": a, "minus": b} for a, b in pairs]
+    conditions: dict[str, dict[str, Any]] = {name: {} for name in values}
+    differences: dict[tuple[str, str], dict[str, Any]] = {pair: {} for pair in pairs}
     for measure in MEASURES:
         measured = [of[measure] for of in values.values()]
         sums = [group_sums(each.mean(axis=0), groups) for each in measured]
         trial = Trial([Group(sums, seed=seed)])
         for name, each, own in zip(values, measured, sums, strict=True):
             low, high = bootstrap_score(own, counted_mean, seed=seed)
-            spread = _by_seed(each.mean(axis=1))
-            mean = float(each.mean(axis=1).mean())
-            conditions[name][measure] = {"mean": mean, "low": float(low), "high": float(high)}
-            conditions[name][measure] |= spread
-        for (a, b), row in zip(pairs, differences, strict=True):
+            by_seed = each.mean(axis=1)
+            conditions[name][measure] = Measured(
+                mean=float(by_seed.mean()), low=float(low), high=float(high), **_by_seed(by_seed)
+            )
+        for a, b in pairs:
             found = trial.difference(places[a], [places[b]])
             by_seed = values[a][measure].mean(axis=1) - values[b][measure].mean(axis=1)
-            row[measure] = {**found.record(), **_by_seed(by_seed)}
-    return conditions, differences
+            differences[a, b][measure] = Changed(**vars(found), **_by_seed(by_seed))
+    return (
+        {name: Measures(**each) for name, each in conditions.items()},
+        tuple(Difference(condition=a, minus=b, **differences[a, b]) for a, b in pairs),
+    )
 
 
 def _by_seed(values: NDArray[np.float64]) -> dict[str, Any]:
+    """What every seed gave, as fields."""
     return {
         "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
-        "by_seed": values.tolist(),
+        "by_seed": tuple(values.tolist()),
     }
 
 
@@ -171,20 +183,16 @@ def group_sums(values: NDArray[np.float64], groups: Sequence[Hashable]) -> NDArr
     return sums
 
 
-def _training(trained: Trained, draw: Draw) -> dict[str, Any]:
-    """One training: its heads with their gates, and how the losses went."""
-    return {
-        "heads": [
-            {"layer": head.layer, "head": head.head, "gate": trained.gate[head]}
-            for head in draw.heads
-        ],
-        "filled_up": draw.filled_up,
-        "steps": len(trained.losses),
-        "best_step": trained.step,
-        "stopped_early": trained.stopped,
-        "checks": [{"step": step, "nll": loss} for step, loss in trained.checks],
-        "loss": trained.losses.tolist(),
-    }
+def _training(trained: Trained, draw: Draw) -> Training:
+    return Training(
+        heads=tuple(GatedHead(head.layer, head.head, trained.gate[head]) for head in draw.heads),
+        filled_up=draw.filled_up,
+        steps=len(trained.losses),
+        best_step=trained.step,
+        stopped_early=trained.stopped,
+        checks=tuple(Look(*check) for check in trained.checks),
+        loss=tuple(trained.losses.tolist()),
+    )
 
 
 def _gain(trained: Trained) -> float:

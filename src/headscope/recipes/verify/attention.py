@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.data.tasks import Task
@@ -19,7 +19,16 @@ from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task
-from headscope.runs import Run, encode
+from headscope.results.attention import (
+    AttendedCondition,
+    AttendedTask,
+    AttentionResult,
+    GroupShare,
+    MeanShares,
+)
+from headscope.results.common import Leakage
+from headscope.results.states import KeptHeads
+from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED, Part, Settings
 from headscope.verify.attention.evidence import describe
 from headscope.verify.attention.places import Placed, place_candidates
@@ -67,7 +76,7 @@ class _Condition:
 
 def verify_attention(
     config: VerifyAttention, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> AttentionResult:
     """Measure, and return the command's result; a run that was stopped goes on.
 
     The run keeps `attention/TASK.safetensors`: for each condition the share on the target and the
@@ -91,26 +100,25 @@ def verify_attention(
         "masks": {name: digest_of(mask) for name, mask in masks.items()},
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> AttentionResult:
         works = check_tasks(lm, tasks, 0, config.seed, run, config.baseline, progress)
-        shown = {}
-        for name, sides in tasks.items():
-            shown[name] = {
-                "examples": len(sides.test.examples),
-                "path": sides.test.path,
-                "digest": sides.test.digest,
-                "leakage": leaks[name],
-                "mask": encode(masks[name].about()),
-                **_task(lm, run, name, masks[name], prompts[name], config, progress),
-            }
-        return {
-            **works,
-            "tasks": shown,
-            "conditions": _means([one["conditions"] for one in shown.values()]),
-            "draws": config.draws,
+        shown = {
+            name: AttendedTask(
+                examples=len(sides.test.examples),
+                path=sides.test.path,
+                digest=sides.test.digest,
+                leakage=Leakage(**leaks[name]),
+                mask=decode(KeptHeads, encode(masks[name].about())),
+                conditions=_task(lm, run, name, masks[name], prompts[name], config, progress),
+            )
+            for name, sides in tasks.items()
         }
+        means = _means([task.by_name for task in shown.values()])
+        return AttentionResult(**works, tasks=shown, conditions=means, draws=config.draws)
 
-    return run_with_model(lm, COMMAND, out, settings, task_inputs(tasks), compute, began)
+    return run_with_model(
+        lm, COMMAND, out, settings, task_inputs(tasks), compute, began, kind=AttentionResult
+    )
 
 
 def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:
@@ -127,7 +135,7 @@ def _task(
     prompts: Mapping[bool, Sequence[Placed]],
     config: VerifyAttention,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> tuple[AttendedCondition, ...]:
     """All conditions of one task; those of an earlier try come from the run's parts."""
     from headscope.verify.attention.reading import target_shares
 
@@ -151,35 +159,32 @@ def _task(
     run.write_tensors(f"attention/{name}.safetensors", stored)
     inside = mask.kept.mask()
     uniform = {one.name: [prompt.uniform for prompt in prompts[one.instructed]] for one in planned}
-    return {
-        "conditions": _gathered(
-            describe(
-                {name: both["share"] for name, both in own.items()},
-                {name: both["mass"] for name, both in own.items()},
-                uniform,
-                inside,
-                config.seed,
-            )
+    return _gathered(
+        describe(
+            {name: both["share"] for name, both in own.items()},
+            {name: both["mass"] for name, both in own.items()},
+            uniform,
+            inside,
+            config.seed,
         )
-    }
+    )
 
 
-def _gathered(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _gathered(conditions: Sequence[AttendedCondition]) -> tuple[AttendedCondition, ...]:
     """Shuffled masks as one condition: the mean of their draws, whose own means stay beside it."""
-    plain = [one for one in conditions if not one["condition"].startswith("shuffled ")]
-    drawn = [one for one in conditions if one["condition"].startswith("shuffled ")]
+    plain = [row for row in conditions if not row.condition.startswith("shuffled ")]
+    drawn = [row for row in conditions if row.condition.startswith("shuffled ")]
     if not drawn:
-        return plain
-    groups = {
-        group: {
-            "mean": _mean([one["heads"][group]["mean"] for one in drawn]),
-            "draws": [one["heads"][group]["mean"] for one in drawn],
-            "attention": fmean(one["heads"][group]["attention"] for one in drawn),
-            "count": drawn[0]["heads"][group]["count"],
-        }
-        for group in drawn[0]["heads"]
-    }
-    return [*plain, {"condition": "shuffled", "heads": groups, "uniform": drawn[0]["uniform"]}]
+        return tuple(plain)
+    groups = {}
+    for group, first in drawn[0].heads.items():
+        means = tuple(row.heads[group].mean for row in drawn)
+        attention = fmean(row.heads[group].attention for row in drawn)
+        groups[group] = GroupShare(
+            mean=_mean(means), draws=means, attention=attention, count=first.count
+        )
+    shuffled = AttendedCondition(condition="shuffled", heads=groups, uniform=drawn[0].uniform)
+    return (*plain, shuffled)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -188,21 +193,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(known) if known and len(known) == len(values) else None
 
 
-def _means(tasks: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def _means(tasks: Sequence[Mapping[str, AttendedCondition]]) -> tuple[MeanShares, ...]:
     """Plain means over tasks, of the conditions that all of them have."""
-    names = [one["condition"] for one in tasks[0]]
-    common = [n for n in names if all(n in {one["condition"] for one in task} for task in tasks)]
     rows = []
-    for name in common:
-        own = [next(one for one in task if one["condition"] == name) for task in tasks]
-        rows.append(
-            {
-                "condition": name,
-                "heads": {
-                    group: _mean([one["heads"][group]["mean"] for one in own])
-                    for group in own[0]["heads"]
-                },
-                "uniform": fmean(one["uniform"]["mean"] for one in own),
-            }
-        )
-    return rows
+    for name, first in tasks[0].items():
+        own = [task[name] for task in tasks if name in task]
+        if len(own) == len(tasks):
+            heads = {group: _mean([row.heads[group].mean for row in own]) for group in first.heads}
+            rows.append(MeanShares(name, heads, fmean(row.uniform.mean for row in own)))
+    return tuple(rows)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet, check_geometry, read_scores
@@ -17,7 +17,7 @@ from headscope.recipes.documents import DocumentsChoice, read_languages
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.verify.language_texts import about_documents, read_rows, set_apart
 from headscope.recipes.verify.perplexity import store_texts
-from headscope.recipes.verify.reference import about_reference
+from headscope.results.language_texts import TextWithoutLayers
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.languages.conditions import LanguageRemoval, read_texts
@@ -63,7 +63,7 @@ class VerifyLayers(Settings):
 
 def verify_layers(
     config: VerifyLayers, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> TextWithoutLayers:
     """Read every language's documents without each layer's heads; the command's result.
 
     A run that was stopped goes on where it was. Layers are not chosen by any data, so that it does
@@ -86,7 +86,7 @@ def verify_layers(
     }
     data = {name: one.digest for name, one in files.items()}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> TextWithoutLayers:
         texts = read_texts(
             lm,
             documents,
@@ -102,17 +102,27 @@ def verify_layers(
         languages = describe_layers(planned, text_trials(planned, texts, removal.seed))
         if progress:
             progress("comparing", 1, 1)
-        return {
-            "draws": removal.draws,
-            "ablate": removal.ablate,
-            **about_reference(reference),
-            "seed": removal.seed,
-            "languages": languages,
-            "profile": {name: profile(heads) for name, heads in important.items()},
-            "data": about_documents(files, left_out),
-        }
+        return TextWithoutLayers(
+            draws=removal.draws,
+            ablate=removal.ablate,
+            reference_text=None if reference is None else reference.facts,
+            seed=removal.seed,
+            languages=languages,
+            profile={name: profile(heads) for name, heads in important.items()},
+            data=about_documents(files, left_out),
+        )
 
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=removal.seed)
+    return run_with_model(
+        lm,
+        COMMAND,
+        out,
+        settings,
+        data,
+        compute,
+        began,
+        kind=TextWithoutLayers,
+        seed=removal.seed,
+    )
 
 
 def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) -> dict[str, HeadSet]:

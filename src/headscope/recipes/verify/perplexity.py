@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet, Rank, about_rank, count_of
+from headscope.heads import Amount, Rank, about_rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
 from headscope.recipes.documents import DocumentsChoice, read_languages
@@ -26,9 +26,10 @@ from headscope.recipes.verify.language_texts import (
     read_rows,
     set_apart,
 )
-from headscope.recipes.verify.reference import about_reference
 from headscope.recipes.verify.removal import alignment_heads
-from headscope.runs import Run
+from headscope.results.common import Leakage
+from headscope.results.language_texts import LanguageSet, TextWithoutHeads
+from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.languages.conditions import (
     Condition,
@@ -90,7 +91,7 @@ class VerifyPerplexity(Settings):
 
 def verify_perplexity(
     config: VerifyPerplexity, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> TextWithoutHeads:
     """Read every language's documents without each language's heads; the command's result.
 
     A run that was stopped goes on where it was: each language's documents under each removal are
@@ -107,15 +108,18 @@ def verify_perplexity(
     )
     lm = config.model.load_for(out)
     sized = _sized(specs, config.k, list(files), lm, config.rank)
-    ranking = about_rank(*(heads for one in sized for heads in (one.chosen, one.full)))
+    ranking: dict[str, Any] = about_rank(
+        *(heads for one in sized for heads in (one.chosen, one.full))
+    )
     pools = [alignment_heads(spec, Removal(pool=removal.pool, threshold=removal.threshold), lm)
              for _, spec in specs]  # fmt: skip
     avoid, pool_note = pools[0] if len(pools) == 1 else (None, _several(removal.pool))
     documents, left_out = read_rows(lm, files)
     planned = plan(sized, list(documents), removal, avoid)
+    sets = tuple(map(_set, sized))
     settings = {
         "settings": config,
-        "sets": [_set(one) for one in sized],
+        "sets": [encode(one) for one in sets],
         "rank": ranking["rank"],
         "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
         "reference text": None if reference is None else reference.digest,
@@ -123,7 +127,7 @@ def verify_perplexity(
     }
     data = {name: one.digest for name, one in files.items()}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> TextWithoutHeads:
         texts = read_texts(
             lm,
             documents,
@@ -134,43 +138,41 @@ def verify_perplexity(
             progress,
         )
         store_texts(run, documents, planned, texts)
-        return {
-            "k": sorted({one.wanted for one in sized}),
+        if progress:
+            progress("comparing", 0, 1)
+        trials = text_trials(planned, texts, removal.seed)
+        result = TextWithoutHeads(
             **ranking,
-            "draws": removal.draws,
-            "layer_matched": removal.layer_matched,
-            "pool": "outside" if avoid is None else "non-alignment",
-            "pool_note": pool_note,
-            "ablate": removal.ablate,
-            **about_reference(reference),
-            "seed": removal.seed,
-            "leakage": leakage,
-            "sets": [_set(one) for one in sized],
-            "empty": sorted({one.language for one in sized if not len(one.chosen)}),
-            **evidence(planned, texts, removal.seed, progress),
-            "data": about_documents(files, left_out),
-        }
+            k=tuple(sorted({one.wanted for one in sized})),
+            draws=removal.draws,
+            layer_matched=removal.layer_matched,
+            pool="outside" if avoid is None else "non-alignment",
+            pool_note=pool_note,
+            ablate=removal.ablate,
+            reference_text=None if reference is None else reference.facts,
+            seed=removal.seed,
+            leakage=Leakage(**leakage),
+            sets=sets,
+            empty=tuple(sorted({one.language for one in sets if not one.chosen})),
+            languages=describe_languages(planned, trials),
+            matrices=tuple(matrices(planned, trials)),
+            data=about_documents(files, left_out),
+        )
+        if progress:
+            progress("comparing", 1, 1)
+        return result
 
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=removal.seed)
-
-
-def evidence(
-    planned: Sequence[Condition],
-    texts: Mapping[str, Text],
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """`languages` and `matrices` of a result, from losses of documents alone."""
-    if progress:
-        progress("comparing", 0, 1)
-    trials = text_trials(planned, texts, seed)
-    told = {
-        "languages": describe_languages(planned, trials),
-        "matrices": matrices(planned, trials),
-    }
-    if progress:
-        progress("comparing", 1, 1)
-    return told
+    return run_with_model(
+        lm,
+        COMMAND,
+        out,
+        settings,
+        data,
+        compute,
+        began,
+        kind=TextWithoutHeads,
+        seed=removal.seed,
+    )
 
 
 def store_texts(
@@ -188,9 +190,7 @@ def store_texts(
     for name, text in texts.items():
         arrays |= {f"{name}.nll": text.nll, f"{name}.tokens": text.tokens}
     run.write_tensors("losses.safetensors", arrays)
-    run.write_jsonl(
-        "conditions.jsonl", [{**one.as_dict(), "texts": list(one.texts)} for one in planned]
-    )
+    run.write_jsonl("conditions.jsonl", [{**one.as_dict(), "texts": one.texts} for one in planned])
     run.write_jsonl(
         "documents.jsonl",
         [
@@ -254,14 +254,11 @@ def _several(pool: str) -> str | None:
     )
 
 
-def _set(one: LanguageHeads) -> dict[str, Any]:
-    def names(heads: HeadSet | None) -> list[str] | None:
-        return None if heads is None else [str(head) for head in heads]
-
-    return {
-        "language": one.language,
-        "k": one.wanted,
-        "available": one.available,
-        "chosen": names(one.chosen),
-        "full": names(one.full),
-    }
+def _set(one: LanguageHeads) -> LanguageSet:
+    return LanguageSet(
+        language=one.language,
+        k=one.wanted,
+        available=one.available,
+        chosen=tuple(map(str, one.chosen)),
+        full=None if one.full is None else tuple(map(str, one.full)),
+    )

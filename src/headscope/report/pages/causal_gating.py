@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from headscope.errors import InputError
 from headscope.heads import Head, HeadScores
 from headscope.report.charts import BarRow, Series, bar_rows, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.causal_gating import CausalGatingRecord, read_causal_gating
 from headscope.report.sections.head_scores import SHOWN, head_map
 from headscope.report.words import between, count, enumeration, fixed
+from headscope.results.causal_gating import CausalGatingResult, Fit, RolesCheck
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -42,68 +45,71 @@ PUSHES = {
 
 def page(path: Path) -> Page:
     """The report of the run of `find causal-gating` in this folder."""
-    record = read_causal_gating(path)
+    result = result_of(path, CausalGatingResult, "causal head gating")
+    scores = HeadScores.from_pretrained(path / "scores")
+    if not set(ROLES) <= set(scores.extra):
+        raise InputError(
+            f"{path / 'scores'}: lacks the scores of a role; run the same command again"
+        )
     lead = (
-        f"Which attention heads of {record.model} help with the task \u201c{record.task}\u201d, "
+        f"Which attention heads of {result.model_name} help with the task \u201c{result.task}"
+        "\u201d, "
         "which are in its way, and which do nothing for it?"
     )
     facts = [
-        ("heads", str(record.scores.geometry.total)),
-        ("examples learned from", str(record.examples)),
-        ("held out", str(record.held_out)),
-        ("seeds", str(len(record.fits))),
+        ("heads", str(scores.geometry.total)),
+        ("examples learned from", str(result.examples)),
+        ("held out", str(result.check.examples)),
+        ("seeds", str(len(result.fits))),
     ]
     return simple_page(
-        f"{record.model} \u00b7 causal head gating",
+        f"{result.model_name} \u00b7 causal head gating",
         masthead("Causal head gating", lead, facts, kicker="headscope find causal-gating"),
         [
-            ("summary", "", _summary(record)),
-            ("heads", "Heads", _maps(record)),
-            ("roles", "Roles", _roles(record)),
-            ("check", "Test", _check(record)),
-            ("scores", "Scores", _scores(record)),
-            ("fits", "Fits", _fits(record)),
+            ("summary", "", _summary(result)),
+            ("heads", "Heads", _maps(scores)),
+            ("roles", "Roles", _roles(result)),
+            ("check", "Test", _check(result.check)),
+            ("scores", "Scores", _scores(scores)),
+            ("fits", "Fits", _fits(result.fits)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _role(record: CausalGatingRecord, role: str) -> HeadScores:
-    return HeadScores(record.scores.geometry, record.scores.extra[role], role)
-
-
-def _summary(record: CausalGatingRecord) -> Html:
-    total = record.scores.geometry.total
-    kept = {role: one.mean for role, one in record.roles.items()}
+def _summary(result: CausalGatingResult) -> Html:
+    helping, hindering, idle = (result.roles[role].mean for role in ROLES)
     lines: list[Child] = [
         tag(
             "p",
             "Every head was given a gate between 0 (removed) and 1 (kept). The gates were fitted "
             "to the task twice: once with a push towards 1, once with a push towards 0. ",
-            tag("strong", f"Of {total} heads {kept['facilitating']} help"),
-            f", {kept['interfering']} are in the way and {kept['irrelevant']} do nothing, on "
-            f"average over {count(len(record.fits), 'seed')}.",
+            tag("strong", f"Of {len(result.heads)} heads {helping} help"),
+            f", {hindering} are in the way and {idle} do nothing, on average over "
+            f"{count(len(result.fits), 'seed')}.",
         )
     ]
+    check = result.check
     without, beside = (
-        record.checks.get(f"{name} facilitating") for name in ("without", "random beside")
+        check.conditions.get(f"{name} facilitating") for name in ("without", "random beside")
     )
     if without is not None and beside is not None:
+        change = without.change
         lines.append(
             tag(
                 "p",
                 f"On examples that nothing was fitted to, removing "
-                f"{count(len(record.removed['facilitating']), 'facilitating head')} changes the "
-                f"loss of the answer by {_signed(without.change)} nats a token (95\u00a0% interval "
-                f"{between(without.low, without.high, 3)}), removing as many random heads by "
-                f"{_signed(beside.change)}.",
+                f"{count(len(check.removed['facilitating']), 'facilitating head')} changes the "
+                f"loss of the answer by {_signed(change.value)} nats a token (95\u00a0% interval "
+                f"{between(change.low, change.high, 3)}), removing as many random heads by "
+                f"{_signed(beside.change.value)}.",
                 class_="sure",
             )
         )
     return section("summary", "In short", *lines)
 
 
-def _maps(record: CausalGatingRecord) -> Html:
+def _maps(scores: HeadScores) -> Html:
     figures = [
         figure(
             f"map-{role}",
@@ -112,20 +118,20 @@ def _maps(record: CausalGatingRecord) -> Html:
                 words,
                 " The further along the ramp, the more; means over seeds.",
             ),
-            head_map(_role(record, role), role.capitalize(), 460),
+            head_map(HeadScores(scores.geometry, scores.extra[role], role), role.capitalize(), 460),
         )
         for role, words in ROLES.items()
     ]
     return section("heads", "The three roles", tag("div", figures, class_="pair"))
 
 
-def _roles(record: CausalGatingRecord) -> Html:
+def _roles(result: CausalGatingResult) -> Html:
     rows: list[list[Child]] = [
-        [role, one.mean, one.always, one.any] for role, one in record.roles.items()
+        [role, heads.mean, heads.always, heads.any] for role, heads in result.roles.items()
     ]
     caption = join(
         tag("strong", "How many heads have each role. "),
-        f"A head has a role where its score for it is at least {record.threshold:g}. Fits that "
+        f"A head has a role where its score for it is at least {result.threshold:g}. Fits that "
         "begin elsewhere may end with other heads that do the same together: where few heads have "
         "a role in every seed and many in at least one, single heads can stand in for each other.",
     )
@@ -134,29 +140,28 @@ def _roles(record: CausalGatingRecord) -> Html:
     return section("roles", "How stable the roles are", figure("roles-figure", caption, body))
 
 
-def _check(record: CausalGatingRecord) -> Html:
-    shown = [name for name in CONDITIONS if name in record.checks]
+def _check(check: RolesCheck) -> Html:
+    shown = {
+        name: (*words, check.conditions[name])
+        for name, words in CONDITIONS.items()
+        if name in check.conditions
+    }
     rows = [
-        BarRow(
-            CONDITIONS[name][0],
-            record.checks[name].nll,
-            CONDITIONS[name][1],
-            record.checks[name].each if len(record.checks[name].each) > 1 else (),
-        )
-        for name in shown
+        BarRow(words, loss.nll.value, mark, loss.each if len(loss.each) > 1 else ())
+        for words, mark, loss in shown.values()
     ]
     tops = [value for row in rows for value in (row.value or 0.0, *row.points)]
     changes = [
         [
-            CONDITIONS[name][0],
-            fixed(record.checks[name].nll, 3),
-            _signed(record.checks[name].change),
-            between(record.checks[name].low, record.checks[name].high, 3),
+            words,
+            fixed(loss.nll.value, 3),
+            _signed(loss.change.value),
+            between(loss.change.low, loss.change.high, 3),
         ]
-        for name in shown
+        for name, (words, _, loss) in shown.items()
         if name != "untouched"
     ]
-    nobody = [role for role, heads in record.removed.items() if not heads]
+    nobody = [role for role, heads in check.removed.items() if not heads]
     caption = join(
         tag("strong", "Loss of the answers on held-out examples, in nats a token. "),
         "Less is better. Of each role the heads of highest score are removed; that should raise "
@@ -176,9 +181,7 @@ def _check(record: CausalGatingRecord) -> Html:
     )
 
 
-def _scores(record: CausalGatingRecord) -> Html:
-    scores = record.scores
-
+def _scores(scores: HeadScores) -> Html:
     def row(head: Head) -> list[Child]:
         at = head.layer, head.head
         low, high = (None if one is None else float(one[at]) for one in (scores.low, scores.high))
@@ -210,12 +213,12 @@ def _scores(record: CausalGatingRecord) -> Html:
     )
 
 
-def _fits(record: CausalGatingRecord) -> Html:
+def _fits(fits: Sequence[Fit]) -> Html:
     series = []
     for push, (words, mark) in PUSHES.items():
-        losses = [one.losses[push] for one in record.fits]
+        losses = [fit.nll[push] for fit in fits]
         step = max(1, len(losses[0]) // 40)
-        before = 0 if push == "none" else len(record.fits[0].losses["none"])
+        before = 0 if push == "none" else len(fits[0].nll["none"])
         points = []
         for at in range(0, len(losses[0]), step):
             some = [value for one in losses for value in one[at : at + step]]

@@ -15,11 +15,12 @@ from headscope.report.pages.frame import ablated, about_run, masthead, simple_pa
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.sections.key_text import STYLE, shade
 from headscope.report.words import between, count, enumeration, few_draws, fixed, number, p_value
-from headscope.runs.reading import naming, read_result
+from headscope.results.language_texts import LanguageLayers, Profile, TextWithoutLayers
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
-Row = Mapping[str, Any]
+Languages = Mapping[str, LanguageLayers]
 MARKS = ("key-top", "key-base", "key-ta", "key-low", "key-matched", "key-s14", "key-s9", "key-s4")
 #: Most languages that are drawn as lines; every one is in the table.
 DRAWN = 8
@@ -27,50 +28,45 @@ DRAWN = 8
 
 def page(path: Path) -> Page:
     """The report of the run in this folder."""
-    result = read_result(path)
-    with naming(path / "result.json", "whole layers"):
-        languages: Mapping[str, Row] = result["languages"]
-        return simple_page(
+    result = result_of(path, TextWithoutLayers, "whole layers")
+    languages = result.languages
+    return simple_page(
+        "Text without whole layers",
+        masthead(
             "Text without whole layers",
-            masthead(
-                "Text without whole layers",
-                f"How well {result['model']['name']} predicts text of each language when all "
-                "attention heads of one layer are removed, beside as many random heads of all "
-                "layers.",
-                [
-                    ("languages", enumeration(list(languages))),
-                    ("layers", str(max(len(one["layers"]) for one in languages.values()))),
-                    ("documents", number(sum(one["documents"] for one in languages.values()))),
-                    ("random draws", str(result["draws"])),
-                    ablated(result),
-                ],
-                "headscope verify layers",
-            ),
+            f"How well {result.model_name} predicts text of each language when all attention heads "
+            "of one layer are removed, beside as many random heads of all layers.",
             [
-                ("summary", "", _summary(languages)),
-                ("layers", "Layers", _changes(languages)),
-                ("profile", "Important heads", _profile(result["profile"])),
-                ("numbers", "Numbers", _numbers(result, languages)),
-                ("provenance", "Provenance", about_run(path)),
+                ("languages", enumeration(list(languages))),
+                ("layers", str(max(len(text.layers) for text in languages.values()))),
+                ("documents", number(sum(text.documents for text in languages.values()))),
+                ("random draws", str(result.draws)),
+                ablated(result),
             ],
-            styles=(STYLE,),
-        )
+            "headscope verify layers",
+        ),
+        [
+            ("summary", "", _summary(languages)),
+            ("layers", "Layers", _changes(languages)),
+            ("profile", "Important heads", _profile(result.profile)),
+            ("numbers", "Numbers", _numbers(result)),
+            ("provenance", "Provenance", about_run(path)),
+        ],
+        styles=(STYLE,),
+    )
 
 
-def _summary(languages: Mapping[str, Row]) -> Html:
+def _summary(languages: Languages) -> Html:
     highest = {
-        name: max(one["layers"], key=lambda row: row["change"]["value"])
-        for name, one in languages.items()
+        name: max(text.layers, key=lambda row: row.change.value) for name, text in languages.items()
     }
     where = [
-        join(tag("bdi", name), f": layer {row['layer']} (+{fixed(row['change']['value'], 2)})")
+        join(tag("bdi", name), f": layer {row.layer} (+{fixed(row.change.value, 2)})")
         for name, row in highest.items()
     ]
     listed: list[Html] = [part for one in where for part in (join("; "), one)][1:]
-    clear = sum(
-        row["against_random"]["low"] > 0 for one in languages.values() for row in one["layers"]
-    )
-    every = sum(len(one["layers"]) for one in languages.values())
+    every = [row for text in languages.values() for row in text.layers]
+    clear = sum(row.against_random.difference.low > 0 for row in every)
     words = [
         join(
             "What is told is the rise of the mean negative log-likelihood (NLL, in nats a token): "
@@ -79,9 +75,9 @@ def _summary(languages: Mapping[str, Row]) -> Html:
             ".",
         ),
         join(
-            f"In {clear} of {every} cases the heads of a layer are missed more than as many random "
-            "heads spread over all layers (the whole 95\u00a0% interval of the difference is above "
-            "zero)."
+            f"In {clear} of {len(every)} cases the heads of a layer are missed more than as many "
+            "random heads spread over all layers (the whole 95\u00a0% interval of the difference "
+            "is above zero)."
         ),
     ]
     heading = tag("h2", "In short", id="summary-title", class_="unseen")
@@ -89,21 +85,21 @@ def _summary(languages: Mapping[str, Row]) -> Html:
     return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
 
 
-def _changes(languages: Mapping[str, Row]) -> Html:
+def _changes(languages: Languages) -> Html:
     shown = dict(list(languages.items())[:DRAWN])
     series = [
         Series(
             name,
-            [(row["layer"], row["change"]["value"]) for row in one["layers"]],
-            MARKS[at % len(MARKS)],
-            [(row["layer"], row["change"]["low"], row["change"]["high"]) for row in one["layers"]],
+            [(row.layer, row.change.value) for row in text.layers],
+            mark,
+            [(row.layer, row.change.low, row.change.high) for row in text.layers],
         )
-        for at, (name, one) in enumerate(shown.items())
+        for mark, (name, text) in zip(MARKS, shown.items(), strict=False)
     ]
-    layers = [row["layer"] for row in next(iter(languages.values()))["layers"]]
+    rows = next(iter(languages.values())).layers
+    layers = [row.layer for row in rows]
     random = [
-        fmean([fmean(one["draws"][str(row["heads"])]) for one in languages.values()])
-        for row in next(iter(languages.values()))["layers"]
+        fmean([fmean(text.draws[str(row.heads)]) for text in languages.values()]) for row in rows
     ]
     series.append(Series("random heads", list(zip(layers, random, strict=True)), "key-random"))
     positive = all(
@@ -141,28 +137,28 @@ def _ticks(layers: list[int]) -> list[int]:
     return layers[::step]
 
 
-def _profile(profiles: Mapping[str, Row]) -> Html | None:
+def _profile(profiles: Mapping[str, Profile]) -> Html | None:
     if not profiles:
         return None
-    layers = next(iter(profiles.values()))["layers"]
-    scale = max(row["share"] for one in profiles.values() for row in one["layers"]) or 1.0
-    rows = []
-    for place, layer in enumerate(layers):
-        cells = []
-        for one in profiles.values():
-            row = one["layers"][place]
-            colour = f"shade {shade(row['share'], scale)}"
-            cells.append(
+    scale = max(row.share for profile in profiles.values() for row in profile.layers) or 1.0
+    rows = [
+        [
+            str(counts[0].layer),
+            *(
                 join(
-                    tag("span", fixed(row["share"], 2), class_=colour),
-                    tag("small", f"{row['important']} of {row['heads']}"),
+                    tag("span", fixed(row.share, 2), class_=f"shade {shade(row.share, scale)}"),
+                    tag("small", f"{row.important} of {row.heads}"),
                 )
-            )
-        rows.append([str(layer["layer"]), *cells, fixed(layer["even"], 2)])
+                for row in counts
+            ),
+            fixed(counts[0].even, 2),
+        ]
+        for counts in zip(*(profile.layers for profile in profiles.values()), strict=True)
+    ]
     header = ["layer", *(tag("bdi", name) for name in profiles), "even"]
     grid = table("Share of the important heads in each layer", header, rows,
                  class_="numbers key-table")  # fmt: skip
-    counts = enumeration([f"{name} {one['important']}" for name, one in profiles.items()])
+    counts = enumeration([f"{name} {profile.important}" for name, profile in profiles.items()])
     caption = join(
         tag("strong", "Where each language\u2019s important heads lie. "),
         "The share of a language\u2019s important heads in each layer, and how many of the "
@@ -176,35 +172,28 @@ def _profile(profiles: Mapping[str, Row]) -> Html | None:
     )
 
 
-def _numbers(result: Row, languages: Mapping[str, Row]) -> Html:
+def _numbers(result: TextWithoutLayers) -> Html:
     header = ("Text", "Layer", "Heads", "NLL", "Change", "95\u00a0% interval", "Random",
               "Difference", "95\u00a0% interval", "p (documents)", "p (draws)")  # fmt: skip
     rows: list[tuple[Any, ...]] = []
-    for name, one in languages.items():
-        rows.append(
-            (
-                tag("bdi", name),
-                "none",
-                0,
-                fixed(one["baseline"]["nll"]["value"], 4),
-                *["\u2013"] * 7,
-            )
-        )
-        for row in one["layers"]:
-            against = row["against_random"]
+    for name, text in result.languages.items():
+        untouched = fixed(text.baseline.nll.value, 4)
+        rows.append((tag("bdi", name), "none", 0, untouched, *["\u2013"] * 7))
+        for row in text.layers:
+            against = row.against_random
             rows.append(
                 (
                     tag("bdi", name),
-                    row["layer"],
-                    row["heads"],
-                    fixed(row["nll"]["value"], 4),
-                    fixed(row["change"]["value"], 4),
-                    between(row["change"]["low"], row["change"]["high"], 4),
-                    fixed(row["random"]["mean"], 4),
-                    fixed(against["value"], 4),
-                    between(against["low"], against["high"], 4),
-                    p_value(row["p_documents"]),
-                    p_value(row["p_draws"]),
+                    row.layer,
+                    row.heads,
+                    fixed(row.nll.value, 4),
+                    fixed(row.change.value, 4),
+                    between(row.change.low, row.change.high, 4),
+                    fixed(row.random.mean, 4),
+                    fixed(against.difference.value, 4),
+                    between(against.difference.low, against.difference.high, 4),
+                    p_value(against.p_examples),
+                    p_value(against.p_draws),
                 )
             )
     shown = table("Every layer and language", header, rows, class_="numbers")
@@ -213,7 +202,7 @@ def _numbers(result: Row, languages: Mapping[str, Row]) -> Html:
         "The difference is that to the mean of the random draws; intervals come from resampling "
         "documents. p over documents swaps losses of single documents with those under random "
         "heads; p over draws ranks the layer among the draws and cannot be lower than "
-        f"{p_value(1 / (1 + int(result['draws'])))}.",
+        f"{p_value(1 / (1 + result.draws))}.",
         (few := few_draws(result)) and f" {few}",
     )
     body = figure("numbers-figure", caption, scroll("Numbers", shown))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headscope.estimates import Estimate
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import ramp_bar
@@ -14,50 +14,56 @@ from headscope.report.pages.frame import ablated, about_run, masthead, simple_pa
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.sections.key_text import STYLE, shade
 from headscope.report.words import between, count, enumeration, few_draws, fixed, number, p_value
-from headscope.runs.reading import naming, read_result
+from headscope.results.language_texts import (
+    Answer,
+    LanguageText,
+    Level,
+    Matrix,
+    OwnText,
+    TextWithoutHeads,
+    WithoutHeads,
+)
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
-Row = Mapping[str, Any]
 DIGITS = 4
 
 
 def page(path: Path) -> Page:
     """The report of the run in this folder."""
-    result = read_result(path)
-    with naming(path / "result.json", "language heads"):
-        languages: Mapping[str, Row] = result["languages"]
-        sizes = sorted({len(one["chosen"]) for one in result["sets"]} - {0})
-        heads = " or ".join(map(str, sizes))
-        return simple_page(
+    result = result_of(path, TextWithoutHeads, "language heads")
+    languages = result.languages
+    sizes = sorted({len(one.chosen) for one in result.sets} - {0})
+    return simple_page(
+        "Text without language heads",
+        masthead(
             "Text without language heads",
-            masthead(
-                "Text without language heads",
-                f"How well {result['model']['name']} predicts text of each language when heads of "
-                "a language are removed: beside the untouched model, as many random heads, and the "
-                "text of every other language.",
-                [
-                    ("languages", enumeration(list(languages))),
-                    ("heads removed", heads),
-                    ("documents", number(sum(one["documents"] for one in languages.values()))),
-                    ("random draws", str(result["draws"])),
-                    ablated(result),
-                ],
-                "headscope verify perplexity",
-            ),
+            f"How well {result.model_name} predicts text of each language when heads of a language "
+            "are removed: beside the untouched model, as many random heads, and the text of every "
+            "other language.",
             [
-                ("summary", "", _summary(result)),
-                ("changes", "Languages", _bars(result, languages)),
-                ("matrix", "Matrix", _matrices(result)),
-                ("numbers", "Numbers", _numbers(result, languages)),
-                ("sets", "Heads", _sets(result)),
-                ("provenance", "Provenance", about_run(path)),
+                ("languages", enumeration(list(languages))),
+                ("heads removed", " or ".join(map(str, sizes))),
+                ("documents", number(sum(text.documents for text in languages.values()))),
+                ("random draws", str(result.draws)),
+                ablated(result),
             ],
-            styles=(STYLE,),
-        )
+            "headscope verify perplexity",
+        ),
+        [
+            ("summary", "", _summary(result)),
+            ("changes", "Languages", _bars(result)),
+            ("matrix", "Matrix", _matrices(result)),
+            ("numbers", "Numbers", _numbers(result)),
+            ("sets", "Heads", _sets(result)),
+            ("provenance", "Provenance", about_run(path)),
+        ],
+        styles=(STYLE,),
+    )
 
 
-def _summary(result: Row) -> Html:
+def _summary(result: TextWithoutHeads) -> Html:
     words: list[Html] = [
         join(
             "A language model gives every next token a probability; the negative logarithm of it, "
@@ -65,20 +71,20 @@ def _summary(result: Row) -> Html:
             "foreseen. What is told here is by how much it rises when heads are removed."
         )
     ]
-    for matrix in result["matrices"]:
-        if matrix["role"] == "chosen" and matrix["answer"]:
-            words.append(_answer(matrix))
-    if result["empty"]:
+    for matrix in result.matrices:
+        if matrix.role == "chosen" and matrix.answer is not None:
+            words.append(_answer(matrix.k, matrix.answer))
+    if result.empty:
         words.append(
             join(
-                f"For {enumeration(result['empty'])} no specific heads were found, so none were "
+                f"For {enumeration(result.empty)} no specific heads were found, so none were "
                 "removed: nothing else was put in their place."
             )
         )
-    if result["leakage"]["overlap"]:
+    if result.leakage.overlap:
         words.append(
             join(
-                f"{result['leakage']['overlap']} of {result['leakage']['of']} documents are among "
+                f"{result.leakage.overlap} of {result.leakage.of} documents are among "
                 "those the heads were found on."
             )
         )
@@ -87,48 +93,39 @@ def _summary(result: Row) -> Html:
     return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
 
 
-def _answer(matrix: Row) -> Html:
-    answer = matrix["answer"]
-    every = int(answer["languages"])
+def _answer(k: int, answer: Answer) -> Html:
     parts: list[Html] = [
         join(
-            f"With {count(int(matrix['k']), 'head')} of a language removed (fewer where it has "
-            "fewer), ",
-            tag("strong", f"in {answer['own_rises_most']} of {count(every, 'language')}"),
+            f"With {count(k, 'head')} of a language removed (fewer where it has fewer), ",
+            tag("strong", f"in {answer.own_rises_most} of {count(answer.languages, 'language')}"),
             " the language's own text suffers more than that of any other; in "
-            f"{answer['own_rises_most_surely']} the whole 95\u00a0% interval of the difference "
+            f"{answer.own_rises_most_surely} the whole 95\u00a0% interval of the difference "
             "says so.",
         )
     ]
-    if "above_random" in answer:
+    if answer.above_random is not None:
         parts.append(
             join(
-                f" In {answer['above_random']} its own text suffers more than without as many "
-                f"random heads (surely in {answer['above_random_surely']})."
+                f" In {answer.above_random} its own text suffers more than without as many "
+                f"random heads (surely in {answer.above_random_surely})."
             )
         )
     return join(parts)
 
 
-def _bars(result: Row, languages: Mapping[str, Row]) -> Html:
-    shown = {name: _removed(one) for name, one in languages.items()}
-    values = [0.0]
-    for one in languages.values():
-        for row in one["conditions"]:
-            values += [row["change"]["value"], row["change"]["high"]]
-    end = max(values) or 1.0
+def _bars(result: TextWithoutHeads) -> Html:
+    changes = [row.change for text in result.languages.values() for row in text.conditions]
+    end = max([0.0, *(bound for each in changes for bound in (each.value, each.high))]) or 1.0
     parts = []
-    for name, rows in shown.items():
-        bars = [bar for row in rows for bar in _rows(row, languages[name], _ranked(result))]
+    for name, text in result.languages.items():
+        bars = [bar for row in text.removed for bar in _rows(row, text, result.ranked)]
         if bars:
             title = tag("h3", tag("bdi", name))
-            base = languages[name]["baseline"]
             note = tag(
                 "p",
-                f"{count(languages[name]['documents'], 'document')}, "
-                f"{count(languages[name]['tokens'], 'token')}; untouched: NLL "
-                f"{fixed(base['nll']['value'], 3)}, perplexity "
-                f"{fixed(base['perplexity']['value'], 2)}",
+                f"{count(text.documents, 'document')}, {count(text.tokens, 'token')}; untouched: "
+                f"NLL {fixed(text.baseline.nll.value, 3)}, perplexity "
+                f"{fixed(text.baseline.perplexity.value, 2)}",
                 class_="note",
             )
             parts.append(tag("div", title, note, bar_rows(bars, end, DIGITS), class_="task"))
@@ -137,80 +134,62 @@ def _bars(result: Row, languages: Mapping[str, Row]) -> Html:
         "Bars are the rise of the mean NLL in nats a token, all on one scale; where removal "
         "helped, the number is negative and there is no bar. Whiskers are 95\u00a0% bootstrap "
         "intervals over documents: how sure the rise is for other documents of this kind, not "
-        f"for other models. Rings are the {result['draws']} single draws of as many random heads, "
+        f"for other models. Rings are the {result.draws} single draws of as many random heads, "
         "their bar the mean.",
         " Specific heads are those important for this language and for few others; the most "
         "important are as many by importance alone."
-        if _ranked(result)
+        if result.ranked
         else "",
     )
     return section("changes", "Each language without its own heads", figure("bars", caption, parts))
 
 
-def _removed(one: Row) -> list[Row]:
-    return [row for row in one["conditions"] if row["kind"] == "removed"]
-
-
-def _rows(row: Row, one: Row, ranked: bool) -> list[BarRow]:
+def _rows(row: WithoutHeads, text: LanguageText, ranked: bool) -> list[BarRow]:
     """The heads themselves, then the mean and the single draws of each kind of random heads."""
-    interval = row["change"]["low"], row["change"]["high"]
-    size = count(int(row["size"]), "head")
-    rows = [
-        BarRow(f"{_role(row, ranked)}: {size}", row["change"]["value"], _mark(row), (), interval)
-    ]
+    mark = "key-low" if row.role == "full" else "key-top"
+    words = f"{_role(row, ranked)}: {count(row.size, 'head')}"
+    rows = [BarRow(words, row.change.value, mark, (), (row.change.low, row.change.high))]
     named = {"random": "random heads", "random-layer-matched": "random heads, same layers"}
     for kind, words in named.items():
-        drawn = _draws(row, one, kind)
+        drawn = [draw.change.value for draw in text.draws(row, kind)]
         if drawn:
             rows.append(BarRow(words, sum(drawn) / len(drawn), "key-random", drawn))
     return rows
 
 
-def _role(row: Row, ranked: bool) -> str:
+def _role(row: WithoutHeads, ranked: bool) -> str:
     """Which heads were removed, in words; `ranked`: whether they are a method's specific ones."""
-    if row["role"] == "full":
+    if row.role == "full":
         return "most important"
-    return f"specific to {row['of']}" if ranked else f"of {row['of']}"
+    return f"specific to {row.of}" if ranked else f"of {row.of}"
 
 
-def _ranked(result: Row) -> bool:
-    return any(one["full"] is not None for one in result["sets"])
-
-
-def _mark(row: Row) -> str:
-    return "key-low" if row["role"] == "full" else "key-top"
-
-
-def _draws(row: Row, one: Row, kind: str) -> list[float]:
-    return [
-        other["change"]["value"]
-        for other in one["conditions"]
-        if (other["of"], other["role"], other["k"], other["kind"])
-        == (row["of"], row["role"], row["k"], kind)
-    ]
-
-
-def _matrices(result: Row) -> Html | None:
-    made = [_matrix(at, one) for at, one in enumerate(result["matrices"])]
+def _matrices(result: TextWithoutHeads) -> Html | None:
+    made = [_matrix(at, matrix) for at, matrix in enumerate(result.matrices)]
     return section("matrix", "Heads of one language, text of another", made) if made else None
 
 
-def _matrix(at: int, matrix: Row) -> Html:
-    texts: Sequence[str] = matrix["text_of"]
-    scale = max((cell["value"] for row in matrix["change"] for cell in row), default=0.0)
+def _matrix(at: int, matrix: Matrix) -> Html:
+    scale = max((cell.value for row in matrix.change for cell in row), default=0.0)
     scale = scale if scale > 0 else 1.0
-    rows = []
-    for place, name in enumerate(matrix["heads_of"]):
-        cells = [
-            _cell(cell, matrix["random"][place][column], scale)
-            for column, cell in enumerate(matrix["change"][place])
+    rows = [
+        [
+            join(tag("bdi", name), f" ({size})"),
+            *(_cell(cell, other, scale) for cell, other in zip(changes, random, strict=True)),
+            _own(matrix.own.get(name)),
         ]
-        own = (matrix["own"] or {}).get(name)
-        rows.append([join(tag("bdi", name), f" ({matrix['sizes'][place]})"), *cells, _own(own)])
-    role = "The most important heads" if matrix["role"] == "full" else "Heads"
+        for name, size, changes, random in zip(
+            matrix.heads_of, matrix.sizes, matrix.change, matrix.random, strict=True
+        )
+    ]
+    role = "The most important heads" if matrix.role == "full" else "Heads"
     grid = table(
-        f"Change of NLL, k = {matrix['k']}",
-        ["heads of", *(join("text of ", tag("bdi", name)) for name in texts), "own \u2212 other"],
+        f"Change of NLL, k = {matrix.k}",
+        [
+            "heads of",
+            *(join("text of ", tag("bdi", name)) for name in matrix.text_of),
+            "own \u2212 other",
+        ],
         rows,
         class_="numbers key-table",
     )
@@ -232,9 +211,9 @@ def _matrix(at: int, matrix: Row) -> Html:
     )
 
 
-def _beside(matrix: Row) -> str:
+def _beside(matrix: Matrix) -> str:
     """Which cells have random heads below them, and where these were drawn."""
-    if all(cell for row in matrix["random"] for cell in row):
+    if all(cell for row in matrix.random for cell in row):
         return (
             "below it what as many random heads do to the same text on average (drawn outside the "
             "chosen heads of all languages, so that the draws are the same for all of them)."
@@ -245,38 +224,34 @@ def _beside(matrix: Row) -> str:
     )
 
 
-def _cell(cell: Row, random: Row | None, scale: float) -> Html:
-    value = float(cell["value"])
-    below = between(cell["low"], cell["high"], 3)
+def _cell(cell: Estimate, random: Estimate | None, scale: float) -> Html:
     return join(
-        tag("span", fixed(value, 3), class_=f"shade {shade(value, scale)}"),
-        tag("small", below),
-        tag("small", f"random {fixed(random['value'], 3)}") if random else None,
+        tag("span", fixed(cell.value, 3), class_=f"shade {shade(cell.value, scale)}"),
+        tag("small", between(cell.low, cell.high, 3)),
+        tag("small", f"random {fixed(random.value, 3)}") if random else None,
     )
 
 
-def _own(own: Row | None) -> Html:
+def _own(own: OwnText | None) -> Html:
     if own is None:
         return join("\u2013")
-    margin = own["own_minus_largest_other"]
+    margin = own.own_minus_largest_other
     return join(
-        tag("span", fixed(margin["value"], 3), class_="sum"),
-        tag("small", between(margin["low"], margin["high"], 3)),
-        tag("small", "other: ", tag("bdi", own["largest_other"]["language"])),
+        tag("span", fixed(margin.value, 3), class_="sum"),
+        tag("small", between(margin.low, margin.high, 3)),
+        tag("small", "other: ", tag("bdi", own.largest_other.language)),
     )
 
 
-def _numbers(result: Row, languages: Mapping[str, Row]) -> Html:
+def _numbers(result: TextWithoutHeads) -> Html:
     header = ("Text", "Removed", "Heads", "NLL", "Perplexity", "Published", "Change",
               "95\u00a0% interval", "Random", "Difference", "95\u00a0% interval",
               "p (documents)", "p (draws)")  # fmt: skip
-    rows = []
-    for name, one in languages.items():
-        rows.append(_line(name, "nothing", 0, one["baseline"]))
-        rows += [
-            _line(name, _role(row, _ranked(result)), int(row["size"]), row) for row in _removed(one)
-        ]
-    lowest = 1 / (1 + int(result["draws"]))
+    rows: list[tuple[Any, ...]] = []
+    for name, text in result.languages.items():
+        rows.append((tag("bdi", name), "nothing", 0, *_levels(text.baseline), *["\u2013"] * 7))
+        rows += [_line(name, _role(row, result.ranked), row) for row in text.removed]
+    lowest = 1 / (1 + result.draws)
     caption = join(
         tag("strong", "Every number. "),
         "Perplexity is exp of the NLL, in which every token counts the same; \u201cpublished\u201d "
@@ -292,36 +267,40 @@ def _numbers(result: Row, languages: Mapping[str, Row]) -> Html:
     return section("numbers", "Every number", body)
 
 
-def _line(name: str, removed: str, size: int, row: Row) -> tuple[Any, ...]:
-    changed, against = row.get("change") or {}, row.get("against_random") or {}
-    random = row.get("random") or {}
+def _levels(level: Level) -> tuple[str, str, str]:
     return (
-        tag("bdi", name),
-        removed,
-        size,
-        fixed(row["nll"]["value"], DIGITS),
-        fixed(row["perplexity"]["value"], 3),
-        fixed(row["published_perplexity"]["value"], 3),
-        fixed(changed.get("value"), DIGITS),
-        between(changed.get("low"), changed.get("high"), DIGITS),
-        fixed(random.get("mean"), DIGITS),
-        fixed(against.get("value"), DIGITS),
-        between(against.get("low"), against.get("high"), DIGITS),
-        p_value(row.get("p_documents")),
-        p_value(row.get("p_draws")),
+        fixed(level.nll.value, DIGITS),
+        fixed(level.perplexity.value, 3),
+        fixed(level.published_perplexity.value, 3),
     )
 
 
-def _sets(result: Row) -> Html:
+def _line(name: str, removed: str, row: WithoutHeads) -> tuple[Any, ...]:
+    random: tuple[str, ...] = ("\u2013",) * 5
+    if row.random is not None and row.against_random is not None:
+        random = (
+            fixed(row.random.mean, DIGITS),
+            *_change(row.against_random.difference),
+            p_value(row.against_random.p_examples),
+            p_value(row.against_random.p_draws),
+        )
+    return (tag("bdi", name), removed, row.size, *_levels(row), *_change(row.change), *random)
+
+
+def _change(change: Estimate) -> tuple[str, str]:
+    return fixed(change.value, DIGITS), between(change.low, change.high, DIGITS)
+
+
+def _sets(result: TextWithoutHeads) -> Html:
     rows = [
         (
-            tag("bdi", str(one["language"])),
-            one["k"],
-            one["available"],
-            tag("code", ", ".join(one["chosen"]) or "none"),
-            tag("code", ", ".join(one["full"])) if one["full"] else "\u2013",
+            tag("bdi", heads.language),
+            heads.k,
+            heads.available,
+            tag("code", ", ".join(heads.chosen) or "none"),
+            tag("code", ", ".join(heads.full)) if heads.full else "\u2013",
         )
-        for one in result["sets"]
+        for heads in result.sets
     ]
     header = ("Language", "Asked for", "Specific heads", "Removed", "Most important")
     shown = table("The heads of each language", header, rows, said={3, 4}, class_="numbers")

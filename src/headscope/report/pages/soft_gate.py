@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from headscope.report.charts import BarRow, Series, bar_rows, line_chart
@@ -9,8 +10,9 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.soft_gate import Change, SoftGateRecord, read_soft_gate
 from headscope.report.words import between, count, enumeration, fixed, percent
+from headscope.results.soft_gate import Changed, PairCounts, Seed, SoftGateResult
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -36,51 +38,46 @@ MARKS = ("key-top", "key-base", "key-random", "key-ta", "key-low", "key-matched"
 
 def page(path: Path) -> Page:
     """The report of the run of `find soft-gate` in this folder."""
-    record = read_soft_gate(path)
-    seeds = len(record.trainings)
+    result = result_of(path, SoftGateResult, "soft gates")
     lead = (
-        f"The gates of {count(len(record.heads), 'attention head')} of {record.model} were trained "
-        "on questions and answers, and everything else was left as it is. Does the model then "
-        "answer more questions that it has not seen, and more than with random heads?"
+        f"The gates of {count(len(result.gates), 'attention head')} of {result.model_name} were "
+        "trained on questions and answers, and everything else was left as it is. Does the model "
+        "then answer more questions that it has not seen, and more than with random heads?"
     )
     facts = [
-        ("pairs learned from", str(record.pairs["train"])),
-        ("stopped on", str(record.pairs["stop"])),
-        ("tested on", str(record.pairs["test"])),
-        ("seeds", str(seeds)),
+        ("pairs learned from", str(result.pairs.train)),
+        ("stopped on", str(result.pairs.stop)),
+        ("tested on", str(result.pairs.test)),
+        ("seeds", str(len(result.seeds))),
     ]
     return simple_page(
-        f"{record.model} \u00b7 soft gates",
+        f"{result.model_name} \u00b7 soft gates",
         masthead("Soft gates", lead, facts, kicker="headscope find soft-gate"),
         [
-            ("summary", "", _summary(record)),
-            ("answers", "Answers", _answers(record)),
-            ("differences", "Differences", _differences(record)),
-            ("gates", "Gates", _gates(record)),
-            ("training", "Training", _training(record)),
+            ("summary", "", _summary(result)),
+            ("answers", "Answers", _answers(result)),
+            ("differences", "Differences", _differences(result)),
+            ("gates", "Gates", _gates(result)),
+            ("training", "Training", _training(result.seeds)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _change(record: SoftGateRecord, one: str, other: str) -> Change | None:
-    found = (c for c in record.changes["accuracy"] if (c.condition, c.minus) == (one, other))
-    return next(found, None)
-
-
-def _summary(record: SoftGateRecord) -> Html:
-    measured = record.measures["accuracy"]
+def _summary(result: SoftGateResult) -> Html:
+    right = {name: measures.accuracy.mean for name, measures in result.accuracy.items()}
     lines: list[Child] = [
         tag(
             "p",
-            f"The untouched model answers {percent(measured['untouched'].mean, 1)} of the "
+            f"The untouched model answers {percent(right['untouched'], 1)} of the "
             "questions that nothing was trained on; with the trained gates it answers ",
-            tag("strong", percent(measured["trained"].mean, 1)),
-            f", the mean over {count(len(record.trainings), 'seed')}. With random heads, trained "
-            f"in the same way, it answers {percent(measured['random'].mean, 1)}.",
+            tag("strong", percent(right["trained"], 1)),
+            f", the mean over {count(len(result.seeds), 'seed')}. With random heads, trained "
+            f"in the same way, it answers {percent(right['random'], 1)}.",
         )
     ]
-    change = _change(record, "trained", "random")
+    changes = {(row.condition, row.minus): row.accuracy for row in result.differences}
+    change = changes.get(("trained", "random"))
     if change is not None:
         more = sum(value > 0 for value in change.by_seed)
         sure = (
@@ -102,30 +99,32 @@ def _summary(record: SoftGateRecord) -> Html:
     return section("summary", "In short", *lines)
 
 
-def _answers(record: SoftGateRecord) -> Html:
-    measured = record.measures["accuracy"]
-    losses = record.measures["nll"]
-    shown = [name for name in CONDITIONS if name in measured]
+def _answers(result: SoftGateResult) -> Html:
+    shown = {
+        name: (*words, result.accuracy[name])
+        for name, words in CONDITIONS.items()
+        if name in result.accuracy
+    }
     rows = [
         BarRow(
-            CONDITIONS[name][0],
-            100 * measured[name].mean,
-            CONDITIONS[name][1],
-            [100 * value for value in measured[name].by_seed]
-            if len(measured[name].by_seed) > 1
-            else (),
-            (100 * measured[name].low, 100 * measured[name].high),
+            words,
+            100 * right.mean,
+            mark,
+            [100 * value for value in right.by_seed] if len(right.by_seed) > 1 else (),
+            (100 * right.low, 100 * right.high),
         )
-        for name in shown
+        for words, mark, right in (
+            (words, mark, measures.accuracy) for words, mark, measures in shown.values()
+        )
     ]
     caption = join(
         tag("strong", "Questions answered, in per cent. "),
         f"A question counts as answered if one of its answers occurs, letter for letter, in the "
-        f"first generated tokens. The same {count(int(record.pairs['test']), 'question')} were "
+        f"first generated tokens. The same {count(result.pairs.test, 'question')} were "
         "asked under every condition. Each ring is one seed: other pairs to learn from, in "
         "another order, and other random heads. The bar is the mean over seeds; the whisker is "
         "the 95\u00a0% interval over questions, of which those on one context are drawn together.",
-        _left_out(record),
+        _left_out(result.pairs),
     )
     detail = scroll(
         "All measures",
@@ -134,12 +133,12 @@ def _answers(record: SoftGateRecord) -> Html:
             ["", "answered", "answered, as SQuAD compares", "loss of the answer"],
             [
                 [
-                    CONDITIONS[name][0],
-                    percent(measured[name].mean, 1),
-                    percent(record.measures["normalized"][name].mean, 1),
-                    fixed(losses[name].mean, 3),
+                    words,
+                    percent(measures.accuracy.mean, 1),
+                    percent(measures.normalized.mean, 1),
+                    fixed(measures.nll.mean, 3),
                 ]
-                for name in shown
+                for words, _, measures in shown.values()
             ],
             class_="numbers",
         ),
@@ -151,37 +150,34 @@ def _answers(record: SoftGateRecord) -> Html:
     )
 
 
-def _left_out(record: SoftGateRecord) -> str:
+def _left_out(pairs: PairCounts) -> str:
     """What was not asked, or not with its whole context."""
     said = []
-    if record.pairs["unanswerable"]:
-        said.append(f"{count(record.pairs['unanswerable'], 'question')} without an answer left out")
-    if record.pairs["shared_contexts"]:
+    if pairs.unanswerable:
+        said.append(f"{count(pairs.unanswerable, 'question')} without an answer left out")
+    if pairs.shared_contexts:
         said.append(
-            f"{count(record.pairs['shared_contexts'], 'pair')} not learned from, being on a "
-            "context that is tested on"
+            f"{count(pairs.shared_contexts, 'pair')} not learned from, being on a context that is "
+            "tested on"
         )
-    if record.pairs["cut"]:
-        said.append(
-            f"{count(record.pairs['cut'], 'context')} too long for the model cut around the answer"
-        )
+    if pairs.cut:
+        said.append(f"{count(pairs.cut, 'context')} too long for the model cut around the answer")
     return f" Beside that: {'; '.join(said)}." if said else ""
 
 
-def _differences(record: SoftGateRecord) -> Html:
-    losses = {(one.condition, one.minus): one for one in record.changes["nll"]}
+def _differences(result: SoftGateResult) -> Html:
     rows = [
         [
-            SHORT[one.condition],
-            SHORT[one.minus],
-            _points(one.value),
-            _interval(one),
-            f"{sum(value > 0 for value in one.by_seed)} of {len(one.by_seed)}",
-            fixed(losses[one.condition, one.minus].value, 4),
-            between(losses[one.condition, one.minus].low, losses[one.condition, one.minus].high, 4),
+            SHORT[row.condition],
+            SHORT[row.minus],
+            _points(row.accuracy.value),
+            _interval(row.accuracy),
+            f"{sum(value > 0 for value in row.accuracy.by_seed)} of {len(row.accuracy.by_seed)}",
+            fixed(row.nll.value, 4),
+            between(row.nll.low, row.nll.high, 4),
         ]
-        for one in record.changes["accuracy"]
-        if one.condition in CONDITIONS and one.minus in CONDITIONS
+        for row in result.differences
+        if row.condition in CONDITIONS and row.minus in CONDITIONS
     ]
     header = (
         "condition",
@@ -192,10 +188,11 @@ def _differences(record: SoftGateRecord) -> Html:
         "loss",
         "95\u00a0% interval",
     )
+    matched = [seed.random_layer_matched for seed in result.seeds]
+    filled_up = max(training.filled_up if training else 0 for training in matched)
     filled = (
-        f"Up to {record.filled_up} of the random heads of the same layers had to come from other "
-        "layers. "
-        if record.filled_up
+        f"Up to {filled_up} of the random heads of the same layers had to come from other layers. "
+        if filled_up
         else ""
     )
     caption = join(
@@ -211,10 +208,11 @@ def _differences(record: SoftGateRecord) -> Html:
     return section("differences", "Differences", figure("differences-figure", caption, body))
 
 
-def _gates(record: SoftGateRecord) -> Html:
+def _gates(result: SoftGateResult) -> Html:
+    means = {name: sum(gates) / len(gates) for name, gates in result.gates.items()}
     rows = [
-        BarRow(one.name, one.mean, "key-top", one.gates if len(one.gates) > 1 else ())
-        for one in sorted(record.heads, key=lambda one: -one.mean)
+        BarRow(name, means[name], "key-top", gates if len(gates) > 1 else ())
+        for name, gates in sorted(result.gates.items(), key=lambda each: -means[each[0]])
     ]
     below = [one for one in rows if (one.value or 0) < 0 or min(one.points or (0,)) < 0]
     end = max([1.0, *(max(one.value or 0, *one.points, 0.0) for one in rows)])
@@ -222,21 +220,22 @@ def _gates(record: SoftGateRecord) -> Html:
         tag("strong", "The trained gates, largest first. "),
         "A gate multiplies what a head writes: 1 leaves it as it is, 0 removes it, above 1 makes "
         "it stronger. Each ring is one seed, the bar their mean. ",
-        f"The gate saved as gate/ is that of seed {record.gate_seed}, whose training lowered the "
+        f"The gate saved as gate/ is that of seed {result.gate_seed}, whose training lowered the "
         "loss on its pairs held out for stopping the most. ",
         f"{count(len(below), 'head')} with gates below 0 are drawn at 0. " if below else "",
     )
     return section("gates", "Gates", figure("gates-figure", caption, bar_rows(rows, end, 2)))
 
 
-def _training(record: SoftGateRecord) -> Html:
+def _training(seeds: Sequence[Seed]) -> Html:
+    looks = [[(look.step, look.nll) for look in seed.trained.checks] for seed in seeds]
     series = [
-        Series(f"seed {one.seed}", one.checks, MARKS[at % len(MARKS)])
-        for at, one in enumerate(record.trainings[: len(MARKS)])
+        Series(f"seed {seed.seed}", points, mark)
+        for seed, points, mark in zip(seeds, looks, MARKS, strict=False)
     ]
-    early = [str(one.seed) for one in record.trainings if one.stopped]
-    best = enumeration([str(one.best) for one in record.trainings])
-    values = [loss for one in record.trainings for _, loss in one.checks]
+    early = [str(seed.seed) for seed in seeds if seed.trained.stopped_early]
+    best = enumeration([str(seed.trained.best_step) for seed in seeds])
+    values = [loss for points in looks for _, loss in points]
     room = (max(values) - min(values)) * 0.1 or 0.1
     chart = line_chart(
         series,
@@ -266,5 +265,5 @@ def _points(share: float) -> str:
     return f"{'+' if share > 0 else ''}{fixed(100 * share, 1)}\u00a0points"
 
 
-def _interval(change: Change) -> str:
+def _interval(change: Changed) -> str:
     return between(100 * change.low, 100 * change.high, 1)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from headscope.estimates import Mean
 from headscope.report.charts import Series, line_chart
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.words import arrow, between, count, fixed, p_value, percent
-from headscope.runs.reading import naming, read_result
+from headscope.results.states import ByPlace, ComparedStates, Lens, LensRow, StatesFound
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
-
-Rows = Sequence[Mapping[str, float]]
 
 MARKS = {
     ("as is", "instructed"): "key-base",
@@ -28,94 +29,95 @@ CONTROLS = {
     "shuffled": "shuffled mask",
     "shuffled_by_layer": "mask shuffled within layers",
 }
-PLACES = (("after_layer", "after each layer"), ("after_attention", "after each attention"))
+CONTROL_MARKS = ("key-random", "key-matched")
+PLACES = (
+    ("after each layer", attrgetter("after_layer")),
+    ("after each attention", attrgetter("after_attention")),
+)
 
 
 def page(path: Path) -> Page:
     """The report of the comparison in this folder."""
-    result = read_result(path)
-    with naming(path / "result.json", "a comparison of states"):
-        mask, task = result["mask"], str(result["task"])
-        facts = [
-            ("task", arrow(task)),
-            ("samples", str(result["samples"])),
-            ("heads kept", f"{mask['kept']} ({percent(mask['kept_share'])})"),
-            ("layers", str(result["layers"])),
-        ]
-        return simple_page(
-            f"{task} \u00b7 hidden states",
-            masthead(
-                "Hidden states",
-                "Does a mask lead through the states that an instruction leads through? The state "
-                "at the last input token, layer by layer.",
-                facts,
-                "headscope compare states",
-            ),
-            [
-                ("summary", "", _summary(result)),
-                ("cosines", "Cosines", _cosines(result)),
-                ("nearer", "Nearer", _nearer(result)),
-                ("lens", "Lens", _lens(result)),
-                ("answer", "Answer", _answer(result)),
-                ("all-pairs", "Pairs", _pairs(result)),
-                ("provenance", "Provenance", about_run(path)),
-            ],
-        )
+    result = result_of(path, ComparedStates, "a comparison of states")
+    states, mask = result.states, result.mask
+    facts = [
+        ("task", arrow(result.task)),
+        ("samples", str(states.samples)),
+        ("heads kept", f"{mask.kept} ({percent(mask.kept_share)})"),
+        ("layers", str(states.layers)),
+    ]
+    return simple_page(
+        f"{result.task} \u00b7 hidden states",
+        masthead(
+            "Hidden states",
+            "Does a mask lead through the states that an instruction leads through? The state "
+            "at the last input token, layer by layer.",
+            facts,
+            "headscope compare states",
+        ),
+        [
+            ("summary", "", _summary(states)),
+            ("cosines", "Cosines", _cosines(states)),
+            ("nearer", "Nearer", _nearer(states)),
+            ("lens", "Lens", _lens(result.lens)),
+            ("answer", "Answer", _answer(result)),
+            ("all-pairs", "Pairs", _pairs(states)),
+            ("provenance", "Provenance", about_run(path)),
+        ],
+    )
 
 
-def _summary(result: Mapping[str, Any]) -> Html:
-    nearer = result["nearer"]
+def _summary(states: StatesFound) -> Html:
+    as_is = states.nearer["as is"].later_half
     parts = [
         join(
             "In the later half of the layers the masked model without instruction is ",
-            tag("strong", _by(nearer["as is"]["later_half"])),
+            tag("strong", _by(as_is)),
             " to the instructed model than the model as it is, by cosine",
-            f" (interval {_interval(nearer['as is']['later_half'])} over samples).",
+            f" (interval {_interval(as_is)} over samples).",
         )
     ]
-    for name, words in CONTROLS.items():
-        if name in nearer:
-            one = nearer[name]
-            drawn = next(c for c in result["controls"] if c["kind"] == name)["draws"]
-            parts.append(
-                join(
-                    f"It is {_by(one['later_half'])} than with a {words}, of the same size "
-                    f"({_interval(one['later_half'])}; "
-                    f"p\u00a0{p_value(one['p_draws'])} among {count(drawn, 'draw')})."
-                )
+    for control in states.controls:
+        nearer = states.nearer[control.kind]
+        parts.append(
+            join(
+                f"It is {_by(nearer.later_half)} than with a {CONTROLS[control.kind]}, of the same "
+                f"size ({_interval(nearer.later_half)}; "
+                f"p\u00a0{p_value(nearer.p_draws)} among {count(control.draws, 'draw')})."
             )
+        )
     heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    body = [tag("p", one) for one in parts]
+    body = [tag("p", part) for part in parts]
     return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
 
 
-def _by(row: Mapping[str, float]) -> str:
-    mean = row["mean"]
-    return f"{fixed(abs(mean), 3)} {'nearer' if mean >= 0 else 'farther'}"
+def _by(nearer: Mean) -> str:
+    return f"{fixed(abs(nearer.mean), 3)} {'nearer' if nearer.mean >= 0 else 'farther'}"
 
 
-def _interval(row: Mapping[str, float]) -> str:
-    return between(row["low"], row["high"], 3)
+def _interval(value: Mean) -> str:
+    return between(value.low, value.high, 3)
 
 
-def _line(name: str, rows: Rows, mark: str, first: int = 0) -> Series:
-    points = [(at + first, row["mean"]) for at, row in enumerate(rows)]
-    band = [(at + first, row["low"], row["high"]) for at, row in enumerate(rows)]
-    return Series(name, points, mark, band)
+def _line(name: str, rows: Iterable[Mean], mark: str, first: int = 0) -> Series:
+    places = list(enumerate(rows, first))
+    points = [(at, row.mean) for at, row in places]
+    return Series(name, points, mark, [(at, row.low, row.high) for at, row in places])
 
 
-def _cosines(result: Mapping[str, Any]) -> Html:
+def _cosines(states: StatesFound) -> Html:
     charts = []
-    for place, words in PLACES:
-        lines = [
-            _line(f"{pair['a']} \u2013 {pair['b']}", pair[place], MARKS[pair["a"], pair["b"]])
-            for pair in result["pairs"]
-            if (pair["a"], pair["b"]) in MARKS
-        ]
-        lines += [
-            _line(f"{CONTROLS[one['kind']]} \u2013 instructed", one[place], mark)
-            for one, mark in zip(result["controls"], ("key-random", "key-matched"), strict=False)
-        ]
+    shown: list[tuple[str, ByPlace, str]] = [
+        (f"{pair.a} \u2013 {pair.b}", pair, MARKS[pair.a, pair.b])
+        for pair in states.pairs
+        if (pair.a, pair.b) in MARKS
+    ]
+    shown += [
+        (f"{CONTROLS[control.kind]} \u2013 instructed", control, mark)
+        for control, mark in zip(states.controls, CONTROL_MARKS, strict=False)
+    ]
+    for words, after in PLACES:
+        lines = [_line(name, after(cosines), mark) for name, cosines, mark in shown]
         told = "; ".join(
             f"{line.name}: {fixed(line.points[0][1], 2)} in the first layer, "
             f"{fixed(line.points[-1][1], 2)} in the last"
@@ -125,7 +127,7 @@ def _cosines(result: Mapping[str, Any]) -> Html:
         charts.append(line_chart(lines, "layer", "cosine", f"Cosine {words}. {told}"))
     caption = join(
         tag("strong", "How alike two models\u2019 hidden states are at the last input token"),
-        f", mean over {count(result['samples'], 'sample')} with 95 % intervals over samples. "
+        f", mean over {count(states.samples, 'sample')} with 95 % intervals over samples. "
         "\u201cAs is\u201d and \u201cmasked\u201d read the bare input, \u201cinstructed\u201d "
         "the input with its instruction. 1 is the same direction. Shuffled masks keep as many "
         "heads, drawn at random (mean over draws). After attention means: the stream of states "
@@ -134,12 +136,12 @@ def _cosines(result: Mapping[str, Any]) -> Html:
     return section("cosines", "Cosines by layer", figure("cosines-figure", caption, *charts))
 
 
-def _nearer(result: Mapping[str, Any]) -> Html:
-    lines = [_line("than as is", result["nearer"]["as is"]["after_layer"], "key-top")]
+def _nearer(states: StatesFound) -> Html:
+    lines = [_line("than as is", states.nearer["as is"].after_layer, "key-top")]
     lines += [
-        _line(f"than with a {words}", result["nearer"][name]["after_layer"], mark)
-        for (name, words), mark in zip(CONTROLS.items(), ("key-random", "key-matched"), strict=True)
-        if name in result["nearer"]
+        _line(f"than with a {words}", states.nearer[name].after_layer, mark)
+        for (name, words), mark in zip(CONTROLS.items(), CONTROL_MARKS, strict=True)
+        if name in states.nearer
     ]
     chart = line_chart(
         lines,
@@ -156,46 +158,41 @@ def _nearer(result: Mapping[str, Any]) -> Html:
     return section("nearer", "Nearer to the instruction?", figure("nearer-figure", caption, chart))
 
 
-def _lens(result: Mapping[str, Any]) -> Html:
-    shown = result["lens"]
-    conditions = shown["conditions"]
-    names = list(conditions)
-    rows = []
-    for at in range(len(conditions[names[0]])):
-        layer = conditions[names[0]][at]["layer"]
-        cells: list[Any] = ["embedding" if layer is None else str(layer)]
-        cells += [_tokens(conditions[name][at]) for name in names]
-        rows.append(cells)
+def _lens(lens: Lens) -> Html:
+    names = list(lens.conditions)
+    rows = [
+        ["embedding" if said[0].layer is None else str(said[0].layer), *map(_tokens, said)]
+        for said in zip(*lens.conditions.values(), strict=True)
+    ]
     grid = table("Likeliest tokens by layer", ["layer", *names], rows)
     caption = join(
         tag("strong", "What each layer would say if it were the last: "),
         "the likeliest next tokens through the model\u2019s own final norm and head, likeliest "
         "first, for one sample: ",
-        tag("bdi", str(shown["input"])),
+        tag("bdi", lens.input),
         ", whose right answer is ",
-        tag("bdi", str(shown["output"])),
+        tag("bdi", lens.output),
         ". The number is the rank of the answer\u2019s first token. One sample: others may differ.",
     )
     body = figure("lens-figure", caption, scroll("Lens", grid))
     return section("lens", "Through the lens", body)
 
 
-def _tokens(row: Mapping[str, Any]) -> Html:
+def _tokens(row: LensRow) -> Html:
     pieces: list[Any] = []
-    for number, token in enumerate(row["tokens"]):
+    for number, token in enumerate(row.tokens):
         pieces.append(" \u00b7 " if number else None)
-        shown = str(token).strip() or repr(str(token))
+        shown = token.strip() or repr(token)
         pieces.append(tag("strong" if not number else "span", tag("bdi", shown)))
-    return join(*pieces, tag("small", f" ({row['target_rank']})"))
+    return join(*pieces, tag("small", f" ({row.target_rank})"))
 
 
-def _answer(result: Mapping[str, Any]) -> Html:
-    ranks = result["target_ranks"]
-    lines = []
-    for (name, rows), mark in zip(ranks.items(), CONDITION_MARKS, strict=True):
-        points = [(at - 1, row["geometric_mean"]) for at, row in enumerate(rows)]
-        band = [(at - 1, row["low"], row["high"]) for at, row in enumerate(rows)]
-        lines.append(Series(name, points, mark, band))
+def _answer(result: ComparedStates) -> Html:
+    states = result.states
+    lines = [
+        _line(name, [Mean(row.geometric_mean, row.low, row.high) for row in rows], mark, -1)
+        for (name, rows), mark in zip(states.target_ranks.items(), CONDITION_MARKS, strict=True)
+    ]
     chart = line_chart(
         lines,
         "layer (\u22121: embedding)",
@@ -206,44 +203,34 @@ def _answer(result: Mapping[str, Any]) -> Html:
     )
     shared = line_chart(
         [
-            _line(f"{one['a']} \u2013 {one['b']}", one["layers"], mark, -1)
-            for one, mark in zip(
-                result["shared_top"], ("key-base", "key-top", "key-ta"), strict=True
-            )
+            _line(f"{shared.a} \u2013 {shared.b}", shared.layers, mark, -1)
+            for shared, mark in zip(states.shared_top, MARKS.values(), strict=True)
         ],
         "layer (\u22121: embedding)",
         "share",
         "Share of the likeliest tokens that two conditions have in common, by layer",
         y_range=(0, 1),
     )
-    k = len(next(iter(result["lens"]["conditions"].values()))[0]["tokens"])
+    k = len(next(iter(result.lens.conditions.values()))[0].tokens)
     caption = join(
         tag("strong", "Where the answer comes up. "),
         "Above: the rank of the answer\u2019s first token in the lens, geometric mean over "
         f"samples. Below: the share of the {k} likeliest tokens that two conditions have in "
-        f"common. Means over {count(result['samples'], 'sample')} with 95 % intervals.",
+        f"common. Means over {count(states.samples, 'sample')} with 95 % intervals.",
     )
     body = figure("answer-figure", caption, chart, shared)
     return section("answer", "The answer, layer by layer", body)
 
 
-def _pairs(result: Mapping[str, Any]) -> Html:
-    layers = range(result["layers"])
+def _pairs(states: StatesFound) -> Html:
     rows = [
         [
-            f"{pair['a']} \u2013 {pair['b']}",
-            *(
-                tag(
-                    "span",
-                    fixed(pair["after_layer"][layer]["mean"], 2),
-                    title=_interval(pair["after_layer"][layer]),
-                )
-                for layer in layers
-            ),
+            f"{pair.a} \u2013 {pair.b}",
+            *(tag("span", fixed(row.mean, 2), title=_interval(row)) for row in pair.after_layer),
         ]
-        for pair in result["pairs"]
+        for pair in states.pairs
     ]
-    header = ["Pair", *map(str, layers)]
+    header = ["Pair", *map(str, range(states.layers))]
     grid = table("Cosine after each layer", header, rows, class_="numbers")
     caption = (
         "The mean cosine of every two conditions after each layer; intervals by pointer, and in "

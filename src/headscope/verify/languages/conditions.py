@@ -21,6 +21,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
+from headscope.results.language_texts import Role
 from headscope.settings import UNSIGNED, Settings
 from headscope.verify.languages.sets import LanguageHeads
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Condition", "Documents", "LanguageRemoval", "Role", "Text", "plan", "read_texts"]
 
-Role = Literal["chosen", "full"]
 Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
 Progress = Callable[[str, int, int], None]
 Means = NDArray[np.float32]
@@ -99,7 +99,7 @@ class Condition:
             "k": self.k,
             "size": len(self.heads),
             "draw": self.draw,
-            "heads": [str(head) for head in self.heads],
+            "heads": tuple(map(str, self.heads)),
             "filled_up": self.filled_up,
         }
 

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from headscope.measure.statistics import counted
-from headscope.measure.trial import Group, Trial
+from headscope.measure.trial import Estimate, Group, Trial
+from headscope.results.language_texts import LanguageText, Level, WithoutHeads
 from headscope.verify.languages.conditions import Condition, Text
 from headscope.verify.removal.outputs import CONTROLS
 
 __all__ = [
     "TextTrial",
-    "against_random",
+    "beside_random",
     "describe_languages",
     "random_rows",
     "text_trials",
@@ -43,22 +44,22 @@ class TextTrial:
     nll: Trial
     published: Trial
 
-    def level(self, at: int) -> dict[str, Any]:
-        """NLL and both perplexities under one condition, with intervals."""
+    def levels(self, at: int) -> dict[str, Any]:
+        """The fields of a `Level` under one condition."""
         nll = self.nll.level(at)
         return {
-            "nll": nll.record(),
-            "perplexity": {name: math.exp(value) for name, value in vars(nll).items()},
-            "published_perplexity": self.published.level(at).record(),
+            "nll": nll,
+            "perplexity": Estimate(*map(math.exp, (nll.value, nll.low, nll.high))),
+            "published_perplexity": self.published.level(at),
         }
 
     def about(self) -> dict[str, Any]:
-        """How much text it is, and its levels as the model is."""
+        """How much text it is, and its levels as the model is: the fields of a `Text`."""
         tokens = self.text.tokens
         return {
             "documents": int(tokens.size),
             "tokens": int(tokens.sum()),
-            "baseline": self.level(0),
+            "baseline": Level(**self.levels(0)),
         }
 
 
@@ -85,28 +86,22 @@ def text_trials(
 
 def describe_languages(
     planned: Sequence[Condition], trials: Mapping[str, TextTrial]
-) -> dict[str, Any]:
-    """For each language its text under the removals that are about it, as JSON.
+) -> dict[str, LanguageText]:
+    """For each language its text under the removals that are about it.
 
-    `baseline` and every one of `conditions` have `nll`, `perplexity` (its exponential) and
-    `published_perplexity` (the mean over documents of exp of each one's own mean NLL), each with
-    its 95 % bootstrap interval over documents, and conditions their `change` of NLL. Heads that
-    are removed for themselves have `random` (mean, lowest and highest change of the free draws),
-    `against_random` (their change less the mean of the draws'), `p_documents` (approximate
-    randomisation that swaps single documents with those under a random draw) and `p_draws`, over
-    the `distinct_draws`, never below `least_p`, all with `_layer_matched` too; both p are small
-    where they hurt more than random heads. A set that belongs to no language is told for every
-    language.
+    Heads that are removed for themselves stand beside random ones: p over documents is by
+    approximate randomisation that swaps single documents with those under a random draw, p over
+    draws by the distinct ones. A set that belongs to no language is told for every language.
     """
     return {
-        name: {
+        name: LanguageText(
             **trial.about(),
-            "conditions": [
+            conditions=tuple(
                 _condition(at, planned, name, trial)
                 for at, one in enumerate(planned)
                 if at and name in one.texts and (one.of == name or one.of not in trials)
-            ],
-        }
+            ),
+        )
         for name, trial in trials.items()
     }
 
@@ -122,21 +117,17 @@ def random_rows(at: int, planned: Sequence[Condition], kind: str, language: str)
     ]
 
 
-def against_random(at: int, rows: Sequence[int], nll: Trial, suffix: str = "") -> dict[str, Any]:
-    """What a removal has over random draws; the names of the figures end in `suffix`."""
-    return {
-        f"random{suffix}": nll.changes(rows).record(),
-        **nll.against(at, rows, "higher").record("documents", suffix),
-    }
+def beside_random(at: int, rows: Sequence[int], nll: Trial, suffix: str = "") -> dict[str, Any]:
+    """What random draws do, and what a removal has over them: fields of a result's row."""
+    against = nll.against(at, rows, "higher")
+    return {f"random{suffix}": nll.changes(rows), f"against{suffix or '_random'}": against}
 
 
-def _condition(
-    at: int, planned: Sequence[Condition], name: str, trial: TextTrial
-) -> dict[str, Any]:
-    change = trial.nll.difference(at).record()
-    row = {**planned[at].as_dict(), **trial.level(at), "change": change}
+def _condition(at: int, planned: Sequence[Condition], name: str, trial: TextTrial) -> WithoutHeads:
+    random: dict[str, Any] = {}
     if planned[at].kind == "removed":
         for kind, suffix in CONTROLS.items():
             if rows := random_rows(at, planned, kind, name):
-                row |= against_random(at, rows, trial.nll, suffix)
-    return row
+                random |= beside_random(at, rows, trial.nll, suffix)
+    change = trial.nll.difference(at)
+    return WithoutHeads(**planned[at].as_dict(), **trial.levels(at), change=change, **random)

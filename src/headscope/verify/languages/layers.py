@@ -7,14 +7,15 @@ over all layers: the same draws for all layers of one size.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import Choices, distinct_sets
+from headscope.results.language_texts import LanguageLayers, LayerCount, Profile, WithoutLayer
 from headscope.verify.languages.conditions import Condition
-from headscope.verify.languages.evidence import TextTrial, against_random
+from headscope.verify.languages.evidence import TextTrial, beside_random
 
 __all__ = ["describe_layers", "layer_heads", "plan_layers", "profile", "spread_draws"]
 
@@ -73,59 +74,43 @@ def plan_layers(
 
 def describe_layers(
     planned: Sequence[Condition], trials: Mapping[str, TextTrial]
-) -> dict[str, Any]:
-    """For each language its text as it is and without each layer, as JSON.
-
-    A layer has `nll`, both perplexities, its `change` of NLL and, against the draws of as many
-    random heads, `random`, `against_random`, `p_documents`, `p_draws` and `distinct_draws` (see
-    `headscope.verify.languages.evidence`). `draws` holds the change under each draw, by size.
-    """
+) -> dict[str, LanguageLayers]:
+    """For each language its text as it is and without each layer, beside as many random heads."""
     sizes = sorted({one.k for one in planned if one.kind == "random"})
     rows = {
         size: [at for at, one in enumerate(planned) if (one.kind, one.k) == ("random", size)]
         for size in sizes
     }
     return {
-        name: {
+        name: LanguageLayers(
             **trial.about(),
-            "layers": [
-                {
-                    "layer": int(one.of),
-                    "heads": len(one.heads),
-                    **trial.level(at),
-                    "change": trial.nll.difference(at).record(),
-                    **against_random(at, rows[one.k], trial.nll),
-                }
+            layers=tuple(
+                WithoutLayer(
+                    layer=int(one.of),
+                    heads=len(one.heads),
+                    **trial.levels(at),
+                    change=trial.nll.difference(at),
+                    **beside_random(at, rows[one.k], trial.nll),
+                )
                 for at, one in enumerate(planned)
                 if one.kind == "removed"
-            ],
-            "draws": {
-                str(size): list(trial.nll.changes(places).each) for size, places in rows.items()
-            },
-        }
+            ),
+            draws={str(size): trial.nll.changes(places).each for size, places in rows.items()},
+        )
         for name, trial in trials.items()
     }
 
 
-def profile(heads: HeadSet) -> dict[str, Any]:
-    """How many of a set's heads lie in each layer, and the share, as JSON.
-
-    `even` is the share a layer would have if the set were spread as the model's heads are.
-    """
-    counts = [0] * heads.geometry.layers
-    for head in heads:
-        counts[head.layer] += 1
+def profile(heads: HeadSet) -> Profile:
+    """How many of a set's heads lie in each layer."""
+    counts = Counter(head.layer for head in heads)
     total = max(1, len(heads))
-    return {
-        "important": len(heads),
-        "layers": [
-            {
-                "layer": layer,
-                "heads": size,
-                "important": count,
-                "share": count / total,
-                "even": size / heads.geometry.total,
-            }
-            for layer, (size, count) in enumerate(zip(heads.geometry.counts, counts, strict=True))
-        ],
-    }
+    return Profile(
+        len(heads),
+        tuple(
+            LayerCount(
+                layer, size, counts[layer], counts[layer] / total, size / heads.geometry.total
+            )
+            for layer, size in enumerate(heads.geometry.counts)
+        ),
+    )

@@ -7,80 +7,84 @@ negative log-likelihood, each beside what as many random heads do to the same te
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from headscope.measure.statistics import p_draws
 from headscope.measure.trial import Estimate, Trial
-from headscope.verify.languages.conditions import Condition, Role
+from headscope.results.language_texts import Answer, Matrix, OtherText, OwnText, Role
+from headscope.verify.languages.conditions import Condition
 from headscope.verify.languages.evidence import TextTrial, random_rows
 from headscope.verify.removal.outputs import CONTROLS
 
 __all__ = ["matrices"]
 
 
-def matrices(planned: Sequence[Condition], trials: Mapping[str, TextTrial]) -> list[dict[str, Any]]:
-    """One matrix for each role of heads and each k, as JSON.
+def matrices(planned: Sequence[Condition], trials: Mapping[str, TextTrial]) -> list[Matrix]:
+    """One matrix for each role of heads and each k.
 
-    `change[a][b]` is the change of NLL of text b without the heads of a, with its bootstrap
-    interval; `random[a][b]` that of the mean of the free draws beside these heads, and
-    `above_random[a][b]` the difference of both, where the draws were read on text b, else null.
-    `own[a]` compares a's own text with the others: `own_minus_largest_other` is the change of its
-    NLL less that of the text that rises most among the others, which is chosen anew in every
-    bootstrap draw; `random` holds the same figure of each free draw of random heads, and `p_draws`
-    how often chance does as well, each different set counted once. `answer` counts the languages
-    for which it is above zero, and for how many surely (the whole interval); likewise for the rise
-    of the own text above random heads.
+    A language's own text is compared with the other that rises most, which is chosen anew in every
+    bootstrap draw; for p over draws each different set is counted once.
     """
-    found = []
     nll = {name: trial.nll for name, trial in trials.items()}
     roles: tuple[Role, ...] = ("chosen", "full")
-    for role in roles:
-        for k in sorted({one.k for one in planned if one.role == role and one.kind == "removed"}):
-            rows = {
-                one.of: at
-                for at, one in enumerate(planned)
-                if (one.role, one.k, one.kind) == (role, k, "removed")
-            }
-            found.append({"role": role, "k": k, **_matrix(rows, planned, nll)})
-    return found
+    return [
+        _matrix(role, k, planned, nll)
+        for role in roles
+        for k in sorted({one.k for one in planned if (one.role, one.kind) == (role, "removed")})
+    ]
 
 
 def _matrix(
-    rows: Mapping[str, int], planned: Sequence[Condition], trials: Mapping[str, Trial]
-) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "heads_of": list(rows),
-        "text_of": list(trials),
-        "sizes": [len(planned[at].heads) for at in rows.values()],
-        "change": [
-            [trial.difference(at).record() for trial in trials.values()] for at in rows.values()
-        ],
+    role: Role, k: int, planned: Sequence[Condition], trials: Mapping[str, Trial]
+) -> Matrix:
+    rows = {
+        one.of: at
+        for at, one in enumerate(planned)
+        if (one.role, one.k, one.kind) == (role, k, "removed")
     }
+
+    def beside(kind: str, above: bool) -> tuple[tuple[Estimate | None, ...], ...]:
+        """What random draws do to each text, or with `above` how much more the heads do."""
+        return tuple(
+            tuple(
+                None
+                if not (draws := random_rows(at, planned, kind, name))
+                else trial.difference(at, draws)
+                if above
+                else trial.difference(draws)
+                for name, trial in trials.items()
+            )
+            for at in rows.values()
+        )
+
+    random: dict[str, Any] = {}
     for kind, suffix in CONTROLS.items():
-        shown[f"random{suffix}"], shown[f"above_random{suffix}"] = [], []
-        for at in rows.values():
-            drawn = {name: random_rows(at, planned, kind, name) for name in trials}
-            shown[f"random{suffix}"].append(
-                [trials[name].difference(draws).record() if draws else None
-                 for name, draws in drawn.items()]
-            )  # fmt: skip
-            shown[f"above_random{suffix}"].append(
-                [trials[name].difference(at, draws).record() if draws else None
-                 for name, draws in drawn.items()]
-            )  # fmt: skip
+        random[f"random{suffix}"] = beside(kind, above=False)
+        random[f"above_random{suffix}"] = beside(kind, above=True)
     own = {
         name: _own(name, at, planned, trials)
         for name, at in rows.items()
         if name in trials and len(trials) > 1
     }
-    return {**shown, "own": own, "answer": _answer(shown, own) if own else None}
+    matrix = Matrix(
+        role=role,
+        k=k,
+        heads_of=tuple(rows),
+        text_of=tuple(trials),
+        sizes=tuple(len(planned[at].heads) for at in rows.values()),
+        change=tuple(
+            tuple(trial.difference(at) for trial in trials.values()) for at in rows.values()
+        ),
+        **random,
+        own=own,
+    )
+    return replace(matrix, answer=_answer(matrix)) if own else matrix
 
 
-def _own(
-    name: str, at: int, planned: Sequence[Condition], trials: Mapping[str, Trial]
-) -> dict[str, Any]:
+def _own(name: str, at: int, planned: Sequence[Condition], trials: Mapping[str, Trial]) -> OwnText:
     """A language's own text against the text of another language that rises most."""
     others = [other for other in trials if other != name]
     rises = {other: trial.scores - trial.scores[0] for other, trial in trials.items()}
@@ -90,11 +94,7 @@ def _own(
         other: trial.estimates[:, at] - trial.estimates[:, 0] for other, trial in trials.items()
     }
     top = np.max([estimates[other] for other in others], axis=0)
-    found: dict[str, Any] = {
-        "own": float(rises[name][at]),
-        "largest_other": {"language": largest, "change": float(rises[largest][at])},
-        "own_minus_largest_other": Estimate.of(margins[at], estimates[name] - top).record(),
-    }
+    random: dict[str, Any] = {}
     for kind, suffix in CONTROLS.items():
         places = [
             place
@@ -102,28 +102,31 @@ def _own(
             if all(other in planned[place].texts for other in others)
         ]
         if places:
-            found[f"random{suffix}"] = margins[places].tolist()
+            random[f"random{suffix}"] = tuple(margins[places].tolist())
             different = trials[name].distinct(places)
-            found[f"p_draws{suffix}"] = p_draws(-margins[at], -margins[different])
-    return found
+            random[f"p_draws{suffix}"] = p_draws(-margins[at], -margins[different])
+    return OwnText(
+        own=float(rises[name][at]),
+        largest_other=OtherText(largest, float(rises[largest][at])),
+        own_minus_largest_other=Estimate.of(margins[at], estimates[name] - top),
+        **random,
+    )
 
 
-def _answer(shown: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:
-    margins = [one["own_minus_largest_other"] for one in own.values()]
-    answer = {
-        "languages": len(own),
-        "own_rises_most": sum(one["value"] > 0 for one in margins),
-        "own_rises_most_surely": sum(one["low"] > 0 for one in margins),
-    }
+def _answer(matrix: Matrix) -> Answer:
+    margins = [one.own_minus_largest_other for one in matrix.own.values()]
+    above: dict[str, Any] = {}
     for suffix in CONTROLS.values():
-        cells = [
-            shown[f"above_random{suffix}"][shown["heads_of"].index(name)][
-                shown["text_of"].index(name)
-            ]
-            for name in own
+        cells = matrix.above_random_layer_matched if suffix else matrix.above_random
+        own = [
+            cells[matrix.heads_of.index(name)][matrix.text_of.index(name)] for name in matrix.own
         ]
-        known = [cell for cell in cells if cell is not None]
-        if known:
-            answer[f"above_random{suffix}"] = sum(cell["value"] > 0 for cell in known)
-            answer[f"above_random{suffix}_surely"] = sum(cell["low"] > 0 for cell in known)
-    return answer
+        if known := [cell for cell in own if cell is not None]:
+            above[f"above_random{suffix}"] = sum(cell.value > 0 for cell in known)
+            above[f"above_random{suffix}_surely"] = sum(cell.low > 0 for cell in known)
+    return Answer(
+        languages=len(margins),
+        own_rises_most=sum(one.value > 0 for one in margins),
+        own_rises_most_surely=sum(one.low > 0 for one in margins),
+        **above,
+    )

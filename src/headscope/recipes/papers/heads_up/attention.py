@@ -15,6 +15,7 @@ from headscope.recipes.papers.heads_up.beside import beside, listed, not_run
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.verify.attention import VerifyAttention, verify_attention
+from headscope.runs import encode
 from headscope.shown.blocks import Cell, Claim, Findings, grid
 
 __all__ = ["TABLE_7"]
@@ -43,7 +44,8 @@ def _attend(
     config = VerifyAttention(
         masks, setting.model, task.choice, draws, setting.seed, setting.batch_tokens
     )
-    return verify_attention(config, place, progress)
+    result: Mapping[str, Any] = encode(verify_attention(config, place, progress))
+    return result
 
 
 def _tasks(setting: Setting) -> tuple[Asked, ...]:

@@ -19,6 +19,7 @@ from headscope.recipes.papers.heads_up.asked import NO_PAIRS, Asked, first_task,
 from headscope.recipes.papers.heads_up.steps import draws_of, mask_name, mask_step
 from headscope.recipes.papers.heads_up.walks import WALK, beside_walk, walk_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
+from headscope.runs import encode
 from headscope.shown.blocks import Cell, Claim, Findings, Lines, Row, Series, Table
 
 __all__ = ["FIGURE_4", "states_name", "states_steps"]
@@ -47,7 +48,8 @@ def _states(
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
-    return compare_states(config, place, progress)
+    found: Mapping[str, Any] = encode(compare_states(config, place, progress))
+    return found
 
 
 def states_name(setting: Setting, task: Asked) -> str:

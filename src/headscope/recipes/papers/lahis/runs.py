@@ -100,7 +100,8 @@ def read_text(
         removal=_removal(setting, one.layer_draws if moving else one.draws, layer_matched=True),
         rank="score",
     )
-    return verify_perplexity(config, folder, progress)
+    found: Result = encode(verify_perplexity(config, folder, progress))
+    return found
 
 
 def read_without_layers(setting: Setting, folder: Path, progress: Progress | None) -> Result:
@@ -111,7 +112,8 @@ def read_without_layers(setting: Setting, folder: Path, progress: Progress | Non
         documents=choice(setting, "tested"),
         removal=_removal(setting, scale(setting).layer_draws, layer_matched=False),
     )
-    return verify_layers(config, folder, progress)
+    found: Result = encode(verify_layers(config, folder, progress))
+    return found
 
 
 def _removal(setting: Setting, draws: int, layer_matched: bool) -> LanguageRemoval:
@@ -254,7 +256,8 @@ def train_gates(
         seed=setting.seed,
         rank="score",
     )
-    return find_soft_gate(config, folder, progress)
+    result: Result = encode(find_soft_gate(config, folder, progress))
+    return result
 
 
 def _file(given: tuple[str, ...], name: str) -> str:
