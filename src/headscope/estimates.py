@@ -50,12 +50,13 @@ class Draws:
     """Scores under random draws: their mean, the lowest and the highest, and each of them.
 
     `low` and `high` are a range, no interval. NaN where there is no draw, or one is not known.
+    JSON has no `each`.
     """
 
     mean: float = nan
     low: float = nan
     high: float = nan
-    each: tuple[float, ...] = ()
+    each: tuple[float, ...] = field(default=(), metadata=UNWRITTEN)
 
     @classmethod
     def of(cls, scores: Sequence[float] | Floats) -> Draws:

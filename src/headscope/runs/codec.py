@@ -11,7 +11,16 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from math import inf
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from headscope.runs.plain import plain
 
@@ -76,6 +85,14 @@ def entry(
         default = None
     how = _Entry(name, absent, flat, names or {})
     return field(default=default, metadata={_Entry: how})
+
+
+@overload
+def encode(value: Record) -> dict[str, Any]: ...
+
+
+@overload
+def encode(value: Any) -> Any: ...
 
 
 def encode(value: Any) -> Any:

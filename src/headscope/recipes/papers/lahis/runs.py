@@ -35,6 +35,7 @@ from headscope.recipes.verify.off_target import Ask, VerifyOffTarget, verify_off
 from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.recipes.verify.summaries import VerifySummaries, verify_summaries
 from headscope.recipes.verify.transfer import VerifyTransfer, verify_transfer
+from headscope.runs import encode
 from headscope.verify.languages.conditions import LanguageRemoval
 from headscope.verify.languages.sets import default_count
 
@@ -136,7 +137,7 @@ def summarise(setting: Setting, folder: Path, progress: Progress | None) -> Resu
         batch_tokens=setting.batch_tokens,
         rank="score",
     )
-    return verify_summaries(config, folder, progress)
+    return encode(verify_summaries(config, folder, progress))
 
 
 def translate(setting: Setting, folder: Path, progress: Progress | None) -> Result:
@@ -176,7 +177,7 @@ def _off_target(
         batch_tokens=setting.batch_tokens,
         rank="score",
     )
-    return verify_off_target(config, folder, progress)
+    return encode(verify_off_target(config, folder, progress))
 
 
 def lead_back(setting: Setting, folder: Path, progress: Progress | None) -> Result:
@@ -207,7 +208,7 @@ def lead_back(setting: Setting, folder: Path, progress: Progress | None) -> Resu
         batch_tokens=setting.batch_tokens,
         rank="score",
     )
-    return steer(config, folder, progress)
+    return encode(steer(config, folder, progress))
 
 
 def answer_contradictions(
@@ -225,7 +226,7 @@ def answer_contradictions(
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
-    return verify_transfer(config, folder, progress)
+    return encode(verify_transfer(config, folder, progress))
 
 
 def train_gates(
