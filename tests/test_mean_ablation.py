@@ -179,7 +179,7 @@ def test_rating_puts_means_of_documents_in_place(pocket: LanguageModel, tmp_path
         reference=str(tmp_path / "r.txt"),
     )  # fmt: skip
     result = use_rate(config, tmp_path / "run")
-    assert result["reference_text"]["texts"] == 5
+    assert result.reference_text is not None and result.reference_text.texts == 5
     lines = (tmp_path / "r.txt").read_text("utf-8").splitlines()
     means = head_means(pocket, [pocket.encode(line) for line in lines])
     removed = HeadSet.parse(HEADS, pocket.geometry).removed()

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from headscope.report.records.rating import Histogram
+from headscope.results.rating import Histogram
 from headscope.runs.reading import finite, naming, read_object, read_result
 
 __all__ = ["MixedLanguage", "MixtureRecord", "Shown", "read_mixture"]
