@@ -7,10 +7,17 @@ from math import nan
 from typing import Literal
 
 from headscope.results.adapt import AppliedGate
-from headscope.results.common import ModelResult, Ranking
+from headscope.results.common import ModelFacts, ModelResult, Ranking
 from headscope.runs import Record, entry
 
-__all__ = ["ExportBase", "ExportProof", "ExportedFiles", "ExportedHead", "ExportedModel"]
+__all__ = [
+    "ExportBase",
+    "ExportProof",
+    "ExportedFiles",
+    "ExportedHead",
+    "ExportedModel",
+    "UnloadedModel",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +84,14 @@ class ExportProof(Record):
         return self.untouched_difference <= self.allowed
 
 
+@dataclass(frozen=True)
+class UnloadedModel(ModelFacts):
+    """The model of an export, which is written without a device; how its weights are quantised."""
+
+    device: str | None = None
+    quantised: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExportedModel(ModelResult):
     """An export at `path`, a `checkpoint` or an `ia3` adapter, with its gate and its `heads`.
@@ -85,6 +100,7 @@ class ExportedModel(ModelResult):
     where that does not say on which weights. Where there is no `check`, `check_note` says why.
     """
 
+    model: UnloadedModel | None = entry(absent=True)
     path: str = ""
     form: Literal["checkpoint", "ia3"] = entry(name="as")
     gate: AppliedGate
@@ -96,9 +112,3 @@ class ExportedModel(ModelResult):
     written: ExportedFiles = entry(flat="")
     check: ExportProof | None
     check_note: str | None
-
-    @property
-    def quantised(self) -> str | None:
-        """How the weights of the base are quantised."""
-        told: str | None = self.model.unknown.get("quantised") if self.model else None
-        return told

@@ -13,8 +13,8 @@ from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
 from headscope.recipes.use.export_run import PLACES, Export, UseExport, same_weights
 from headscope.recipes.use.gates import GateChoice, about
-from headscope.results.common import ModelFacts, Ranking
-from headscope.results.export import ExportBase, ExportedHead, ExportedModel
+from headscope.results.common import Ranking
+from headscope.results.export import ExportBase, ExportedHead, ExportedModel, UnloadedModel
 from headscope.runs import Run, carry_out, decode
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def use_export(
         return ExportedModel(
             path=str(place),
             form=config.form,
-            model=decode(ModelFacts, facts),
+            model=decode(UnloadedModel, facts),
             gate=about(adaptation),
             ranked=ranking,
             heads=tuple(

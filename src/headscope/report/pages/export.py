@@ -162,8 +162,8 @@ def _files(result: ExportedModel) -> Html:
         + ", ".join(changed[:4])
         + (" \u2026" if len(changed) > 4 else ""),
     ]
-    if result.quantised:
-        lines.append(f"The base model's weights are quantised: {result.quantised}.")
+    if result.model and result.model.quantised:
+        lines.append(f"The base model's weights are quantised: {result.model.quantised}.")
     return section("files", "Files", *(tag("p", line) for line in lines))
 
 
