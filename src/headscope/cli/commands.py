@@ -22,7 +22,7 @@ from headscope.cli.output import emit, note, progress
 from headscope.errors import InputError
 from headscope.settings import MadeBy, Option, Part, marked
 
-__all__ = ["OUT_FILE", "Study", "build", "command_of", "group_of", "options_of"]
+__all__ = ["OUT_FILE", "Study", "build", "command_of", "commands_of", "group_of", "options_of"]
 
 RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
 OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
@@ -208,6 +208,11 @@ def _plain(hint: Any) -> Any:
         kinds = [each for each in get_args(hint) if each is not NoneType]
         return kinds[0] if len(kinds) == 1 else hint
     return hint
+
+
+def commands_of(group: Any) -> dict[str, Any]:
+    """The commands and groups of a group by name, all of them read."""
+    return {name: group.get_command(None, name) for name in group.list_commands(None)}
 
 
 def group_of(folder: str, *names: str) -> type[TyperGroup]:
