@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from headscope.cli.output import progress
 from headscope.recipes.find.mask import FindMask, find_mask
 from headscope.recipes.tasks import TaskChoice
 from headscope.recipes.verify.mask import VerifyMask, verify_mask
+from headscope.runs import encode
 
 PAIRS = ("en-de", "de-en", "en-es", "en-ru", "tr-en")
 WORDS = ("plural-en", "plural-de", "past-en", "first_letter-en", "capital", "translate-en-de")
@@ -64,14 +64,15 @@ def main() -> None:
                 update,
             )
             told[name] = {
-                "prompt": found["prompt"],
-                "examples": found["examples"],
-                "kept": found["selected"],
-                "kept_share": found["kept_share"],
-                "training": found["training"],
-                "seconds": found["seconds"],
+                "prompt": found.prompt,
+                "examples": found.examples,
+                "kept": found.selected,
+                "kept_share": found.kept_share,
+                "training": found.training,
+                "seconds": found.seconds,
                 "cpu_seconds": spent,
-                **_figures(checked),
+                "signature": checked.signature,
+                "tasks": encode(checked)["tasks"],
             }
     tell(
         {
@@ -83,11 +84,6 @@ def main() -> None:
         },
         given.out,
     )
-
-
-def _figures(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run of `verify mask` found out, without its single samples."""
-    return {name: result[name] for name in ("signature", "tasks") if name in result}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ from headscope.recipes.verify.mask import VerifyMask, masks_by_task, verify_mask
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
 from headscope.report.pages import mask_families, mask_scaling, mask_test
 from headscope.report.write import write_report
+from headscope.results.common import Leakage
+from headscope.results.mask_tests import MaskTests
+from headscope.runs import encode
 from headscope.verify.masks import Asking
 
 
@@ -57,7 +60,7 @@ def asked(command: Callable[..., Any], *arguments: object) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def tested(masks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def tested(masks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> MaskTests:
     config = VerifyMask(
         (str(masks["plural-en"]),),
         TaskChoice(("plural-en", "past-en"), shots=2, held_out=4),
@@ -68,34 +71,33 @@ def tested(masks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     return verify_mask(config, tmp_path_factory.mktemp("tested") / "run")
 
 
-def test_all_conditions_stand_beside_each_other_and_have_a_page(tested: dict[str, Any]) -> None:
-    one = tested["tasks"]["plural-en"]
-    names = [row["name"] for row in one["conditions"]]
-    assert names[:5] == ["as is", "instructed", "masked", "hybrid", "foreign 1"]
-    assert [row["kind"] for row in one["conditions"][5:]] == [
-        "shuffled",
-        "shuffled-layer-matched",
-    ]
-    assert one["leakage"] == {"known": True, "overlap": 0, "of": 4}
-    assert one["unseen"] is False
-    assert tested["tasks"]["past-en"]["unseen"] is True
-    rows = {row["name"]: row for row in tested["tasks"]["past-en"]["conditions"]}
+def test_all_conditions_stand_beside_each_other_and_have_a_page(tested: MaskTests) -> None:
+    task = tested.tasks["plural-en"]
+    names = [outcome.name for outcome in task.undrawn]
+    assert names == ["as is", "instructed", "masked", "hybrid", "foreign 1"]
+    assert list(task.drawn) == ["shuffled", "shuffled-layer-matched"]
+    assert len(task.conditions) == 7
+    assert task.leakage == Leakage(known=True, overlap=0, of=4)
+    assert task.unseen is False
+    assert tested.tasks["past-en"].unseen is True
+    rows = {row["name"]: row for row in encode(tested.tasks["past-en"])["conditions"]}
     assert rows["hybrid"]["unseen"] is False
     # Shuffled masks have the size of the task's own mask alone.
     assert rows["masked"]["p_draws_shuffled"] and rows["masked"]["against_shuffled"]
     for name in ("hybrid", "foreign 1"):
         assert not any(key.startswith(("p_draws", "against_shuffled")) for key in rows[name])
         assert rows[name]["leakage"] == {"known": True, "overlap": 0, "of": 4}
-    assert tested["conditions"][0]["nll"] == pytest.approx(
-        np.mean([task["conditions"][0]["nll"] for task in tested["tasks"].values()])
+    assert tested.conditions[0].nll == pytest.approx(
+        np.mean([task.base.nll for task in tested.tasks.values()])
     )
-    folder = Path(tested["run"])
+    assert tested.run is not None
+    folder = Path(tested.run)
     samples = [json.loads(line) for line in (folder / "samples/plural-en.jsonl").open()]
-    for row in one["conditions"]:
-        own = [sample for sample in samples if sample["condition"] == row["name"]]
+    for outcome in task.conditions:
+        own = [sample for sample in samples if sample["condition"] == outcome.name]
         assert len(own) == 4
-        assert row["nll"] == pytest.approx(np.mean([s["nll"] / s["tokens"] for s in own]))
-        assert row["accuracy"] == np.mean([s["reference"] in s["output"] for s in own])
+        assert outcome.nll == pytest.approx(np.mean([s["nll"] / s["tokens"] for s in own]))
+        assert outcome.accuracy == np.mean([s["reference"] in s["output"] for s in own])
     page = write_report(folder).read_text("utf-8")
     for words in ("Instructed", "Shuffled within each layer", "past-en", "Slanted numbers"):
         assert words in page
@@ -114,8 +116,8 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
         verify_mask(config, tmp_path / "run")
     # A foreign mask is what the task's own is compared with: it is only told of.
     config = dataclasses.replace(config, hybrid=None, foreign=(leaky,), asking=Asking(1))
-    rows = verify_mask(config, tmp_path / "run")["tasks"]["past-en"]["conditions"]
-    overlaps = {row["name"]: row["leakage"]["overlap"] for row in rows if "leakage" in row}
+    outcomes = verify_mask(config, tmp_path / "run").tasks["past-en"].conditions
+    overlaps = {one.name: one.other.leakage.overlap for one in outcomes if one.other}
     assert overlaps == {"foreign 1": 2}
 
 
@@ -171,9 +173,9 @@ def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path)
         asking=Asking(2, paragraphs=True),
         grid_draws=1,
     )
-    one = verify_scaling(config, tmp_path / "run")["tasks"]["en-de"]
-    assert (one["chosen_on"], one["examples"]) == (2, 1)
-    assert [len(row["shuffled"]) for row in one["alphas"]] == [1, 0]
+    task = verify_scaling(config, tmp_path / "run").tasks["en-de"]
+    assert (task.chosen_on, task.examples) == (2, 1)
+    assert [len(outcome.shuffled) for outcome in task.alphas] == [1, 0]
     assert "Der König sieht." in (tmp_path / "run/samples/en-de.jsonl").read_text("utf-8")
     words = dataclasses.replace(config, tasks=TaskChoice(("plural-en",), held_out=2))
     with pytest.raises(InputError, match="is for one translation direction"):
@@ -274,14 +276,15 @@ def test_killed_at_any_point_it_goes_on_and_ends_the_same(
     again = verify_mask(mask_test_script.config(mask), tmp_path / "run")
     assert (tmp_path / "run/parts/nll.jsonl").read_text("utf-8").startswith(kept)
     whole = verify_mask(mask_test_script.config(mask), tmp_path / "whole")
-    assert again["tasks"] == whole["tasks"]
+    assert again.tasks == whole.tasks
     once_more = verify_mask(mask_test_script.config(mask), tmp_path / "run")
-    assert once_more["seconds"] == again["seconds"]
+    assert (once_more.tasks, once_more.seconds) == (again.tasks, again.seconds)
 
 
-def test_a_damaged_run_is_named(tested: dict[str, Any], tmp_path: Path) -> None:
+def test_a_damaged_run_is_named(tested: MaskTests, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    shutil.copytree(tested["run"], folder)
+    assert tested.run is not None
+    shutil.copytree(tested.run, folder)
     (folder / "samples/plural-en.jsonl").write_text('{"id": 1}\n', "utf-8")
     with pytest.raises(InputError, match=r"plural-en.jsonl, line 1"):
         mask_test.page(folder)

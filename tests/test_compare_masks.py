@@ -97,7 +97,7 @@ def test_chance_of_dropped_groups_is_that_of_all_masks(
 
 def test_kept_heads_are_counted_in_their_groups() -> None:
     mask = HeadSet.parse("0.0,0.1,1.3,3.2,3.3", SMALL)
-    assert kept_in_groups(mask, (2, 2, 4, 1)) == [[2, 0], [0, 1], [0, 0, 0, 0], [2]]
+    assert kept_in_groups(mask, (2, 2, 4, 1)) == ((2, 0), (0, 1), (0, 0, 0, 0), (2,))
     found = dropped_groups(mask, (2, 2, 4, 1))
     assert (found.groups, found.dropped, found.kept) == (9, 6, 1)
 
@@ -176,17 +176,17 @@ def test_the_comparison_holds_what_it_says(tmp_path: Path) -> None:
     own = runs(tmp_path, ["en-de", "de-en", "en-tr"])
     base = runs(tmp_path, ["en-de", "de-en", "en-tr"], base=True)
     result = compare_masks(CompareMasks(tuple(own), tuple(base)), tmp_path / "out")
-    assert [mask["name"] for mask in result["masks"]] == [
+    assert [mask.name for mask in result.masks] == [
         "en-de", "de-en", "en-tr", "en-de (base)", "de-en (base)", "en-tr (base)",
     ]  # fmt: skip
-    assert len(result["pairs"]) == 3
-    assert len(result["base"]["pairs"]) == 3
-    first = result["masks"][0]
-    assert sum(row["kept"] for row in first["layers"]) == first["selected"]
-    assert np.array(result["maps"]["en-de"]).shape == (4, 4)
-    kept = sum(row["masks"] for row in result["kept_by"])
-    assert kept == sum(mask["selected"] for mask in result["masks"][:3])
-    assert first["groups"]["groups"] == 8
+    assert result.base is not None
+    assert len(result.pairs) == len(result.base.pairs) == 3
+    first = result.masks[0]
+    assert sum(row.kept for row in first.layers) == first.selected
+    assert np.array(result.maps["en-de"]).shape == (4, 4)
+    kept = sum(row.masks for row in result.kept_by)
+    assert kept == sum(mask.selected for mask in result.own)
+    assert first.groups is not None and first.groups.groups == 8
     assert compare_masks(CompareMasks(tuple(own), tuple(base)), tmp_path / "out") == result
     html = write_report(tmp_path / "out").read_text()
     assert "Groups of heads that share keys" in html

@@ -23,7 +23,7 @@ from headscope.lm import load
 from headscope.lm.prompting import Answered
 from headscope.recipes.find.mask import find_mask
 from headscope.report import write_report
-from headscope.runs import configuration
+from headscope.runs import configuration, encode
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -59,9 +59,9 @@ def test_a_killed_training_ends_with_the_same_weights_bit_for_bit(
     result = find_mask(script.config(*inputs), killed, lambda _, done, total: seen.append(done))
     assert seen == [9, 10, 11, 12]
     whole = json.loads((run / "result.json").read_text())
-    for one in (result, whole):
-        one.pop("run"), one.pop("seconds"), one.pop("seconds_a_step")
-    assert json.loads(json.dumps(result)) == whole
+    for name in ("run", "seconds", "seconds_a_step"):
+        whole[name] = encode(result)[name]
+    assert encode(result) == whole
     for name in ("history", "feed_forward", "scores/scores", "gate/gate", "heads/heads"):
         one, other = (load_file(place / f"{name}.safetensors") for place in (killed, run))
         assert one.keys() == other.keys()
@@ -90,9 +90,9 @@ def test_minutes_choose_the_steps_once(
     # Here steps take much longer by now, and the schedule is that of before.
     monkeypatch.setattr(train, "seconds_a_step", lambda *_: 1000.0)
     result = find_mask(config, out, None, said.append)
-    assert (result["steps"], result["minutes"], result["seconds_a_step"]) == (steps, 1.0, 2.5)
-    assert len(result["loss"]) == steps and len(said) == 1
-    assert MaskTraining(**result["training"]).travel == result["travel"]
+    assert (result.steps, result.minutes, result.seconds_a_step) == (steps, 1.0, 2.5)
+    assert len(result.loss) == steps and len(said) == 1
+    assert MaskTraining(**result.training).travel == result.travel
     # Minutes count in the signature, and without them signatures are as they were.
     with pytest.raises(InputError, match="another configuration"):
         find_mask(replace(config, minutes=2.0), out)
@@ -140,7 +140,7 @@ def test_timing_steps_trains_nothing(inputs: tuple[str, str]) -> None:
 
 def test_a_finished_training_comes_back_as_it_is(inputs: tuple[str, str], run: Path) -> None:
     again = find_mask(script.config(*inputs), run, lambda *_: pytest.fail("computed again"))
-    assert again == json.loads((run / "result.json").read_text())
+    assert encode(again) == json.loads((run / "result.json").read_text())
 
 
 def test_a_loss_that_is_no_number_stops_the_run_which_can_go_on(
@@ -163,7 +163,7 @@ def test_a_loss_that_is_no_number_stops_the_run_which_can_go_on(
     seen: list[int] = []
     result = find_mask(script.config(*inputs), tmp_path / "run", lambda *now: seen.append(now[1]))
     assert seen == [6, 7, 8, 9, 10, 11, 12]
-    assert result["heads"] == json.loads((run / "result.json").read_text())["heads"]
+    assert encode(result)["heads"] == json.loads((run / "result.json").read_text())["heads"]
 
 
 def test_parts_that_do_not_follow_one_another_are_an_error(

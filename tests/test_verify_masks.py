@@ -21,6 +21,8 @@ from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
+from headscope.results.mask_tests import Outcome, mean_of
+from headscope.runs import decode, encode
 from headscope.verify.masks import Asking, Condition, Mask, Record, ask, asked, read_mask
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.families import conditions, families, parse_family
@@ -196,25 +198,29 @@ def test_values_and_differences_equal_plain_means() -> None:
     rows = describe(planned, [statistics(task(), one) for one in records])
     for row, record in zip(rows, records, strict=True):
         each = [loss / count for loss, count in zip(record.nll, tokens, strict=True)]
-        assert row["nll"] == pytest.approx(sum(each) / 3)
-        assert row["nll_tokens"] == pytest.approx(sum(record.nll) / 6)
-        assert row["perplexity"] == pytest.approx(math.exp(sum(record.nll) / 6))
-        assert row["accuracy"] == pytest.approx(2 / 3)
-        ends = row["intervals"]["nll"]
-        assert min(each) <= ends["low"] <= row["nll"] <= ends["high"] <= max(each)
+        assert row.nll == pytest.approx(sum(each) / 3)
+        assert row.nll_tokens == pytest.approx(sum(record.nll) / 6)
+        assert row.perplexity == pytest.approx(math.exp(sum(record.nll) / 6))
+        assert row.accuracy == pytest.approx(2 / 3)
+        loss = row.level("nll")
+        assert min(each) <= loss.low <= loss.value <= loss.high <= max(each)
     base, masked, *draws, harm = rows
-    assert "change" not in base
-    assert masked["change"]["nll"]["value"] == pytest.approx(masked["nll"] - base["nll"])
-    mean = sum(one["nll"] for one in draws) / 3
-    assert masked["against_shuffled"]["nll"]["value"] == pytest.approx(masked["nll"] - mean)
-    good = sum(one["nll"] <= masked["nll"] for one in draws)
-    bad = sum(one["nll"] >= harm["nll"] for one in draws)
-    assert masked["p_draws_shuffled"]["nll"] == (1 + good) / 4
-    assert harm["p_draws_shuffled"]["nll"] == (1 + bad) / 4
-    assert masked["p_draws_shuffled"]["accuracy"] == 1
+    assert base.change is None
+    assert masked.changed("nll").value == pytest.approx(masked.nll - base.nll)
+    beside, harmful = masked.shuffled_draws, harm.shuffled_draws
+    assert beside is not None and harmful is not None
+    mean = sum(one.nll for one in draws) / 3
+    assert mean_of(draws, "nll") == pytest.approx(mean)
+    assert beside.against["nll"].value == pytest.approx(masked.nll - mean)
+    good = sum(one.nll <= masked.nll for one in draws)
+    bad = sum(one.nll >= harm.nll for one in draws)
+    assert beside.p_draws["nll"] == (1 + good) / 4
+    assert harmful.p_draws["nll"] == (1 + bad) / 4
+    assert beside.p_draws["accuracy"] == 1
     both = together([rows, rows])
-    assert both[1]["nll"] == pytest.approx(masked["nll"])
-    assert both[1]["chrf"] is None
+    assert both[1].nll == pytest.approx(masked.nll)
+    assert both[1].chrf is None
+    assert decode(Outcome, encode(masked)) == masked
 
 
 def test_p_over_examples_is_the_share_of_swaps_that_do_as_well() -> None:
@@ -247,11 +253,11 @@ def test_p_over_examples_is_the_share_of_swaps_that_do_as_well() -> None:
                 for drawn in draws
                 for swapped in itertools.product((False, True), repeat=n)
             ]
-            found = rows[at]["p_examples_shuffled"][name]
-            assert found == pytest.approx(np.mean(as_far), abs=0.02)
-    assert "perplexity" not in rows[2]["p_examples_shuffled"]
-    instructed = rows[2]["against_instructed"]["nll"]
-    assert instructed["value"] == pytest.approx(rows[2]["nll"] - rows[1]["nll"])
+            beside = rows[at].shuffled_draws
+            assert beside is not None and "perplexity" not in beside.p_examples
+            assert beside.p_examples[name] == pytest.approx(np.mean(as_far), abs=0.02)
+    instructed = (rows[2].against_instructed or {})["nll"]
+    assert instructed.value == pytest.approx(rows[2].nll - rows[1].nll)
 
 
 # Masks

@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.compare.artifacts import Artifact, read_artifacts
-from headscope.compare.overlap import PairOverlap, overlaps
+from headscope.compare.overlap import overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
+from headscope.results.masks import KeyGroups
+from headscope.results.overlap import PairOverlap
 
-__all__ = ["Dropped", "LearnedMask", "against", "dropped_groups", "kept_in_groups", "read_masks"]
+__all__ = ["LearnedMask", "against", "dropped_groups", "kept_in_groups", "read_masks"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +154,7 @@ def against(
     return rows
 
 
-def kept_in_groups(mask: HeadSet, key_heads: Sequence[int]) -> list[list[int]]:
+def kept_in_groups(mask: HeadSet, key_heads: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """For each layer and each head of keys and values, how many of its query heads are kept.
 
     Raises:
@@ -160,34 +162,13 @@ def kept_in_groups(mask: HeadSet, key_heads: Sequence[int]) -> list[list[int]]:
     """
     sizes = _sizes(mask.geometry, key_heads)
     kept = mask.mask()
-    return [
-        [int(kept[layer, start : start + size].sum()) for start in range(0, heads, size or 1)]
+    return tuple(
+        tuple(int(kept[layer, start : start + size].sum()) for start in range(0, heads, size or 1))
         for layer, (heads, size) in enumerate(zip(mask.geometry.counts, sizes, strict=True))
-    ]
+    )
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """Groups of query heads that a mask drops as a whole, beside random masks.
-
-    Attributes:
-        groups: how many there are.
-        dropped: how many lose all their query heads.
-        kept: how many keep all of them.
-        expected: mean number dropped under random masks of the same size.
-        expected_by_layer: likewise under random masks that keep as many heads in each layer.
-        p_value: probability that a random mask of the same size drops at least as many.
-    """
-
-    groups: int
-    dropped: int
-    kept: int
-    expected: float
-    expected_by_layer: float
-    p_value: float
-
-
-def dropped_groups(mask: HeadSet, key_heads: Sequence[int]) -> Dropped:
+def dropped_groups(mask: HeadSet, key_heads: Sequence[int]) -> KeyGroups:
     """Count groups without a kept head, and what random masks of this size would drop.
 
     All three figures of chance are exact. With N heads of which K are kept, a given group of s is
@@ -205,13 +186,14 @@ def dropped_groups(mask: HeadSet, key_heads: Sequence[int]) -> Dropped:
         for row, heads, size in zip(counts, geometry.counts, sizes, strict=True)
         if row
     )
-    return Dropped(
+    return KeyGroups(
         len(groups),
         dropped,
         sum(n == size for n, size in groups),
         sum(_empty(geometry.total, len(mask), size) for size in whole),
         by_layer,
         _at_least(whole, len(mask), dropped),
+        counts,
     )
 
 

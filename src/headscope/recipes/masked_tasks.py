@@ -16,6 +16,7 @@ from headscope.recipes.inputs import POCKET, ModelChoice
 from headscope.recipes.leakage import Leakage, check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of
+from headscope.runs import encode
 from headscope.verify.masks.mask import Mask, read_mask
 
 __all__ = ["MaskedTask", "mask_result", "own_task", "read_masked_task"]
@@ -79,7 +80,7 @@ class MaskedTask:
             "task": task.name,
             "prompts": {"bare": task.bare, "instructed": task.instruction},
             "data": self.data(),
-            "mask": {**mask.about(), "place": self.heads},
+            "mask": {**encode(mask.about()), "place": self.heads},
             "leakage": self.leakage,
         }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.heads import Head, HeadScores
+from headscope.heads import Head, HeadScores, rank_words
 from headscope.runs import Record, Result, decode, entry
 
 __all__ = [
@@ -53,8 +53,8 @@ class ModelResult(Result):
 
     @property
     def model_name(self) -> str:
-        """The model as a page calls it."""
-        return (self.model.name if self.model else None) or "model"
+        """What the model is called."""
+        return "the model" if self.model is None else str(self.model.name)
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,11 @@ class Ranking(Record):
 
     rank: str | None = None
     rank_note: str | None = None
+
+    @property
+    def ranked_by(self) -> str | None:
+        """The same in words; None if by nothing."""
+        return rank_words({"rank": self.rank, "rank_note": self.rank_note})
 
 
 @dataclass(frozen=True)

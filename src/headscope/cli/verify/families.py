@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from headscope.cli.commands import Study
+from headscope.cli.output import cell
 from headscope.recipes.verify.families import VerifyFamilies, verify_families
+from headscope.results.mask_tests import FamilyTests, mean_of
 
 
-def _table(result: Mapping[str, Any]) -> str:
-    names = list(result["tasks"])
-    widths = [max(8, len(name)) + 2 for name in names]
-    head = "".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
+def _table(result: FamilyTests) -> str:
+    widths = {name: max(8, len(name)) + 2 for name in result.tasks}
+    head = "".join(f"{name:>{width}}" for name, width in widths.items())
     lines = [f"{'NLL, instructed':<34}{'removed':>8}{head}"]
 
-    def line(words: str, removed: int | str, kinds: tuple[str, str]) -> str:
-        cells = ""
-        for name, width in zip(names, widths, strict=True):
-            kind, of = kinds
-            rows = [
-                row["nll"]
-                for row in result["tasks"][name]["conditions"]
-                if row["kind"] == kind and of in (row["name"], row["of"])
-            ]
-            cells += f"{sum(rows) / len(rows):>{width}.3f}" if rows else f"{'-':>{width}}"
-        return f"{words:<34}{removed:>8}{cells}"
+    def line(words: str, removed: int | str, kind: str, name: str | None = None) -> str:
+        losses = (mean_of(task.of_kind(kind, name), "nll") for task in result.tasks.values())
+        cells = zip(losses, widths.values(), strict=True)
+        return f"{words:<34}{removed:>8}" + "".join(
+            f"{cell(loss, '.3f'):>{width}}" for loss, width in cells
+        )
 
-    lines.append(line("model as it is", 0, ("instructed", "instructed")))
-    for one in result["families"]:
-        where = "no mask" if one["name"] == "unused" else f"all masks: {one['name']}"
-        lines.append(line(f"without heads of {where}", one["removed"], ("removed", one["name"])))
-        lines.append(line("  random heads", "", ("random", one["name"])))
-        lines.append(line("  random heads, same layers", "", ("random-layer-matched", one["name"])))
-    return "\n".join([*lines, f"run: {result['run']}"])
+    lines.append(line("model as it is", 0, "instructed"))
+    for family in result.families:
+        name = family.name
+        where = "no mask" if name == "unused" else f"all masks: {name}"
+        lines.append(line(f"without heads of {where}", family.removed, "removed", name))
+        lines.append(line("  random heads", "", "random", name))
+        lines.append(line("  random heads, same layers", "", "random-layer-matched", name))
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
 command = Study(VerifyFamilies, verify_families, _table)

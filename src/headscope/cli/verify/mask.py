@@ -2,64 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from headscope.cli.commands import Study
+from headscope.cli.output import cell
 from headscope.recipes.verify.mask import VerifyMask, verify_mask
+from headscope.results.mask_tests import MaskedTask, MaskTests, Outcome, mean_of
 
 
-def _table(result: Mapping[str, Any]) -> str:
+def _table(result: MaskTests) -> str:
     lines = []
-    for name, one in result["tasks"].items():
-        kept = one["mask"]
-        seen = ", a task its mask was not trained on" if one["unseen"] else ""
-        shots = f", {result['shots']} shots" if result["shots"] else ""
+    for name, task in result.tasks.items():
+        seen = ", a task its mask was not trained on" if task.unseen else ""
+        shots = f", {result.shots} shots" if result.shots else ""
         lines.append(
-            f"{name}{seen}: {one['examples']} held-out examples{shots}; {kept['kept']} heads kept, "
-            f"{kept['removed']} removed"
+            f"{name}{seen}: {task.examples} held-out examples{shots}; {task.mask.kept} heads kept, "
+            f"{task.mask.removed} removed"
         )
-        lines += _condition_rows(one["conditions"])
-        if not one["leakage"]["known"]:
+        lines += _condition_rows(task)
+        if not task.leakage.known:
             lines.append("whether the mask was trained on these examples is not known")
-        elif one["leakage"]["overlap"]:
-            lines.append(f"{one['leakage']['overlap']} of them are among what it was trained on")
-    return "\n".join([*lines, f"run: {result['run']}"])
+        elif task.leakage.overlap:
+            lines.append(f"{task.leakage.overlap} of them are among what it was trained on")
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
-def _condition_rows(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
+def _condition_rows(task: MaskedTask) -> list[str]:
     """A table of conditions; random draws as their mean with the lowest and highest loss."""
-    score = "chrf" if conditions[0]["chrf"] is not None else "accuracy"
-    words = {"chrf": "chrF++", "accuracy": "right"}[score]
+    sentences = task.base.chrf is not None
+    words = "chrF++" if sentences else "right"
     lines = [f"{'':<24}{'NLL':>8}{'95 % interval':>18}{'ppl':>10}{'ROUGE-L':>9}{words:>9}"]
-    done: set[str] = set()
-    for row in conditions:
-        if row["draw"] is None:
-            bounds = row["intervals"]["nll"]
-            span = f"{bounds['low']:.3f} to {bounds['high']:.3f}"
-            lines.append(_line(row["name"], [row], score, span))
-        elif row["kind"] not in done:
-            done.add(row["kind"])
-            draws = [one for one in conditions if one["kind"] == row["kind"]]
-            values = [one["nll"] for one in draws]
-            span = f"{min(values):.3f} to {max(values):.3f}"
-            lines.append(_line(f"{row['kind']} ({len(draws)})", draws, score, span))
+
+    def line(words: str, rows: Sequence[Outcome], low: float, high: float) -> str:
+        right = cell(mean_of(rows, "accuracy"), ".1%").replace("%", " %")
+        score = cell(mean_of(rows, "chrf"), ".1f") if sentences else right
+        return (
+            f"{words:<24}{cell(mean_of(rows, 'nll'), '.3f'):>8}{f'{low:.3f} to {high:.3f}':>18}"
+            f"{cell(mean_of(rows, 'perplexity'), '.2f'):>10}"
+            f"{cell(mean_of(rows, 'rouge_l'), '.1f'):>9}{score:>9}"
+        )
+
+    for outcome in task.undrawn:
+        loss = outcome.level("nll")
+        lines.append(line(outcome.name, [outcome], loss.low, loss.high))
+    for kind, draws in task.drawn.items():
+        losses = [draw.nll for draw in draws]
+        lines.append(line(f"{kind} ({len(draws)})", draws, min(losses), max(losses)))
     return lines
-
-
-def _line(words: str, rows: Sequence[Mapping[str, Any]], score: str, span: str) -> str:
-    def mean(name: str, digits: int, scale: float = 1.0) -> str:
-        values = [row[name] for row in rows]
-        if any(value is None for value in values):
-            return "-"
-        return f"{scale * sum(values) / len(values):.{digits}f}"
-
-    scale = 100.0 if score == "accuracy" else 1.0
-    ending = " %" if score == "accuracy" else ""
-    return (
-        f"{words:<24}{mean('nll', 3):>8}{span:>18}{mean('perplexity', 2):>10}"
-        f"{mean('rouge_l', 1):>9}{mean(score, 1, scale) + ending:>9}"
-    )
 
 
 command = Study(VerifyMask, verify_mask, _table)

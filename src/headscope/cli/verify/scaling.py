@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from headscope.cli.commands import Study
+from headscope.cli.output import cell
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
+from headscope.results.mask_tests import ScaledTask, ScalingTests
+
+WORDS = {"bleu": "BLEU", "chrf": "chrF++", "bleu_published": "published", "accuracy": "right"}
 
 
-def _table(result: Mapping[str, Any]) -> str:
+def _table(result: ScalingTests) -> str:
     lines = []
-    for name, one in result["tasks"].items():
+    for name, task in result.tasks.items():
         lines.append(
-            f"{name}: instructed, {one['mask']['removed']} heads scaled; chosen on "
-            f"{one['chosen_on']} examples, measured on {one['examples']} others"
+            f"{name}: instructed, {task.mask.removed} heads scaled; chosen on {task.chosen_on} "
+            f"examples, measured on {task.examples} others"
         )
         lines.append(f"{'α':<6}{'NLL':>8}{'95 % interval':>18}{'shuffled':>10}{'chosen':>9}")
-        shares = {row["alpha"]: row["share"] for row in one["chosen_again"]}
-        for row in one["alphas"]:
-            bounds = row["intervals"]["nll"]
-            span = f"{bounds['low']:.3f} to {bounds['high']:.3f}"
-            others = row["shuffled"]
-            beside = f"{sum(others) / len(others):.3f}" if others else "-"
-            star = " best" if row["alpha"] == one["best"] else ""
+        for outcome, share in task.shares:
+            loss = outcome.level("nll")
+            star = " best" if outcome.alpha == task.best else ""
             lines.append(
-                f"{row['alpha']:<6g}{row['nll']:>8.3f}{span:>18}{beside:>10}"
-                f"{shares[row['alpha']]:>9.0%}{star}"
+                f"{outcome.alpha:<6g}{loss.value:>8.3f}{f'{loss.low:.3f} to {loss.high:.3f}':>18}"
+                f"{cell(outcome.shuffled_mean, '.3f'):>10}{share:>9.0%}{star}"
             )
-        lines += _measured(one)
-    return "\n".join([*lines, f"run: {result['run']}"])
+        lines += _measured(task)
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
-def _measured(one: Mapping[str, Any]) -> list[str]:
-    names = ("bleu", "chrf", "bleu_published") if one["translation"] else ("accuracy",)
-    words = {"bleu": "BLEU", "chrf": "chrF++", "bleu_published": "published", "accuracy": "right"}
-    lines = [f"{'':<24}{'NLL':>8}" + "".join(f"{words[name]:>11}" for name in names)]
-    for row in one["conditions"]:
-        values = [row[name] for name in names]
-        cells = "".join(f"{'-' if value is None else f'{value:.3f}':>11}" for value in values)
-        lines.append(f"{row['name']:<24}{row['nll']:>8.3f}{cells}")
+def _measured(task: ScaledTask) -> list[str]:
+    names = task.output_measures
+    lines = [f"{'':<24}{'NLL':>8}" + "".join(f"{WORDS[name]:>11}" for name in names)]
+    for outcome in task.conditions:
+        cells = "".join(f"{cell(outcome.value(name), '.3f'):>11}" for name in names)
+        lines.append(f"{outcome.name:<24}{outcome.nll:>8.3f}{cells}")
     return lines
 
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.heads import Geometry, Head
+from headscope.results.mask import Fate
 
-__all__ = ["Course", "Fate", "History"]
-
-#: `kept` and `never`: selected, or not, from beginning to end.  `dropped` and `added`: changed
-#: once.  `tried`: not in the mask, but selected (again) for a while after having been out of it.
-#: `regained`: in the mask, but dropped (again) for a while after having been in it.
-Fate = Literal["kept", "never", "dropped", "added", "tried", "regained"]
+__all__ = ["Course", "History"]
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from headscope.compare.masks import LearnedMask, against, dropped_groups, kept_in_groups, read_masks
-from headscope.compare.overlap import PairOverlap, group_overlaps, overlaps
+from headscope.compare.overlap import group_overlaps, overlaps
 from headscope.errors import InputError
+from headscope.estimates import known
 from headscope.heads import Geometry
 from headscope.measure import bootstrap_mean
 from headscope.recipes.inputs import ModelChoice
+from headscope.results.masks import (
+    BaseComparison,
+    BasePair,
+    ComparedMask,
+    HeadCount,
+    KeyGroup,
+    LayerShare,
+    MasksResult,
+    MeanOverTasks,
+)
+from headscope.results.overlap import PairOverlap
 from headscope.runs import Run, carry_out
 from headscope.settings import MadeBy, Option, Settings
 
@@ -57,7 +69,7 @@ class CompareMasks(Settings):
     pivot: str = "en"
 
 
-def compare_masks(config: CompareMasks, out: Path | None = None) -> dict[str, Any]:
+def compare_masks(config: CompareMasks, out: Path | None = None) -> MasksResult:
     """Similarity of masks, layers, maps and key groups; writes `masks.safetensors` beside it.
 
     Raises:
@@ -76,7 +88,7 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> dict[str, An
         "pivot": config.pivot,
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> MasksResult:
         pairs = _pairs(masks)
         ways = {mask.name: mask.task for mask in masks}
         run.write_tensors(
@@ -86,23 +98,24 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> dict[str, An
                 "selected": np.stack([mask.heads.mask() for mask in everyone]).astype(np.uint8),
             },
         )
-        return {
-            "geometry": geometry.as_dict(),
-            "key_value_heads": None if key_heads is None else list(key_heads),
-            "masks": [_about(mask, False, key_heads) for mask in masks]
-            + [_about(mask, True, key_heads) for mask in bases],
-            "pairs": [asdict(pair) for pair in pairs],
-            "groups": group_overlaps(pairs, ways, config.pivot),
-            "base": _base(masks, bases),
-            "maps": {
-                mask.name: [[_number(value) for value in row] for row in mask.open]
+        return MasksResult(
+            geometry=geometry.as_dict(),
+            key_value_heads=key_heads,
+            masks=tuple(_about(mask, mask in bases, key_heads) for mask in everyone),
+            pairs=tuple(pairs),
+            groups=tuple(group_overlaps(pairs, ways, config.pivot)),
+            base=_base(masks, bases) if bases else None,
+            maps={
+                mask.name: tuple(tuple(map(known, row)) for row in mask.open.tolist())
                 for mask in everyone
             },
-            "kept_by": _kept_by(masks, geometry),
-            "always_dropped_groups": _always_dropped(masks, key_heads),
-        }
+            kept_by=_kept_by(masks, geometry),
+            always_dropped_groups=None
+            if key_heads is None
+            else _always_dropped([kept_in_groups(mask.heads, key_heads) for mask in masks]),
+        )
 
-    return carry_out(COMMAND, out, settings, inputs, compute, began)
+    return carry_out(COMMAND, out, settings, inputs, compute, began, kind=MasksResult)
 
 
 def _read(config: CompareMasks) -> tuple[list[LearnedMask], list[LearnedMask]]:
@@ -154,71 +167,62 @@ def _pairs(masks: Sequence[LearnedMask]) -> list[PairOverlap]:
     return overlaps(sets, scores, {mask.name: mask.task for mask in masks})
 
 
-def _about(mask: LearnedMask, base: bool, key_heads: Sequence[int] | None) -> dict[str, Any]:
+def _about(mask: LearnedMask, base: bool, key_heads: Sequence[int] | None) -> ComparedMask:
     kept = mask.heads.mask().sum(axis=1).tolist()
-    return {
-        "name": mask.name,
-        "place": mask.place,
-        "model": mask.model,
-        "task": mask.task,
-        "start": mask.start,
-        "base": base,
-        "selected": len(mask.heads),
-        "kept_share": len(mask.heads) / mask.geometry.total,
-        "layers": [
-            {"layer": layer, "kept": n, "share": n / heads if heads else None}
+    return ComparedMask(
+        name=mask.name,
+        place=mask.place,
+        model=mask.model,
+        task=mask.task,
+        start=mask.start,
+        base=base,
+        selected=len(mask.heads),
+        kept_share=len(mask.heads) / mask.geometry.total,
+        layers=tuple(
+            LayerShare(layer, n, n / heads if heads else None)
             for layer, (n, heads) in enumerate(zip(kept, mask.geometry.counts, strict=True))
-        ],
-        "groups": None
-        if key_heads is None
-        else {
-            **asdict(dropped_groups(mask.heads, key_heads)),
-            "kept_in_groups": kept_in_groups(mask.heads, key_heads),
-        },
-    }
+        ),
+        groups=None if key_heads is None else dropped_groups(mask.heads, key_heads),
+    )
 
 
-def _base(masks: Sequence[LearnedMask], bases: Sequence[LearnedMask]) -> dict[str, Any] | None:
+def _base(masks: Sequence[LearnedMask], bases: Sequence[LearnedMask]) -> BaseComparison:
     """Each mask beside its base model's, and the means over tasks with intervals."""
-    if not bases:
-        return None
-    rows = against(masks, bases)
-    pairs = [
-        {**asdict(pair), "task": mask.task, "a": mask.name, "b": base.name}
-        for mask, base, pair in rows
-    ]
-    means = {
-        name: bootstrap_mean([float(row[name]) for row in pairs]).record("mean")
-        for name in ("jaccard", "expected", "expected_exact")
-    }
-    over = [float(row["jaccard"]) - float(row["expected_exact"]) for row in pairs]
-    return {"pairs": pairs, "mean": means, "above_chance": bootstrap_mean(over).record("mean")}
+    pairs = tuple(
+        BasePair(**vars(pair) | {"a": mask.name, "b": base.name}, task=mask.task)
+        for mask, base, pair in against(masks, bases)
+    )
+    return BaseComparison(
+        pairs,
+        mean={
+            name: _mean([getattr(pair, name) for pair in pairs])
+            for name in ("jaccard", "expected", "expected_exact")
+        },
+        above_chance=_mean([pair.jaccard - pair.expected_exact for pair in pairs]),
+    )
 
 
-def _kept_by(masks: Sequence[LearnedMask], geometry: Geometry) -> list[dict[str, Any]]:
+def _mean(values: Sequence[float]) -> MeanOverTasks:
+    mean = bootstrap_mean(values)
+    return MeanOverTasks(mean.value, mean.low, mean.high)
+
+
+def _kept_by(masks: Sequence[LearnedMask], geometry: Geometry) -> tuple[HeadCount, ...]:
     """For every head how many masks keep it, most first, ties by layer, then head."""
     counts = np.sum([mask.heads.mask() for mask in masks], axis=0)
-    ranked = sorted(geometry.heads(), key=lambda head: -int(counts[head.layer, head.head]))
-    return [
-        {"layer": head.layer, "head": head.head, "masks": int(counts[head.layer, head.head])}
-        for head in ranked
-    ]
+    places = ((head.layer, head.head) for head in geometry.heads())
+    kept = (HeadCount(*place, int(counts[place])) for place in places)
+    return tuple(sorted(kept, key=lambda head: -head.masks))
 
 
-def _always_dropped(
-    masks: Sequence[LearnedMask], key_heads: Sequence[int] | None
-) -> list[dict[str, int]] | None:
-    """Groups of which no mask keeps a head: what a task on unused keys would look like."""
-    if key_heads is None:
-        return None
-    counts = [kept_in_groups(mask.heads, key_heads) for mask in masks]
-    return [
-        {"layer": layer, "group": group}
-        for layer, groups in enumerate(counts[0])
+def _always_dropped(kept: Sequence[Sequence[Sequence[int]]]) -> tuple[KeyGroup, ...]:
+    """Groups of which no mask keeps a head: what a task on unused keys would look like.
+
+    `kept` counts kept heads by mask, layer and group.
+    """
+    return tuple(
+        KeyGroup(layer, group)
+        for layer, groups in enumerate(kept[0])
         for group in range(len(groups))
-        if all(kept[layer][group] == 0 for kept in counts)
-    ]
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+        if not any(mask[layer][group] for mask in kept)
+    )

@@ -18,7 +18,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.find.mask import PRESETS, MaskTraining, preset
 from headscope.find.mask.config import PresetName
-from headscope.heads import Gate, HeadScores, HeadSet, Origin, save_scores
+from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
@@ -32,7 +32,15 @@ from headscope.recipes.tasks import (
     task_inputs,
     training_task,
 )
-from headscope.runs import Run, configuration
+from headscope.results.mask import (
+    FeedForwardGate,
+    FoundMask,
+    MaskHead,
+    MaskModel,
+    TaskData,
+    TaskSizes,
+)
+from headscope.runs import Run, configuration, decode
 from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
 
 if TYPE_CHECKING:
@@ -97,7 +105,7 @@ def find_mask(
     out: Path | None = None,
     progress: Progress | None = None,
     tell: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
+) -> FoundMask:
     """Train, write the run and return the command's result; an interrupted run goes on.
 
     The run holds the weights as scores (`selected` beside them), the selected heads by falling
@@ -125,37 +133,64 @@ def find_mask(
         else {**configuration(training), "steps": None},
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> FoundMask:
         names = [f"{task.path}, example {one.id} (line {one.line})" for one in task.examples]
         shots = config.task.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         fitting, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)
         trained = train_mask(lm, rows, fitting, run, progress, names)
         run.write_json("found_on.json", found_on(tasks))
-        scores = _write(run, trained, fitting)
-        return {
-            **_describe(scores, trained, fitting),
+        heads = _heads(_write(run, trained, fitting), trained)
+        selected = sum(head.selected for head in heads)
+        gates = trained.feed_forward
+        short = fitting.travel < fitting.enough
+        parts = {name: _trained_on(sides) for name, sides in tasks.items()}
+        return FoundMask(
             **works,
-            "task": task.name,
-            "tasks": [_about(sides) for sides in tasks.values()],
-            "shots": config.task.shots,
-            "prompt": task.bare,
-            "examples": len(rows),
-            "minutes": config.minutes,
-            "seconds_a_step": seconds,
-            "tokens": sum(len(row.ids) - row.start for row in rows),
-            "model": {
-                "name": lm.name,
-                "revision": lm.revision,
-                "heads": lm.geometry.total,
-                "layers": lm.geometry.layers,
-                "key_value_heads": list(key_value_heads(lm)),
-            },
-            "data": [_data(sides) for sides in tasks.values()],
-        }
+            heads=heads,
+            selected=selected,
+            kept_share=selected / lm.geometry.total,
+            fates=Counter(head.fate for head in heads),
+            feed_forward=None
+            if gates is None
+            else tuple(
+                FeedForwardGate(layer, weight, weight >= 0)
+                for layer, weight in enumerate(gates.tolist())
+            ),
+            loss=tuple(trained.losses.tolist()),
+            start=fitting.start,
+            on=fitting.on,
+            steps=fitting.steps,
+            travel=fitting.travel,
+            training=asdict(fitting),
+            notes=(_short_of(fitting).replace("have time", "have had time"),) if short else (),
+            task=task.name,
+            tasks=tuple(
+                TaskSizes(name, len(part.examples), len(tasks[name].test.examples))
+                for name, part in parts.items()
+            ),
+            shots=shots,
+            prompt=task.bare,
+            examples=len(rows),
+            minutes=config.minutes,
+            seconds_a_step=seconds,
+            tokens=sum(len(row.ids) - row.start for row in rows),
+            model=MaskModel(
+                name=lm.name,
+                revision=lm.revision,
+                heads=lm.geometry.total,
+                layers=lm.geometry.layers,
+                key_value_heads=tuple(key_value_heads(lm)),
+            ),
+            data=tuple(
+                TaskData(name, part.path, len(part.examples)) for name, part in parts.items()
+            ),
+        )
 
     data, seed = task_inputs(tasks), config.seed
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=seed)
+    return run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, kind=FoundMask, seed=seed
+    )
 
 
 def _fitting(
@@ -271,55 +306,15 @@ def _write(run: Run, trained: TrainedMask, training: MaskTraining) -> HeadScores
     return scores
 
 
-def _describe(scores: HeadScores, trained: TrainedMask, training: MaskTraining) -> dict[str, Any]:
-    """The JSON of a mask: its heads, what became of each, and how the training went."""
-    geometry = scores.geometry
-    courses = {course.head: course for course in trained.history.courses(geometry)}
+def _heads(scores: HeadScores, trained: TrainedMask) -> tuple[MaskHead, ...]:
+    """Every head with its weight, by falling weight, and what became of it."""
+    courses = {course.head: course for course in trained.history.courses(scores.geometry)}
     heads = []
-    for (head, _), record in zip(scores.ranked("score"), scores.records(), strict=True):
-        course = courses[head]
-        heads.append(
-            {
-                **record,
-                "selected": course.selected,
-                "fate": course.fate,
-                "changes": list(course.changes),
-            }
-        )
-    selected = sum(one["selected"] for one in heads)
-    feed_forward = None
-    if trained.feed_forward is not None:
-        feed_forward = [
-            {"layer": layer, "weight": weight, "selected": weight >= 0}
-            for layer, weight in enumerate(trained.feed_forward.tolist())
-        ]
-    notes = []
-    if training.travel < training.enough:
-        notes.append(_short_of(training).replace("have time", "have had time"))
-    return {
-        "heads": heads,
-        "selected": selected,
-        "kept_share": selected / geometry.total,
-        "fates": dict(Counter(course.fate for course in courses.values())),
-        "feed_forward": feed_forward,
-        "loss": trained.losses.tolist(),
-        "start": training.start,
-        "on": training.on,
-        "steps": training.steps,
-        "travel": training.travel,
-        "training": asdict(training),
-        "notes": notes,
-    }
-
-
-def _about(sides: TaskSides) -> dict[str, Any]:
-    train = _trained_on(sides)
-    return {"name": sides.name, "train": len(train.examples), "held_out": len(sides.test.examples)}
-
-
-def _data(sides: TaskSides) -> dict[str, Any]:
-    train = _trained_on(sides)
-    return {"name": sides.name, "path": train.path, "rows": len(train.examples)}
+    for row in scores.records():
+        course = courses[Head(row["layer"], row["head"])]
+        way = {"selected": course.selected, "fate": course.fate, "changes": [*course.changes]}
+        heads.append(decode(MaskHead, row | way))
+    return tuple(heads)
 
 
 def _trained_on(sides: TaskSides) -> Task:

@@ -19,7 +19,7 @@ from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task
-from headscope.runs import Run
+from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Part, Settings
 from headscope.verify.attention.evidence import describe
 from headscope.verify.attention.places import Placed, place_candidates
@@ -100,7 +100,7 @@ def verify_attention(
                 "path": sides.test.path,
                 "digest": sides.test.digest,
                 "leakage": leaks[name],
-                "mask": masks[name].about(),
+                "mask": encode(masks[name].about()),
                 **_task(lm, run, name, masks[name], prompts[name], config, progress),
             }
         return {

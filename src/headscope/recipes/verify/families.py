@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import HeadSet
+from headscope.heads import Head
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, sample_rows
+from headscope.results.common import Leakage
+from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.masks.asking import Asking, Record, ask, asked
@@ -57,7 +59,7 @@ class VerifyFamilies(Settings):
 
 def verify_families(
     config: VerifyFamilies, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> FamilyTests:
     """Remove what families share, keep what came, and return the command's result.
 
     Beside the result the run holds `samples/TASK.jsonl` and the heads of each family as a saved set
@@ -85,14 +87,14 @@ def verify_families(
         "masks": {name: digest_of(mask) for name, mask in masks.items()},
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> FamilyTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown: dict[str, dict[str, Any]] = {}
+        shown = {}
         for name, sides in tasks.items():
             question = asked(sides.test, sides.pool, shots, config.seed)
             records: list[Record] = []
-            made: dict[Any, Record] = {}
+            made: dict[frozenset[Head] | None, Record] = {}
             for one in planned:
                 # Families may be of the same heads, and then so are their draws.
                 heads = None if one.mask is None else frozenset(one.mask.removed)
@@ -101,31 +103,32 @@ def verify_families(
                 records.append(made[heads])
             run.write_jsonl(f"samples/{name}.jsonl", sample_rows(question, planned, records))
             numbers = [statistics(sides.test, record) for record in records]
-            shown[name] = {
-                "examples": len(sides.test.examples),
-                "language": sides.test.language,
-                "translation": sides.test.is_translation,
-                "instruction": sides.test.instruction,
-                "conditions": describe(planned, numbers, config.seed),
-            }
+            shown[name] = AskedTask(
+                examples=len(sides.test.examples),
+                language=sides.test.language,
+                translation=sides.test.is_translation,
+                instruction=sides.test.instruction,
+                conditions=describe(planned, numbers, config.seed),
+            )
         for family in found:
             family.heads.save_pretrained(run.path / "families" / family.name)
-        return {
+        return FamilyTests(
             **works,
-            "families": [_describe(family) for family in found],
-            "masks": {name: mask.about() for name, mask in masks.items()},
-            "tasks": shown,
-            "conditions": together([one["conditions"] for one in shown.values()]),
-            "draws": config.draws,
-            "leakage": {
-                "known": all(one["known"] for one in leaks),
-                "overlap": sum(one["overlap"] or 0 for one in leaks),
-                "of": sum(len(sides.test.examples) for sides in tasks.values()),
-            },
-        }
+            families=tuple(map(_describe, found)),
+            masks={name: mask.about() for name, mask in masks.items()},
+            tasks=shown,
+            conditions=together([task.conditions for task in shown.values()]),
+            draws=config.draws,
+            leakage=Leakage(
+                known=all(leak["known"] for leak in leaks),
+                overlap=sum(leak["overlap"] or 0 for leak in leaks),
+                of=sum(len(sides.test.examples) for sides in tasks.values()),
+            ),
+        )
 
+    data, seed = task_inputs(tasks), config.seed
     return run_with_model(
-        lm, COMMAND, out, settings, task_inputs(tasks), compute, began, seed=config.seed
+        lm, COMMAND, out, settings, data, compute, began, kind=FamilyTests, seed=seed
     )
 
 
@@ -146,16 +149,14 @@ def _named(masks: list[tuple[str | None, Mask]]) -> dict[str, Mask]:
     return found
 
 
-def _describe(family: Family) -> dict[str, Any]:
-    heads: HeadSet = family.heads
-    total = heads.geometry.total
-    return {
-        "name": family.name,
-        "tasks": list(family.tasks),
-        "removed": len(heads),
-        "kept": total - len(heads),
-        "heads": [{"layer": head.layer, "head": head.head} for head in heads],
-        # What as many random heads are drawn from.
-        "pool": "outside" if 2 * len(heads) <= total else "all",
-        "tested": 0 < len(heads) < total,
-    }
+def _describe(family: Family) -> FamilyHeads:
+    heads, total = family.heads, family.heads.geometry.total
+    return FamilyHeads(
+        name=family.name,
+        tasks=family.tasks,
+        removed=len(heads),
+        kept=total - len(heads),
+        heads=tuple(heads),
+        pool="outside" if 2 * len(heads) <= total else "all",
+        tested=0 < len(heads) < total,
+    )

@@ -13,8 +13,10 @@ from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_tasks
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
-from headscope.recipes.leakage import Leakage, check_task_leakage
+from headscope.recipes.leakage import check_task_leakage
 from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.results.common import Leakage
+from headscope.results.mask_tests import MaskedTask, MaskTests, OtherMask
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.masks.asking import NEW_TOKENS, Asked, Asking, Condition, Record, ask, asked
@@ -60,7 +62,7 @@ class VerifyMask(Settings):
 
 def verify_mask(
     config: VerifyMask, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> MaskTests:
     """Ask under every condition, keep what came, and return the command's result.
 
     Beside the result the run holds `samples/TASK.jsonl`: of every condition and example the loss
@@ -69,11 +71,7 @@ def verify_mask(
     began = time.monotonic()
     tasks = read_tasks(config.tasks, config.model.model, config.seed)
     named = masks_by_task(config.masks, tasks)
-    leaks = {
-        name: check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
-        for name, sides in tasks.items()
-    }
-    others = _other_leaks(config, tasks)
+    leaks = _leaks(config, tasks, named)
     lm = config.model.load_for(out)
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
@@ -89,34 +87,31 @@ def verify_mask(
         "others": [digest_of(mask) for mask in (*foreign, *([hybrid] if hybrid else []))],
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> MaskTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
         shown = {
             name: _task(lm, run, sides, own[name], planned[name], leaks[name], config, progress)
             for name, sides in tasks.items()
         }
-        for name, found in others.items():
-            for row in shown[name]["conditions"]:
-                if row["name"] in found:
-                    row["leakage"] = dict(found[row["name"]])
-        return {
+        return MaskTests(
             **works,
-            "tasks": shown,
-            "conditions": together([one["conditions"] for one in shown.values()]),
-            "shots": config.tasks.shots,
-            "draws": config.draws,
-            "distinct_draws": {
+            tasks=shown,
+            conditions=together([task.conditions for task in shown.values()]),
+            shots=shots,
+            draws=config.draws,
+            distinct_draws={
                 name: {
-                    kind: sum(one.kind == kind for one in planned[name])
+                    kind: sum(condition.kind == kind for condition in conditions)
                     for kind in ("shuffled", "shuffled-layer-matched")
                 }
-                for name in planned
+                for name, conditions in planned.items()
             },
-        }
+        )
 
+    data, seed = task_inputs(tasks), config.seed
     return run_with_model(
-        lm, COMMAND, out, settings, task_inputs(tasks), compute, began, seed=config.seed
+        lm, COMMAND, out, settings, data, compute, began, kind=MaskTests, seed=seed
     )
 
 
@@ -199,24 +194,29 @@ def _conditions(
     return planned
 
 
-def _other_leaks(
-    config: VerifyMask, tasks: Mapping[str, TaskSides]
+def _leaks(
+    config: VerifyMask, tasks: Mapping[str, TaskSides], own: Mapping[str, Path]
 ) -> dict[str, dict[str, Leakage]]:
-    """By task and condition how many of its examples the other masks were trained on.
+    """By task and condition how many of its examples the condition's mask was trained on.
 
-    Raises `InputError` if those of a hybrid were, unless allowed. What another task's mask has seen
-    makes the comparison harder for the task's own, so it is only counted.
+    Raises `InputError` if those of its own mask or a hybrid were, unless allowed. What another
+    task's mask has seen makes the comparison harder for the task's own, so it is only counted.
     """
     found: dict[str, dict[str, Leakage]] = {}
     for name, sides in tasks.items():
+        places = {"masked": own[name], "hybrid": config.hybrid}
+        places |= {f"foreign {number}": place for number, place in enumerate(config.foreign, 1)}
         found[name] = {
-            f"foreign {number}": check_task_leakage(place, [sides.test], allow_overlap=True)
-            for number, place in enumerate(config.foreign, 1)
-        }
-        if config.hybrid is not None:
-            found[name]["hybrid"] = check_task_leakage(
-                config.hybrid, [sides.test], config.allow_overlap
+            condition: Leakage(
+                **check_task_leakage(
+                    str(place),
+                    [sides.test],
+                    config.allow_overlap or condition.startswith("foreign"),
+                )
             )
+            for condition, place in places.items()
+            if place is not None
+        }
     return found
 
 
@@ -226,10 +226,10 @@ def _task(
     sides: TaskSides,
     mask: Mask,
     planned: Sequence[Condition],
-    leak: Leakage,
+    leaks: Mapping[str, Leakage],
     config: VerifyMask,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> MaskedTask:
     question = asked(sides.test, sides.pool, config.tasks.shots, config.seed)
     records = [
         ask(lm, question, condition, config.asking, run, progress=progress) for condition in planned
@@ -237,27 +237,26 @@ def _task(
     task = sides.test
     run.write_jsonl(f"samples/{task.name}.jsonl", sample_rows(question, planned, records))
     numbers = [statistics(task, record) for record in records]
-    rows = describe(planned, numbers, config.seed, beside=("instructed",))
-    for condition, row in zip(planned, rows, strict=True):
-        if condition.kind in ("foreign", "hybrid") and condition.mask is not None:
-            row["mask"] = condition.mask.about()
-            row["unseen"] = task.name not in condition.mask.tasks if condition.mask.tasks else None
-    return {
-        "examples": len(task.examples),
-        "tokens": sum(records[0].tokens),
-        "language": task.language,
-        "translation": task.is_translation,
-        "at_start": task.at_start,
-        # Answers with more tokens than may be written, which no model can get right.
-        "too_long": (
-            0
-            if task.is_translation
-            else sum(n > (config.asking.max_new_tokens or NEW_TOKENS) for n in records[0].tokens)
-        ),
-        "instruction": task.instruction,
-        "bare": task.bare,
-        "mask": mask.about(),
-        "unseen": task.name not in mask.tasks if mask.tasks else None,
-        "leakage": dict(leak),
-        "conditions": rows,
+    others = {
+        condition.name: OtherMask(
+            condition.mask.about(), condition.mask.unseen(task.name), leaks[condition.name]
+        )
+        for condition in planned
+        if condition.kind in ("foreign", "hybrid") and condition.mask is not None
     }
+    most = config.asking.max_new_tokens or NEW_TOKENS
+    return MaskedTask(
+        examples=len(task.examples),
+        tokens=sum(records[0].tokens),
+        language=task.language,
+        translation=task.is_translation,
+        at_start=task.at_start,
+        # Answers that no model can get right.
+        too_long=0 if task.is_translation else sum(count > most for count in records[0].tokens),
+        instruction=task.instruction,
+        bare=task.bare,
+        mask=mask.about(),
+        unseen=mask.unseen(task.name),
+        leakage=leaks["masked"],
+        conditions=describe(planned, numbers, config.seed, ("instructed",), others),
+    )

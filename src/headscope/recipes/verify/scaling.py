@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.data.tasks import Task, translation_task
@@ -26,6 +24,8 @@ from headscope.recipes.inputs import (
 from headscope.recipes.leakage import apart, check_task_leakage
 from headscope.recipes.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.recipes.verify.mask import digest_of, masks_by_task, sample_rows
+from headscope.results.common import Leakage
+from headscope.results.mask_tests import AlphaShare, ScaledTask, ScalingTests
 from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
 from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
@@ -33,7 +33,7 @@ from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask
 from headscope.verify.masks.scaling import (
     GRID,
-    alpha_rows,
+    alpha_outcomes,
     best_alpha,
     check_apart,
     check_conditions,
@@ -95,7 +95,7 @@ class VerifyScaling(Settings):
 
 def verify_scaling(
     config: VerifyScaling, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> ScalingTests:
     """Choose α, measure, keep what came, and return the command's result.
 
     Beside the result the run holds `grid/TASK.jsonl` and `samples/TASK.jsonl`: what every condition
@@ -120,24 +120,26 @@ def verify_scaling(
     data = task_inputs(tasks)
     data |= {f"check {name}": check.digest for name, (_, check, _) in parts.items()}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> ScalingTests:
         shots = config.tasks.shots
         works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        shown: dict[str, dict[str, Any]] = {}
-        for name, sides in tasks.items():
-            work = _Work(lm, run, sides, masks[name], config, progress)
-            choose, check, left_out = parts[name]
-            shown[name] = work.task(grid, choose, check) | {"leakage": dict(leaks[name])}
-            shown[name] |= {"left_out": left_out} if left_out else {}
-        return {
-            **works,
-            "tasks": shown,
-            "conditions": together([one["conditions"] for one in shown.values()]),
-            "grid": list(grid),
-            "draws": config.draws,
+        shown = {
+            name: _Work(lm, run, sides, masks[name], config, progress).task(
+                grid, *parts[name], Leakage(**leaks[name])
+            )
+            for name, sides in tasks.items()
         }
+        return ScalingTests(
+            **works,
+            tasks=shown,
+            conditions=together([task.conditions for task in shown.values()]),
+            grid=grid,
+            draws=config.draws,
+        )
 
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=config.seed)
+    return run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, kind=ScalingTests, seed=config.seed
+    )
 
 
 @dataclass(frozen=True)
@@ -151,46 +153,43 @@ class _Work:
     config: VerifyScaling
     progress: Progress | None
 
-    def task(self, grid: Sequence[float], choose: Task, check: Task) -> dict[str, Any]:
+    def task(
+        self, grid: Sequence[float], choose: Task, check: Task, left_out: int, leakage: Leakage
+    ) -> ScaledTask:
         """α chosen on the examples of one, measured on those of the other."""
         config = self.config
         draws = config.draws if config.grid_draws is None else config.grid_draws
         planned = grid_conditions(self.mask, grid, draws, config.seed)
         records = self._ask("grid", choose, planned, write=False)
         numbers = [statistics(choose, record) for record in records]
-        rows = describe(planned, numbers, config.seed, beside=("α 0",))
-        by_alpha = alpha_rows(grid, planned, rows)
-        losses = {one["alpha"]: one["nll"] for one in by_alpha}
-        best = best_alpha(losses)
-        each = {
-            alpha: numbers[at]["nll"][:, 0]
-            for alpha in grid
+        outcomes = describe(planned, numbers, config.seed, beside=("α 0",))
+        alphas = alpha_outcomes(grid, outcomes)
+        best = best_alpha({outcome.alpha: outcome.nll for outcome in alphas})
+        losses = {
+            outcome.alpha: numbers[at]["nll"][:, 0]
+            for outcome in alphas
             for at, condition in enumerate(planned)
-            if condition.name == f"α {alpha:g}"
+            if condition.name == outcome.name
         }
         final = check_conditions(self.mask, best, config.draws, config.seed)
         made = self._ask("samples", check, final, write=True)
         scored = [statistics(check, record) for record in made]
-        again = chosen_again({alpha: np.asarray(one) for alpha, one in each.items()}, config.seed)
-        return {
-            "chosen_on": len(choose.examples),
-            "examples": len(check.examples),
-            "language": check.language,
-            "translation": check.is_translation,
-            "instruction": check.instruction,
-            "mask": self.mask.about(),
-            "alphas": by_alpha,
-            "best": best,
-            "chosen_again": [
-                {"alpha": alpha, "share": share} for alpha, share in sorted(again.items())
-            ],
-            "uninstructed": [
-                row
-                for condition, row in zip(planned, rows, strict=True)
-                if not condition.instructed
-            ],
-            "conditions": describe(final, scored, config.seed, beside=("masked and instructed",)),
-        }
+        again = chosen_again(losses, config.seed)
+        return ScaledTask(
+            chosen_on=len(choose.examples),
+            examples=len(check.examples),
+            language=check.language,
+            translation=check.is_translation,
+            instruction=check.instruction,
+            mask=self.mask.about(),
+            alphas=alphas,
+            best=best,
+            chosen_again=tuple(AlphaShare(alpha, again[alpha]) for alpha in sorted(again)),
+            uninstructed=tuple(outcome for outcome in outcomes if not outcome.instructed),
+            conditions=describe(final, scored, config.seed, beside=("masked and instructed",)),
+            leakage=leakage,
+            left_out=left_out or None,
+        )
 
     def _ask(
         self, part: str, task: Task, conditions: Sequence[Condition], write: bool

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -13,9 +13,16 @@ from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, ramp_class, scroll, section, table
-from headscope.report.records.mask import HeadCourse, MaskRecord, read_mask
-from headscope.report.sections.mask_paths import STYLE, drawn_courses, paths_chart
+from headscope.report.sections.mask_paths import (
+    STYLE,
+    MaskHistory,
+    drawn_heads,
+    paths_chart,
+    read_history,
+)
 from headscope.report.words import count, fixed, percent
+from headscope.results.mask import Fate, FoundMask, MaskHead
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -23,7 +30,7 @@ __all__ = ["page"]
 POINTS = 100
 #: Wavering heads that are listed.
 LISTED = 40
-FATES = {
+FATES: dict[Fate, str] = {
     "kept": "selected from beginning to end",
     "dropped": "selected first, then dropped for good",
     "tried": "not in the mask, but selected again for a while",
@@ -35,43 +42,43 @@ FATES = {
 
 def page(path: Path) -> Page:
     """The report of the run of `find mask` in this folder."""
-    record = read_mask(path)
-    total = record.geometry.total
+    found = result_of(path, FoundMask, "a learned mask")
+    history = read_history(path, found)
     lead = (
-        f"Which of {total} attention heads {record.model} keeps when it learns to do the task "
-        f"{record.task} without being told to: {record.selected} "
-        f"({percent(record.selected / total)})."
+        f"Which of {len(found.heads)} attention heads {found.model_name} keeps when it learns to "
+        f"do the task {found.task} without being told to: {found.selected} "
+        f"({percent(found.kept_share)})."
     )
     facts = [
-        ("examples", str(record.examples)),
-        ("shots", str(record.shots) if record.shots else ""),
-        ("steps", str(len(record.losses))),
-        ("start", "nearly all heads kept" if record.start == "positive" else "nearly none kept"),
-        ("gates on", "queries" if record.on == "query" else "outputs"),
+        ("examples", str(found.examples)),
+        ("shots", str(found.shots) if found.shots else ""),
+        ("steps", str(len(found.loss))),
+        ("start", "nearly all heads kept" if found.start == "positive" else "nearly none kept"),
+        ("gates on", "queries" if found.on == "query" else "outputs"),
     ]
     return simple_page(
-        f"{record.model} \u00b7 mask \u00b7 {record.task}",
+        f"{found.model_name} \u00b7 mask \u00b7 {found.task}",
         masthead("Learned mask", lead, facts, kicker="headscope find mask"),
         [
-            ("summary", "", _summary(record)),
-            ("map", "Map", _map(record)),
-            ("training", "Training", _training(record)),
-            ("wavering", "Wavering heads", _wavering(record)),
+            ("summary", "", _summary(found)),
+            ("map", "Map", _map(found, history)),
+            ("training", "Training", _training(found, history)),
+            ("wavering", "Wavering heads", _wavering(found, history)),
             ("provenance", "Provenance", about_run(path)),
         ],
         styles=(STYLE,),
     )
 
 
-def _summary(record: MaskRecord) -> Html:
-    first, last = _ends(record)
+def _summary(found: FoundMask) -> Html:
+    first, last = found.loss_ends
     moved = "fell" if last < first else "went"
     what = (
         "A head that is not kept still reads along, but evenly: its queries are 0."
-        if record.on == "query"
+        if found.on == "query"
         else "A head that is not kept writes nothing."
     )
-    by_layer = _kept_by_layer(record)
+    by_layer = _kept_by_layer(found)
     sparse = min(by_layer, key=lambda layer: by_layer[layer][0] / by_layer[layer][1])
     kept, heads = by_layer[sparse]
     parts: list[Child] = [
@@ -83,9 +90,9 @@ def _summary(record: MaskRecord) -> Html:
         ),
         tag(
             "p",
-            f"It keeps {record.selected} of {record.geometry.total} heads; the fewest in layer "
+            f"It keeps {found.selected} of {len(found.heads)} heads; the fewest in layer "
             f"{sparse}, {kept} of {heads}. ",
-            _feed_forward(record),
+            _feed_forward(found),
         ),
         tag(
             "p",
@@ -99,7 +106,7 @@ def _summary(record: MaskRecord) -> Html:
             " tests the mask on examples held out, beside shuffled masks.",
         ),
     ]
-    parts += [tag("p", note[0].upper() + note[1:] + ".") for note in record.notes]
+    parts += [tag("p", note[0].upper() + note[1:] + ".") for note in found.notes]
     parts.append(
         tag(
             "p",
@@ -110,54 +117,42 @@ def _summary(record: MaskRecord) -> Html:
     return section("summary", "In short", *parts)
 
 
-def _feed_forward(record: MaskRecord) -> str:
-    if record.feed_forward is None:
+def _feed_forward(found: FoundMask) -> str:
+    if found.feed_forward is None:
         return ""
-    gone = [str(layer) for layer, kept in enumerate(record.feed_forward) if not kept]
+    gone = found.feed_forward_dropped
     if not gone:
         return "Every layer keeps its feed-forward part."
-    return f"The feed-forward part of layer {', '.join(gone)} is dropped, too."
+    return f"The feed-forward part of layer {', '.join(map(str, gone))} is dropped, too."
 
 
-def _kept_by_layer(record: MaskRecord) -> dict[int, tuple[int, int]]:
-    counts = Counter(one.head.layer for one in record.courses if one.selected)
+def _kept_by_layer(found: FoundMask) -> dict[int, tuple[int, int]]:
+    """How many heads of how many each layer keeps."""
     return {
-        layer: (counts[layer], heads) for layer, heads in enumerate(record.geometry.counts) if heads
+        layer: (sum(head.selected for head in heads), len(heads))
+        for layer, heads in found.layers.items()
     }
 
 
-def _ends(record: MaskRecord) -> tuple[float, float]:
-    part = max(1, len(record.losses) // 20)
-    return float(record.losses[:part].mean()), float(record.losses[-part:].mean())
-
-
-def _map(record: MaskRecord) -> Html:
-    geometry = record.geometry
+def _map(found: FoundMask, history: MaskHistory) -> Html:
+    geometry = history.geometry
     pitch = max(9, min(28, 720 // geometry.width))
     cells = []
-    for index, one in enumerate(record.courses):
-        share = _sigma(one.weight)
-        words = f"head {one.head}: \u03c3(M) {fixed(share, 3)}, {FATES[one.fate]}"
-        cells.append(
-            Cell(
-                one.head.layer,
-                one.head.head,
-                ramp_class(share, 1.0),
-                index,
-                words,
-                marked=one.selected,
-            )
-        )
+    for index, head in enumerate(found.heads):
+        share = float(1 / (1 + np.exp(-head.score)))
+        words = f"head {head.place}: \u03c3(M) {fixed(share, 3)}, {FATES[head.fate]}"
+        colour = ramp_class(share, 1.0)
+        cells.append(Cell(head.layer, head.head, colour, index, words, marked=head.selected))
     picture = matrix(
         cells,
         Axis(_labels(geometry.layers, pitch), "layer"),
         Axis(_labels(geometry.width, pitch), "head"),
         pitch,
-        f"Mask map: {record.selected} of {geometry.total} heads are kept",
+        f"Mask map: {found.selected} of {geometry.total} heads are kept",
     )
     rows = [
         [str(layer), f"{kept} of {heads}", percent(kept / heads)]
-        for layer, (kept, heads) in _kept_by_layer(record).items()
+        for layer, (kept, heads) in _kept_by_layer(found).items()
     ]
     caption = join(
         tag("strong", "The weight \u03c3(M) of every head. "),
@@ -176,15 +171,14 @@ def _map(record: MaskRecord) -> Html:
     )
 
 
-def _training(record: MaskRecord) -> Html:
-    steps = len(record.losses)
-    width = max(1, steps // POINTS)
-    blocks = [(start, record.losses[start : start + width]) for start in range(0, steps, width)]
-    loss = Series("loss", [(start + len(part) / 2, float(part.mean())) for start, part in blocks])
-    counts = (record.weights >= 0)[:, record.geometry.mask()].sum(axis=1)
-    at = np.unique(np.linspace(0, len(record.steps) - 1, POINTS).round().astype(int))
-    kept = Series("kept", [(float(record.steps[i]), float(counts[i])) for i in at], "key-base")
-    first, last = _ends(record)
+def _training(found: FoundMask, history: MaskHistory) -> Html:
+    width = max(1, len(found.loss) // POINTS)
+    blocks = {at: found.loss[at : at + width] for at in range(0, len(found.loss), width)}
+    loss = Series("loss", [(at + len(part) / 2, fmean(part)) for at, part in blocks.items()])
+    counts = (history.weights >= 0)[:, history.geometry.mask()].sum(axis=1)
+    at = np.unique(np.linspace(0, len(history.steps) - 1, POINTS).round().astype(int))
+    kept = Series("kept", [(float(history.steps[i]), float(counts[i])) for i in at], "key-base")
+    first, last = found.loss_ends
     loss_caption = join(
         tag("strong", "Loss of the answers while the mask was trained. "),
         f"Each point is the mean over {count(width, 'step')}, in nats a token, on the examples "
@@ -208,12 +202,11 @@ def _training(record: MaskRecord) -> Html:
     )
 
 
-def _wavering(record: MaskRecord) -> Html:
-    counts = Counter(one.fate for one in record.courses)
-    rows = [[FATES[fate], str(counts[fate])] for fate in FATES if counts[fate]]
-    wavered = [one for one in record.courses if one.fate in ("tried", "regained")]
-    shown = drawn_courses(record)
-    some = f"Of {len(record.courses)} heads {len(shown)} are drawn. " if _left_out(record) else ""
+def _wavering(found: FoundMask, history: MaskHistory) -> Html:
+    rows = [[FATES[fate], str(found.fates[fate])] for fate in FATES if found.fates.get(fate)]
+    wavered = [head for head in found.heads if head.wavered]
+    total, shown = len(found.heads), len(drawn_heads(found.heads))
+    some = f"Of {total} heads {shown} are drawn. " if shown < total else ""
     caption = join(
         tag("strong", "The weight of each head on its way. "),
         "A head is selected while its weight is at 0, the dashed line, or above. Bold lines are "
@@ -229,16 +222,16 @@ def _wavering(record: MaskRecord) -> Html:
             table(
                 "Heads that changed sides more than once",
                 ["head", "what became of it", "changed sides after steps"],
-                [_row(one) for one in wavered[:LISTED]],
+                [_row(head) for head in wavered[:LISTED]],
                 said=(1, 2),
                 class_="numbers",
             ),
         )
-    said = f"{len(wavered)} of {len(record.courses)} heads changed sides more than once"
+    said = f"{len(wavered)} of {total} heads changed sides more than once"
     return section(
         "wavering",
         "Heads that wavered",
-        figure("paths", caption, paths_chart(record, said)),
+        figure("paths", caption, paths_chart(history, found.heads, said)),
         scroll(
             "What became of the heads",
             table("What became of the heads", ["course", "heads"], rows, class_="numbers"),
@@ -248,16 +241,8 @@ def _wavering(record: MaskRecord) -> Html:
     )
 
 
-def _left_out(record: MaskRecord) -> bool:
-    return len(drawn_courses(record)) < len(record.courses)
-
-
-def _row(one: HeadCourse) -> list[Child]:
-    return [str(one.head), FATES[one.fate], ", ".join(map(str, one.changes))]
-
-
-def _sigma(weight: float) -> float:
-    return float(1 / (1 + np.exp(-weight)))
+def _row(head: MaskHead) -> list[Child]:
+    return [str(head.place), FATES[head.fate], ", ".join(map(str, head.changes))]
 
 
 def _labels(number: int, pitch: int) -> list[str]:

@@ -8,15 +8,10 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.mask_tests import (
-    FamilyRow,
-    MaskTests,
-    Row,
-    TaskTests,
-    read_mask_tests,
-)
 from headscope.report.sections.mask_tests import gap_words
 from headscope.report.words import count, enumeration, fixed, p_value
+from headscope.results.mask_tests import FamilyHeads, FamilyTests, mean_of
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -25,29 +20,29 @@ CONTROLS = {"random": "random heads", "random-layer-matched": "random heads of t
 
 def page(path: Path) -> Page:
     """The report of the run of `verify families` in this folder."""
-    record = read_mask_tests(path)
-    masks = len(dict(record.result.get("masks") or {}))
+    result = result_of(path, FamilyTests, "tests of a mask")
     lead = (
-        f"What {record.model}, told what to do, loses without the heads that {masks} learned "
-        "masks have in common, and without those that none of them keeps."
+        f"What {result.model_name}, told what to do, loses without the heads that "
+        f"{len(result.masks)} learned masks have in common, and without those that none of them "
+        "keeps."
     )
     facts = [
-        ("tasks", str(len(record.tasks))),
-        ("draws of random heads", str(record.draws)),
+        ("tasks", str(len(result.tasks))),
+        ("draws of random heads", str(result.draws)),
     ]
     return simple_page(
-        f"{record.model} \u00b7 shared heads",
+        f"{result.model_name} \u00b7 shared heads",
         masthead("Shared heads", lead, facts, kicker="headscope verify families"),
         [
-            ("summary", "", _summary(record)),
-            ("losses", "Losses", _losses(record)),
-            ("sets", "Sets of heads", _sets(record)),
+            ("summary", "", _summary(result)),
+            ("losses", "Losses", _losses(result)),
+            ("sets", "Sets of heads", _sets(result)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _words(family: FamilyRow) -> str:
+def _words(family: FamilyHeads) -> str:
     if family.name == "unused":
         return "in no mask"
     if family.name == "all":
@@ -55,7 +50,7 @@ def _words(family: FamilyRow) -> str:
     return f"in every mask of {family.name}"
 
 
-def _summary(record: MaskTests) -> Html:
+def _summary(result: FamilyTests) -> Html:
     parts: list[Child] = [
         tag(
             "p",
@@ -64,19 +59,21 @@ def _summary(record: MaskTests) -> Html:
             "is told to do: the loss says how unlikely the right outputs are, in nats a token.",
         )
     ]
-    for family in record.families:
+    for family in result.families:
         if not family.tested:
             which = "no head" if not family.removed else "every head"
             parts.append(tag("p", f"There is {which} {_words(family)}, so nothing was tested."))
             continue
-        worse = [gap for task in record.tasks for gap in _gaps(task, family)]
-        up = sum(gap > 0 for gap in worse)
+        removed = [task.of_kind("removed", family.name)[0] for task in result.tasks.values()]
+        worse = [
+            each.random_draws.against["nll"].value > 0 for each in removed if each.random_draws
+        ]
         parts.append(
             tag(
                 "p",
                 tag("strong", f"{count(family.removed, 'head')} {_words(family)}"),
-                f": without them the loss is higher than without as many random heads in {up} of "
-                f"{count(len(worse), 'task')}.",
+                f": without them the loss is higher than without as many random heads in "
+                f"{sum(worse)} of {count(len(worse), 'task')}.",
             )
         )
     parts.append(
@@ -90,42 +87,32 @@ def _summary(record: MaskTests) -> Html:
     return section("summary", "In short", *parts)
 
 
-def _gaps(task: TaskTests, family: FamilyRow) -> list[float]:
-    row = _removed(task, family)
-    gap = None if row is None else row.against.get("random", {}).get("nll")
-    return [] if gap is None else [gap.value]
+def _losses(result: FamilyTests) -> Html:
+    header: list[Child] = ["condition", "heads left", *(tag("bdi", name) for name in result.tasks)]
 
+    def row(words: Child, left: int, kind: str, name: str | None = None) -> list[Child]:
+        means = [mean_of(task.of_kind(kind, name), "nll") for task in result.tasks.values()]
+        return [words, str(left), *(fixed(mean, 3) for mean in means)]
 
-def _removed(task: TaskTests, family: FamilyRow) -> Row | None:
-    return next((row for row in task.of_kind("removed") if row.name == family.name), None)
-
-
-def _losses(record: MaskTests) -> Html:
-    header: list[Child] = ["condition", "heads left", *(tag("bdi", t.name) for t in record.tasks)]
-    base = [fixed(task.rows[0].values["nll"], 3) for task in record.tasks]
-    rows: list[list[Child]] = [["model as it is", str(record.heads), *base]]
-    for family in record.families:
+    every = result.families[0]
+    rows = [row("model as it is", every.kept + every.removed, "instructed")]
+    for family in result.families:
         if not family.tested:
             continue
-        left = str(record.heads - family.removed)
-        cells: list[Child] = []
-        for task in record.tasks:
-            row = _removed(task, family)
-            cells.append(fixed(None if row is None else row.values["nll"], 3))
-        rows.append([join("without heads ", _words(family)), left, *cells])
+        without = join("without heads ", _words(family))
+        rows.append(row(without, family.kept, "removed", family.name))
         for kind, words in CONTROLS.items():
-            means = [_mean(task.of_kind(kind, family.name)) for task in record.tasks]
-            rows.append([f"without {words}, mean", left, *means])
+            rows.append(row(f"without {words}, mean", family.kept, kind, family.name))
     grid = table("Loss of the instructed tasks", header, rows, class_="numbers")
     caption = join(
         tag("strong", "Loss of instructed tasks without shared heads. "),
         "Nats a token, the mean over held-out examples of the mean over tokens; random heads are "
-        f"means over {count(record.draws, 'draw')} of as many.",
+        f"means over {count(result.draws, 'draw')} of as many.",
     )
     tests = table(
         "Differences",
         ["heads", "task", "to the model as it is", "to random heads", "p over draws"],
-        _tests(record),
+        _tests(result),
         said=(1,),
         class_="numbers",
     )
@@ -142,43 +129,34 @@ def _losses(record: MaskTests) -> Html:
     )
 
 
-def _mean(rows: tuple[Row, ...]) -> str:
-    values = [row.values["nll"] for row in rows]
-    known = [value for value in values if value is not None]
-    return fixed(sum(known) / len(known) if known else None, 3)
+def _tests(result: FamilyTests) -> list[list[Child]]:
+    rows: list[list[Child]] = []
+    for family in result.families:
+        for name, task in result.tasks.items():
+            for removed in task.of_kind("removed", family.name):
+                draws = removed.random_draws
+                rows.append(
+                    [
+                        _words(family),
+                        tag("bdi", name),
+                        gap_words(removed.changed("nll")),
+                        "\u2013" if draws is None else gap_words(draws.against["nll"]),
+                        p_value(None if draws is None else draws.p_draws["nll"]),
+                    ]
+                )
+    return rows
 
 
-def _tests(record: MaskTests) -> list[list[Child]]:
-    found: list[list[Child]] = []
-    for family in record.families:
-        for task in record.tasks:
-            row = _removed(task, family)
-            if row is None:
-                continue
-            against = row.against.get("random", {}).get("nll")
-            p = row.p_draws.get("random", {}).get("nll")
-            found.append(
-                [
-                    _words(family),
-                    tag("bdi", task.name),
-                    gap_words(row.against["change"]["nll"], 3),
-                    "\u2013" if against is None else gap_words(against, 3),
-                    "\u2013" if p is None else p_value(p),
-                ]
-            )
-    return found
-
-
-def _sets(record: MaskTests) -> Html:
+def _sets(result: FamilyTests) -> Html:
     pools = {"outside": "heads outside the set", "all": "all heads of the model"}
     rows = [
         [
             _words(family),
             str(family.removed),
             enumeration(family.tasks) if family.name not in ("all", "unused") else "all",
-            pools.get(family.pool, family.pool),
+            pools[family.pool],
         ]
-        for family in record.families
+        for family in result.families
     ]
     grid = table(
         "Sets of heads",

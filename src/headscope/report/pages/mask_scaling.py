@@ -9,53 +9,58 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.mask_tests import MaskTests, TaskTests, read_mask_tests
 from headscope.report.sections.mask_tests import (
     UNITS,
     bars,
     conditions_table,
     gap_words,
     outputs_table,
+    value_words,
 )
 from headscope.report.words import between, count, enumeration, fixed, percent
+from headscope.results.mask_tests import Measure, ScaledTask, ScalingTests
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
-TABLED = ("nll", "bleu", "chrf", "bleu_published", "rouge_l", "accuracy", "accuracy_words")
+TABLED: tuple[Measure, ...] = (
+    "nll",
+    "bleu",
+    "chrf",
+    "bleu_published",
+    "rouge_l",
+    "accuracy",
+    "accuracy_words",
+)
 
 
 def page(path: Path) -> Page:
     """The report of the run of `verify scaling` in this folder."""
-    record = read_mask_tests(path)
+    result = result_of(path, ScalingTests, "tests of a mask")
     lead = (
-        f"What {record.model} makes of {enumeration([task.name for task in record.tasks])}, told "
+        f"What {result.model_name} makes of {enumeration([*result.tasks])}, told "
         "what to do, when the heads outside a learned mask keep a part \u03b1 of their strength."
     )
     facts = [
-        ("values of \u03b1", str(len(record.tasks[0].alphas))),
-        ("shuffled masks", str(record.draws)),
+        ("values of \u03b1", str(len(result.grid))),
+        ("shuffled masks", str(result.draws)),
     ]
     parts = [
-        (f"task-{place}", task.name, _task(path, place, task))
-        for place, task in enumerate(record.tasks)
+        (f"task-{place}", name, _task(path, place, name, task))
+        for place, (name, task) in enumerate(result.tasks.items())
     ]
     return simple_page(
-        f"{record.model} \u00b7 scaling",
+        f"{result.model_name} \u00b7 scaling",
         masthead("Scaled mask", lead, facts, kicker="headscope verify scaling"),
         [
-            ("summary", "", _summary(record)),
+            ("summary", "", _summary(result)),
             *parts,
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _measure(task: TaskTests) -> str | None:
-    names = ("bleu", "chrf", "bleu_published") if task.translation else ("accuracy",)
-    return next((name for name in names if task.rows[0].values[name] is not None), None)
-
-
-def _summary(record: MaskTests) -> Html:
+def _summary(result: ScalingTests) -> Html:
     parts: list[Child] = [
         tag(
             "p",
@@ -64,44 +69,43 @@ def _summary(record: MaskTests) -> Html:
             "outputs were measured on others, so the choice cannot flatter itself.",
         )
     ]
-    for task in record.tasks:
-        measure, scaled = _measure(task), task.one("scaled")
-        said = ""
-        if measure is not None and scaled is not None:
-            words, digits, factor = UNITS[measure]
-            first = task.rows[0].values[measure]
-            value = scaled.values[measure]
-            if first is not None and value is not None:
-                gap = scaled.against["change"][measure]
-                said = (
-                    f" {words}: {fixed(factor * first, digits)} as it is, "
-                    f"{fixed(factor * value, digits)} scaled, "
-                    f"a change of {gap_words(gap, digits, factor)}."
-                )
-        best = next(one for one in task.alphas if one.alpha == task.best)
+    for name, task in result.tasks.items():
+        measure = task.first_taken(*task.output_measures)
+        outputs = ""
+        if measure is not None:
+            (scaled,) = task.of_kind("scaled")
+            outputs = (
+                f" {UNITS[measure].words}: {value_words(task.base, measure)} as it is, "
+                f"{value_words(scaled, measure)} scaled, "
+                f"a change of {gap_words(scaled.changed(measure), measure)}."
+            )
+        share = next(share for outcome, share in task.shares if outcome.alpha == task.best)
         parts.append(
             tag(
                 "p",
-                tag("strong", tag("bdi", task.name)),
-                f": the loss is lowest at \u03b1 = {best.alpha:g}; "
-                f"{percent(best.chosen)} of resamples of the {task.chosen_on} examples would "
-                f"choose it again.{said}",
+                tag("strong", tag("bdi", name)),
+                f": the loss is lowest at \u03b1 = {task.best:g}; "
+                f"{percent(share)} of resamples of the {task.chosen_on} examples would "
+                f"choose it again.{outputs}",
             )
         )
     return section("summary", "In short", *parts)
 
 
-def _task(path: Path, place: int, task: TaskTests) -> Html:
+def _task(path: Path, place: int, name: str, task: ScaledTask) -> Html:
+    losses = [(outcome.alpha, outcome.level("nll")) for outcome in task.alphas]
     series = [
         Series(
             "this mask",
-            [(one.alpha, one.nll) for one in task.alphas],
+            [(alpha, loss.value) for alpha, loss in losses],
             "key-top",
-            [(one.alpha, one.low, one.high) for one in task.alphas],
+            [(alpha, loss.low, loss.high) for alpha, loss in losses],
         )
     ]
     beside = [
-        (one.alpha, sum(one.shuffled) / len(one.shuffled)) for one in task.alphas if one.shuffled
+        (outcome.alpha, mean)
+        for outcome in task.alphas
+        if (mean := outcome.shuffled_mean) is not None
     ]
     if beside:
         series.append(Series("shuffled masks, mean", beside, "key-random"))
@@ -112,8 +116,8 @@ def _task(path: Path, place: int, task: TaskTests) -> Html:
         f"Loss of the instructed task by \u03b1; lowest at {task.best:g}.",
     )
     plain = " and ".join(
-        f"{fixed(row.values['nll'], 3)} {'under the mask' if row.kind == 'masked' else 'as it is'}"
-        for row in task.uninstructed
+        f"{fixed(each.nll, 3)} {'under the mask' if each.kind == 'masked' else 'as it is'}"
+        for each in task.uninstructed
     )
     caption = join(
         tag("strong", "Loss of the instructed task by \u03b1. "),
@@ -126,13 +130,13 @@ def _task(path: Path, place: int, task: TaskTests) -> Html:
         ["\u03b1", "loss", "95\u00a0% interval", "shuffled masks", "chosen in resamples"],
         [
             [
-                f"{one.alpha:g}" + (" (best)" if one.alpha == task.best else ""),
-                fixed(one.nll, 4),
-                between(one.low, one.high, 3),
-                fixed(sum(one.shuffled) / len(one.shuffled), 4) if one.shuffled else "\u2013",
-                percent(one.chosen),
+                f"{outcome.alpha:g}" + (" (best)" if outcome.alpha == task.best else ""),
+                fixed(outcome.nll, 4),
+                between(loss.low, loss.high, 3),
+                fixed(outcome.shuffled_mean, 4),
+                percent(share),
             ]
-            for one in task.alphas
+            for (outcome, share), (_, loss) in zip(task.shares, losses, strict=True)
         ],
         class_="numbers",
     )
@@ -140,10 +144,10 @@ def _task(path: Path, place: int, task: TaskTests) -> Html:
         figure(f"curve-{place}", caption, chart),
         scroll("Values of \u03b1", shares),
     ]
-    measure = _measure(task)
+    measure = task.first_taken(*task.output_measures)
     if measure is not None:
         words = join(
-            tag("strong", f"{UNITS[measure][0]} at the best \u03b1. "),
+            tag("strong", f"{UNITS[measure].words} at the best \u03b1. "),
             f"Of {count(task.examples, 'other example')}, all instructed; whiskers are 95\u00a0% "
             "intervals over examples, rings single shuffled masks at the same \u03b1. ",
             "\u201cBLEU as published\u201d counts characters without punctuation in the best "
@@ -152,5 +156,5 @@ def _task(path: Path, place: int, task: TaskTests) -> Html:
             else "",
         )
         parts.append(bars(f"outputs-{place}", task, measure, words))
-    parts += [conditions_table(task, TABLED), outputs_table(path, task)]
-    return section(f"task-{place}", task.name, *parts)
+    parts += [conditions_table(task, TABLED), outputs_table(path, name, task)]
+    return section(f"task-{place}", name, *parts)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import scroll, section, table
-from headscope.report.records.mask_tests import MaskTests, TaskTests, read_mask_tests
 from headscope.report.sections.mask_tests import (
     UNITS,
     WORDS,
     bars,
     conditions_table,
     gap_words,
-    main_measure,
     outputs_table,
+    value_words,
 )
 from headscope.report.words import count, enumeration, fixed, p_value
+from headscope.results.mask_tests import MaskedTask, MaskTests, Measure, Outcome
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
-TABLED = (
+TABLED: tuple[Measure, ...] = (
     "nll",
     "nll_tokens",
     "perplexity",
@@ -36,37 +38,36 @@ TABLED = (
 
 def page(path: Path) -> Page:
     """The report of the run of `verify mask` in this folder."""
-    record = read_mask_tests(path)
-    names = enumeration([task.name for task in record.tasks[:4]])
-    if len(record.tasks) > 4:
-        names = count(len(record.tasks), "task")
+    result = result_of(path, MaskTests, "tests of a mask")
+    tasks = result.tasks
+    names = enumeration([*tasks]) if len(tasks) <= 4 else count(len(tasks), "task")
     lead = (
-        f"What {record.model} makes of {names} without being told what to do, when only the heads "
-        "of a learned mask are left."
+        f"What {result.model_name} makes of {names} without being told what to do, when only the "
+        "heads of a learned mask are left."
     )
     facts = [
-        ("examples", str(sum(task.examples for task in record.tasks))),
-        ("shots", str(record.shots) if record.shots else ""),
-        ("shuffled masks", f"{record.draws} free, {record.draws} of the same layers"),
+        ("examples", str(sum(task.examples for task in tasks.values()))),
+        ("shots", str(result.shots) if result.shots else ""),
+        ("shuffled masks", f"{result.draws} free, {result.draws} of the same layers"),
     ]
     parts = [
-        (f"task-{place}", task.name, _task(path, place, task))
-        for place, task in enumerate(record.tasks)
+        (f"task-{place}", name, _task(path, place, name, task))
+        for place, (name, task) in enumerate(tasks.items())
     ]
     return simple_page(
-        f"{record.model} \u00b7 mask test",
+        f"{result.model_name} \u00b7 mask test",
         masthead("Mask test", lead, facts, kicker="headscope verify mask"),
         [
-            ("summary", "", _summary(record)),
-            ("overview", "Overview", _overview(record) if len(record.tasks) > 1 else None),
+            ("summary", "", _summary(tasks)),
+            ("overview", "Overview", _overview(tasks) if len(tasks) > 1 else None),
             *parts,
-            ("caveats", "Caveats", _caveats(record)),
+            ("caveats", "Caveats", _caveats(tasks)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _summary(record: MaskTests) -> Html:
+def _summary(tasks: Mapping[str, MaskedTask]) -> Html:
     parts: list[Child] = [
         tag(
             "p",
@@ -76,77 +77,54 @@ def _summary(record: MaskTests) -> Html:
             "instructed, and with masks of the same size whose heads are drawn at random.",
         )
     ]
-    parts += [tag("p", _verdict(task)) for task in record.tasks[:6]]
-    if len(record.tasks) > 6:
+    parts += [tag("p", _verdict(name, task)) for name, task in [*tasks.items()][:6]]
+    if len(tasks) > 6:
         parts.append(tag("p", "The other tasks are in the overview."))
     return section("summary", "In short", *parts)
 
 
-def _verdict(task: TaskTests) -> Html:
-    masked, base = task.one("masked"), task.rows[0]
-    if masked is None:
-        return join(f"{task.name}: no mask was tested.")
-    better = _better(task)
-    measure = main_measure(task)
-    said = ""
+def _verdict(name: str, task: MaskedTask) -> Html:
+    (masked,) = task.of_kind("masked")
+    measure = task.main_measure
+    outputs = ""
     if measure is not None:
-        words, digits, factor = UNITS[measure]
-        instructed = task.one("instructed")
-        values = [(row, row.values[measure]) for row in (base, masked, instructed) if row]
-        said = f"; {words}: " + ", ".join(
-            f"{fixed(None if value is None else factor * value, digits)} {WORDS[row.kind].lower()}"
-            for row, value in values
+        shown = (task.base, masked, *task.of_kind("instructed"))
+        outputs = f"; {UNITS[measure].words}: " + ", ".join(
+            f"{value_words(each, measure)} {WORDS[each.kind].lower()}" for each in shown
         )
-    change = masked.against["change"]["nll"]
     return join(
-        tag("strong", tag("bdi", task.name)),
-        f": with {task.removed} of {task.removed + task.kept} heads removed the loss goes from "
-        f"{fixed(base.values['nll'], 3)} to {fixed(masked.values['nll'], 3)}, by "
-        f"{gap_words(change, 3)}{said}. {better}",
+        tag("strong", tag("bdi", name)),
+        f": with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads removed the "
+        f"loss goes from {fixed(task.base.nll, 3)} to {fixed(masked.nll, 3)}, by "
+        f"{gap_words(masked.changed('nll'))}{outputs}. {_better(masked)}",
     )
 
 
-def _better(task: TaskTests) -> str:
-    masked = task.one("masked")
-    assert masked is not None  # the caller has looked
-    gap = masked.against.get("shuffled", {}).get("nll")
-    p = masked.p_draws.get("shuffled", {}).get("nll")
-    if gap is None or p is None:
+def _better(masked: Outcome) -> str:
+    draws = masked.shuffled_draws
+    if draws is None:
         return "There are no shuffled masks to compare with."
+    gap = draws.against["nll"]
     words = "below" if gap.high < 0 else "above" if gap.low > 0 else "not clearly apart from"
     return (
-        f"The loss is {words} that of shuffled masks, {gap_words(gap, 3)}; p over draws "
-        f"{p_value(p)}."
+        f"The loss is {words} that of shuffled masks, {gap_words(gap)}; p over draws "
+        f"{p_value(draws.p_draws['nll'])}."
     )
 
 
-def _overview(record: MaskTests) -> Html:
-    measures = {task.name: main_measure(task) for task in record.tasks}
-    kinds: list[str] = []
-    for task in record.tasks:
-        kinds += [row.name for row in task.rows if row.draw is None and row.name not in kinds]
+def _overview(tasks: Mapping[str, MaskedTask]) -> Html:
     header: list[Child] = ["condition"]
-    for task in record.tasks:
-        measure = measures[task.name]
-        unit = "loss" if measure is None else UNITS[measure][0]
+    for name, task in tasks.items():
+        measure = task.main_measure
+        unit = "loss" if measure is None else UNITS[measure].words
         mark = tag("em", " unseen") if task.unseen else None
-        header.append(join(tag("bdi", task.name), mark, tag("small", f" {unit}")))
-    rows: list[list[Child]] = []
-    for name in kinds:
-        cells: list[Child] = [name]
-        for task in record.tasks:
-            row = next((one for one in task.rows if one.name == name), None)
-            measure = measures[task.name] or "nll"
-            _, digits, factor = UNITS[measure]
-            value = None if row is None else row.values[measure]
-            shown = fixed(None if value is None else factor * value, digits)
-            strange = row is not None and row.kind == "hybrid" and row.unseen
-            cells.append(tag("em", shown) if strange else shown)
-        rows.append(cells)
+        header.append(join(tag("bdi", name), mark, tag("small", f" {unit}")))
+    names = dict.fromkeys(each.name for task in tasks.values() for each in task.undrawn)
+    rows = [[name, *(_cell(task, name) for task in tasks.values())] for name in names]
     note = ""
-    if any(task.unseen for task in record.tasks):
+    if any(task.unseen for task in tasks.values()):
         note = "A task marked unseen is none of those its mask was trained on. "
-    if any(row.unseen for task in record.tasks for row in task.of_kind("hybrid")):
+    if any(_unseen(each) for task in tasks.values() for each in task.of_kind("hybrid")):
         note += "Slanted numbers: the mask of several tasks was not trained on this one."
     grid = table("Tasks side by side", header, rows, class_="numbers")
     return section(
@@ -154,7 +132,20 @@ def _overview(record: MaskTests) -> Html:
     )
 
 
-def _task(path: Path, place: int, task: TaskTests) -> Html:
+def _cell(task: MaskedTask, condition: str) -> Child:
+    """What came of a task under the condition of this name."""
+    outcome = next((each for each in task.undrawn if each.name == condition), None)
+    if outcome is None:
+        return fixed(None, 0)
+    shown = value_words(outcome, task.main_measure or "nll")
+    return tag("em", shown) if outcome.kind == "hybrid" and _unseen(outcome) else shown
+
+
+def _unseen(outcome: Outcome) -> bool:
+    return outcome.other is not None and outcome.other.unseen is True
+
+
+def _task(path: Path, place: int, name: str, task: MaskedTask) -> Html:
     caption = join(
         tag("strong", "Loss of the right outputs. "),
         f"Mean over {count(task.examples, 'held-out example')} of the mean over the tokens of the "
@@ -162,7 +153,7 @@ def _task(path: Path, place: int, task: TaskTests) -> Html:
         "masks. The shorter the bar, the likelier the right output.",
     )
     parts: list[Child] = [bars(f"loss-{place}", task, "nll", caption)]
-    measure = main_measure(task)
+    measure = task.main_measure
     if measure is not None:
         rule = (
             "An output is right if it begins with the answer"
@@ -173,39 +164,37 @@ def _task(path: Path, place: int, task: TaskTests) -> Html:
         caption = join(
             tag("strong", "Outputs that are right, in per cent. ")
             if measure == "accuracy"
-            else tag("strong", f"{UNITS[measure][0]} of what the model writes. "),
+            else tag("strong", f"{UNITS[measure].words} of what the model writes. "),
             what,
             "Intervals and rings as above.",
         )
         parts.append(bars(f"outputs-{place}", task, measure, caption))
-    parts += [conditions_table(task, TABLED), outputs_table(path, task)]
-    return section(f"task-{place}", task.name, *parts)
+    parts += [conditions_table(task, TABLED), outputs_table(path, name, task)]
+    return section(f"task-{place}", name, *parts)
 
 
-def _caveats(record: MaskTests) -> Html:
+def _caveats(tasks: Mapping[str, MaskedTask]) -> Html:
     lines: list[Child] = [
         "The mean loss is what Heads Up! prints as PPL; perplexity here is the exponential of the "
         "mean over all tokens.",
         "A mask is the outcome of one training run; another seed can keep other heads.",
     ]
-    if any(task.at_start for task in record.tasks):
+    if any(task.at_start for task in tasks.values()):
         lines.append(
             "Where an answer is a single letter, a model that repeats the input can begin with it. "
             "\u201cRight as whole words\u201d does not count that."
         )
-    for task in record.tasks:
+    for name, task in tasks.items():
         if task.too_long:
             lines.append(
-                f"{count(task.too_long, 'answer')} of {task.name} have more tokens than the model "
-                "was let write, so they cannot be right."
+                f"{count(task.too_long, 'answer')} of {name} have more tokens than the model was "
+                "let write, so they cannot be right."
             )
-        if not task.leakage.get("known", False):
+        if not task.leakage.known:
+            lines.append(f"Whether the mask of {name} was trained on these examples is not known.")
+        elif task.leakage.overlap:
             lines.append(
-                f"Whether the mask of {task.name} was trained on these examples is not known."
-            )
-        elif task.leakage.get("overlap"):
-            lines.append(
-                f"{task.leakage['overlap']} of the {task.examples} examples of {task.name} are "
-                "among those its mask was trained on."
+                f"{task.leakage.overlap} of the {task.examples} examples of {name} are among those "
+                "its mask was trained on."
             )
     return section("caveats", "Caveats", tag("ul", [tag("li", line) for line in lines]))

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
+from headscope.heads import Geometry
 from headscope.report.charts import Series, line_chart
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.pages.overlap import group_table, jaccard_matrix, pair_table
-from headscope.report.parts import figure, ramp_class, scroll, section, table
+from headscope.report.parts import figure, in_short, ramp_class, scroll, section, table
 from headscope.report.sections.mask_maps import maps_section
 from headscope.report.words import arrow, between, count, fixed, p_value, percent
-from headscope.runs.reading import naming, read_result
+from headscope.results.masks import BaseComparison, ComparedMask, KeyGroups, MasksResult
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
-
-Masks = Sequence[Mapping[str, Any]]
 
 #: Masks that get a line each in the chart of layers; of more, the mean and the range are drawn.
 LINES = 6
@@ -29,51 +28,50 @@ MARKS = ("key-top", "key-base", "key-random", "key-matched", "key-ta", "key-low"
 
 def page(path: Path) -> Page:
     """The report of the comparison in this folder."""
-    result = read_result(path)
-    with naming(path / "result.json", "a comparison of masks"):
-        masks = result["masks"]
-        own = [mask for mask in masks if not mask["base"]]
-        geometry = result["geometry"]
-        shares = [mask["kept_share"] for mask in own]
-        heads = f"{geometry['heads']} in {count(int(geometry['layers']), 'layer')}"
-        facts = [
-            ("", count(len(masks), "mask")),
-            ("kept", f"{percent(min(shares))} to {percent(max(shares))}"),
-            ("heads of the model", heads),
-        ]
-        pairs, base = result["pairs"], result["base"]
-        return simple_page(
+    result = result_of(path, MasksResult, "a comparison of masks")
+    own, pairs = result.own, result.pairs
+    geometry = Geometry.from_dict(result.geometry)
+    shares = [mask.kept_share for mask in own]
+    facts = [
+        ("", count(len(result.masks), "mask")),
+        ("kept", f"{percent(min(shares))} to {percent(max(shares))}"),
+        ("heads of the model", f"{geometry.total} in {count(geometry.layers, 'layer')}"),
+    ]
+    names = [mask.name for mask in own]
+    maps = {mask.name: result.maps[mask.name] for mask in own}
+    bases = {mask.name: result.maps[mask.name] for mask in result.masks if mask.base}
+    return simple_page(
+        "Learned masks",
+        masthead(
             "Learned masks",
-            masthead(
-                "Learned masks",
-                "Which heads learned masks keep, how far they agree, and whether they drop whole "
-                "groups of heads that share keys, each beside random masks of the same size.",
-                facts,
-                "headscope compare masks",
-            ),
-            [
-                ("summary", "", _summary(result, own)),
-                ("base-masks", "Base model", None if base is None else _base(base)),
-                ("overlap", "Matrix", _matrix(own, pairs)),
-                ("maps", "Maps", _maps(result)),
-                ("layers", "Layers", _layers(own)),
-                ("key-groups", "Key groups", _key_groups(result, own)),
-                ("groups", "Directions", group_table(result["groups"])),
-                ("pairs", "Pairs", pair_table(pairs) if pairs else None),
-                ("provenance", "Provenance", about_run(path)),
-            ],
-        )
+            "Which heads learned masks keep, how far they agree, and whether they drop whole "
+            "groups of heads that share keys, each beside random masks of the same size.",
+            facts,
+            "headscope compare masks",
+        ),
+        [
+            ("summary", "", _summary(result)),
+            ("base-masks", "Base model", None if result.base is None else _base(result.base)),
+            ("overlap", "Matrix", jaccard_matrix(names, pairs) if pairs else None),
+            ("maps", "Maps", maps_section(maps, bases)),
+            ("layers", "Layers", _layers(own)),
+            ("key-groups", "Key groups", _key_groups(result, geometry)),
+            ("groups", "Directions", group_table(result.groups)),
+            ("pairs", "Pairs", pair_table(pairs) if pairs else None),
+            ("provenance", "Provenance", about_run(path)),
+        ],
+    )
 
 
-def _summary(result: Mapping[str, Any], own: Masks) -> Html:
-    pairs, base = result["pairs"], result["base"]
+def _summary(result: MasksResult) -> Html:
+    pairs, base = result.pairs, result.base
     parts: list[Html] = []
-    kept = fmean(mask["kept_share"] for mask in own)
+    kept = fmean(mask.kept_share for mask in result.own)
     parts.append(join(f"The masks keep {percent(kept)} of the heads on average. "))
     if pairs:
-        mean = fmean(pair["jaccard"] for pair in pairs)
-        chance = fmean(pair["expected_exact"] for pair in pairs)
-        clear = sum(pair["p_value"] < 0.05 for pair in pairs)
+        mean = fmean(pair.jaccard for pair in pairs)
+        chance = fmean(pair.expected_exact for pair in pairs)
+        clear = sum(pair.p_value < 0.05 for pair in pairs)
         parts.append(
             join(
                 f"Over {count(len(pairs), 'pair')} their Jaccard index is ",
@@ -84,46 +82,49 @@ def _summary(result: Mapping[str, Any], own: Masks) -> Html:
             )
         )
     if base is not None:
-        mean, above = base["mean"], base["above_chance"]
+        jaccard, above = base.mean["jaccard"], base.above_chance
         parts.append(
             join(
                 "With the base model\u2019s mask of the same task the index is ",
-                tag("strong", fixed(mean["jaccard"]["mean"], 2)),
-                f" (interval {between(mean['jaccard']['low'], mean['jaccard']['high'], 2)} over "
-                f"tasks), {fixed(above['mean'], 2)} above random masks "
-                f"({between(above['low'], above['high'], 2)}). ",
+                tag("strong", fixed(jaccard.mean, 2)),
+                f" (interval {between(jaccard.low, jaccard.high, 2)} over tasks), "
+                f"{fixed(above.mean, 2)} above random masks "
+                f"({between(above.low, above.high, 2)}). ",
             )
         )
-    groups = [mask["groups"] for mask in own if mask["groups"] is not None]
+    groups = _groups(result.own)
     if groups:
-        dropped = fmean(group["dropped"] for group in groups)
-        expected = fmean(group["expected"] for group in groups)
+        dropped = fmean(each.dropped for each in groups)
+        expected = fmean(each.expected for each in groups)
         parts.append(
             join(
-                f"Of {count(groups[0]['groups'], 'group')} of heads that share keys a mask drops "
+                f"Of {count(groups[0].groups, 'group')} of heads that share keys a mask drops "
                 f"{fixed(dropped, 2)} as a whole on average; random masks of the same size would "
                 f"drop {fixed(expected, 2)}."
             )
         )
-    heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    return tag("section", heading, tag("p", parts), id="summary", aria_labelledby="summary-title")
+    return in_short(join(*parts))
 
 
-def _base(base: Mapping[str, Any]) -> Html:
+def _groups(masks: Sequence[ComparedMask]) -> list[KeyGroups]:
+    return [mask.groups for mask in masks if mask.groups is not None]
+
+
+def _base(base: BaseComparison) -> Html:
     header = ("Task", "Heads kept", "Base keeps", "Recall", "Jaccard", "Random (ratio)",
               "Random (exact)", "p")  # fmt: skip
     rows = [
         (
-            tag("bdi", arrow(str(pair["task"] or pair["a"]))),
-            pair["size_a"],
-            pair["size_b"],
-            fixed(pair["recall"], 3),
-            fixed(pair["jaccard"], 3),
-            fixed(pair["expected"], 3),
-            fixed(pair["expected_exact"], 3),
-            p_value(pair["p_value"]),
+            tag("bdi", arrow(pair.task or pair.a)),
+            pair.size_a,
+            pair.size_b,
+            fixed(pair.recall, 3),
+            fixed(pair.jaccard, 3),
+            fixed(pair.expected, 3),
+            fixed(pair.expected_exact, 3),
+            p_value(pair.p_value),
         )
-        for pair in base["pairs"]
+        for pair in base.pairs
     ]
     caption = join(
         tag("strong", "Each mask beside the base model\u2019s mask of its task. "),
@@ -137,24 +138,13 @@ def _base(base: Mapping[str, Any]) -> Html:
     return section("base-masks", "The base model\u2019s masks", body)
 
 
-def _matrix(own: Masks, pairs: Sequence[Mapping[str, Any]]) -> Html | None:
-    return jaccard_matrix([str(mask["name"]) for mask in own], pairs) if pairs else None
-
-
-def _maps(result: Mapping[str, Any]) -> Html:
-    bases = {str(mask["name"]) for mask in result["masks"] if mask["base"]}
-    maps = result["maps"]
-    own = {name: rows for name, rows in maps.items() if name not in bases}
-    return maps_section(own, {name: maps[name] for name in maps if name in bases})
-
-
-def _layers(own: Masks) -> Html:
-    def points(mask: Mapping[str, Any]) -> list[tuple[float, float]]:
-        return [(row["layer"], row["share"]) for row in mask["layers"] if row["share"] is not None]
+def _layers(own: Sequence[ComparedMask]) -> Html:
+    def points(mask: ComparedMask) -> list[tuple[float, float]]:
+        return [(row.layer, row.share) for row in mask.layers if row.share is not None]
 
     if len(own) <= LINES:
         series = [
-            Series(arrow(str(mask["name"])), points(mask), mark)
+            Series(arrow(mask.name), points(mask), mark)
             for mask, mark in zip(own, MARKS, strict=False)
         ]
         words = "one line a mask"
@@ -178,32 +168,31 @@ def _layers(own: Masks) -> Html:
     return section("layers", "Where heads are kept", figure("layers-figure", caption, chart))
 
 
-def _key_groups(result: Mapping[str, Any], own: Masks) -> Html:
+def _key_groups(result: MasksResult, geometry: Geometry) -> Html:
     title = "Groups of heads that share keys and values"
-    if result["key_value_heads"] is None:
+    key_heads, always = result.key_value_heads, result.always_dropped_groups
+    if key_heads is None or always is None:
         words = (
             "The runs do not say which query heads share keys and values; name the model with "
             "--model to count groups."
         )
         return section("key-groups", title, tag("p", words))
-    key_heads = [int(number) for number in result["key_value_heads"]]
-    counts = [int(number) for number in result["geometry"]["counts"]]
-    sizes = [heads // groups for heads, groups in zip(counts, key_heads, strict=True) if groups]
-    if max(sizes) == 1:
+    if sum(key_heads) == geometry.total:
         words = (
             "Every query head of this model has keys and values of its own: there are no groups."
         )
         return section("key-groups", title, tag("p", words))
+    own = _groups(result.own)
     cells = []
     for layer, groups in enumerate(key_heads):
         for group in range(groups):
-            empty = sum(mask["groups"]["kept_in_groups"][layer][group] == 0 for mask in own)
-            kept = fmean(mask["groups"]["kept_in_groups"][layer][group] for mask in own)
+            each = [mask.kept_in_groups[layer][group] for mask in own]
+            empty, kept = each.count(0), fmean(each)
             words = (
                 f"layer {layer}, group {group}: dropped by {empty} of {len(own)}, "
                 f"{fixed(kept, 1)} heads kept on average"
             )
-            colour = ramp_class(kept / (counts[layer] / groups), 1.0)
+            colour = ramp_class(kept / (geometry.counts[layer] / groups), 1.0)
             row = len(key_heads) - 1 - layer
             cells.append(Cell(row, group, colour, words=words, marked=bool(empty)))
     labels = [str(layer) for layer in reversed(range(len(key_heads)))]
@@ -213,17 +202,16 @@ def _key_groups(result: Mapping[str, Any], own: Masks) -> Html:
               "At random, layer by layer", "p")  # fmt: skip
     rows = [
         (
-            tag("bdi", arrow(str(mask["name"]))),
-            mask["groups"]["groups"],
-            mask["groups"]["dropped"],
-            mask["groups"]["kept"],
-            fixed(mask["groups"]["expected"], 3),
-            fixed(mask["groups"]["expected_by_layer"], 3),
-            p_value(mask["groups"]["p_value"]),
+            tag("bdi", arrow(mask.name)),
+            each.groups,
+            each.dropped,
+            each.kept,
+            fixed(each.expected, 3),
+            fixed(each.expected_by_layer, 3),
+            p_value(each.p_value),
         )
-        for mask in result["masks"]
+        for mask, each in zip(result.masks, _groups(result.masks), strict=True)
     ]
-    always = result["always_dropped_groups"]
     caption = join(
         tag("strong", "Query heads kept in each group that shares one head of keys and values"),
         f", as a share of the group, mean over {count(len(own), 'mask')}. ",

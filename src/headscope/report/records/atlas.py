@@ -11,18 +11,10 @@ from headscope.errors import InputError
 from headscope.heads import Head, HeadScores, Rank, check_geometry, read_scores
 from headscope.report.records.outputs import BASELINE, TOP, Sentence, read_sentences
 from headscope.report.words import MEAN
+from headscope.results.classes import Classes
 from headscope.runs.reading import naming, read_object, read_result
 
-__all__ = ["AtlasRecord", "Counts", "Effect", "Overlap", "Removal", "read_atlas", "read_scores_run"]
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many heads are in each of the three classes; over several directions the mean."""
-
-    token_alignment: float
-    low_activity: float
-    inactive: float
+__all__ = ["AtlasRecord", "Effect", "Overlap", "Removal", "read_atlas", "read_scores_run"]
 
 
 @dataclass(frozen=True)
@@ -98,8 +90,8 @@ class AtlasRecord:
     threshold: float
     inactive: float
     rank: Rank
-    counts: dict[str, Counts]
-    counts_above_chance: dict[str, Counts]
+    counts: dict[str, Classes]
+    counts_above_chance: dict[str, Classes]
     top_k: int
     overlap: tuple[Overlap, ...]
     removal: Removal | None
@@ -179,8 +171,8 @@ def _record(
             threshold=threshold,
             inactive=inactive,
             rank=next(iter(scores.values())).rank_used(result.get("rank") or "score"),
-            counts={n: Counts(**one.classes(threshold, inactive)) for n, one in scores.items()},
-            counts_above_chance={n: Counts(**one) for n, one in above.items() if one},
+            counts={n: Classes(**one.classes(threshold, inactive)) for n, one in scores.items()},
+            counts_above_chance={n: Classes(**one) for n, one in above.items() if one},
             top_k=int(overlap.get("k") or 0),
             overlap=tuple(_overlap(pair) for pair in overlap["pairs"]),
             removal=_removal(result["removal"]) if result.get("removal") else None,

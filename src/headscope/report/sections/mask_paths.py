@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.errors import InputError
+from headscope.heads import Geometry, HeadScores
 from headscope.report.axes import Scale, scale
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import legend, var_style
-from headscope.report.records.mask import HeadCourse, MaskRecord
+from headscope.results.mask import FoundMask, MaskHead
 
-__all__ = ["STYLE", "drawn_courses", "paths_chart"]
+__all__ = ["STYLE", "MaskHistory", "drawn_heads", "paths_chart", "read_history"]
 
 #: Lines drawn of heads that did not waver, and of those that did; points of a line.
 PLAIN, WAVERING, POINTS = 160, 60, 80
@@ -20,28 +24,63 @@ STYLE = "mask.css"
 _MARK = {True: "key-base", False: "key-top"}
 
 
-def drawn_courses(record: MaskRecord) -> list[HeadCourse]:
+@dataclass(frozen=True, eq=False)
+class MaskHistory:
+    """The weights `weights` (S, L, W) after so many `steps` (S,)."""
+
+    geometry: Geometry
+    steps: NDArray[np.int64]
+    weights: NDArray[np.float32]
+
+
+def read_history(path: Path, found: FoundMask) -> MaskHistory:
+    """The history of a finished run; InputError if it is damaged or not that of this result."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    file = path / "history.safetensors"
+    geometry = HeadScores.from_pretrained(path / "scores").geometry
+    try:
+        arrays = load(file.read_bytes())
+        steps, weights, losses = (arrays[name] for name in ("steps", "weights", "losses"))
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from error
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{file}: is damaged; run the same command again") from error
+    if (
+        sorted(head.place for head in found.heads) != list(geometry.heads())
+        or weights.shape != (len(steps), *geometry.shape)
+        or len(steps) < 2
+        or not int(steps[-1]) == len(losses) == len(found.loss)
+    ):
+        raise InputError(
+            f"{path}: its files are not of one run; run the same command again into a new folder"
+        )
+    return MaskHistory(geometry, steps, weights)
+
+
+def drawn_heads(heads: Sequence[MaskHead]) -> list[MaskHead]:
     """The heads whose lines are drawn: the wavering ones last, on top; of many, an even choice."""
-    plain = [one for one in record.courses if one.fate not in ("tried", "regained")]
-    wavered = [one for one in record.courses if one.fate in ("tried", "regained")]
+    plain = [head for head in heads if not head.wavered]
+    wavered = [head for head in heads if head.wavered]
     return [*_evenly(plain, PLAIN), *_evenly(wavered, WAVERING)]
 
 
-def paths_chart(record: MaskRecord, description: str) -> Html:
+def paths_chart(history: MaskHistory, heads: Sequence[MaskHead], description: str) -> Html:
     """Weights over steps: kept heads in one colour, the others in another, wavering ones bold."""
-    courses = drawn_courses(record)
-    at = np.unique(np.linspace(0, len(record.steps) - 1, POINTS).round().astype(int))
-    steps, weights = record.steps[at], record.weights[at]
-    shown = [weights[:, one.head.layer, one.head.head] for one in courses]
+    drawn = drawn_heads(heads)
+    at = np.unique(np.linspace(0, len(history.steps) - 1, POINTS).round().astype(int))
+    steps, weights = history.steps[at], history.weights[at]
+    shown = [weights[:, head.layer, head.head] for head in drawn]
     across = scale([float(step) for step in steps])
     up = scale([0.0, *(float(value) for line in shown for value in line)])
     paths = [
         tag(
             "path",
             d=_line(steps, line, across, up),
-            class_=_MARK[one.selected] + (" wavered" if len(one.changes) > 1 else ""),
+            class_=_MARK[head.selected] + (" wavered" if head.wavered else ""),
         )
-        for one, line in zip(courses, shown, strict=True)
+        for head, line in zip(drawn, shown, strict=True)
     ]
     zero = tag("path", d=_line(steps[[0, -1]], np.zeros(2), across, up), class_="zero")
     drawing = tag(
@@ -80,7 +119,7 @@ def _line(steps: NDArray[np.int64], values: NDArray[np.floating], across: Scale,
     return "M" + "L".join(points)
 
 
-def _evenly(courses: Sequence[HeadCourse], most: int) -> list[HeadCourse]:
-    if len(courses) <= most:
-        return list(courses)
-    return [courses[int(at)] for at in np.linspace(0, len(courses) - 1, most).round()]
+def _evenly(heads: Sequence[MaskHead], most: int) -> list[MaskHead]:
+    if len(heads) <= most:
+        return list(heads)
+    return [heads[int(at)] for at in np.linspace(0, len(heads) - 1, most).round()]

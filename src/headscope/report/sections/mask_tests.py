@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
+from headscope.estimates import Estimate, known
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, table
-from headscope.report.records.mask_tests import Difference, Row, TaskTests, read_samples
-from headscope.report.words import between, count, fixed, p_value
+from headscope.report.words import between, count, fixed
+from headscope.results.mask_tests import AskedTask, Measure, Outcome
+from headscope.runs.reading import damaged_line, read_rows
 
 __all__ = [
-    "DRAWN",
     "UNITS",
     "WORDS",
     "bars",
     "conditions_table",
     "gap_words",
-    "main_measure",
     "outputs_table",
+    "value_words",
 ]
 
 #: Conditions in words, by kind.
@@ -51,115 +55,144 @@ DRAWN = {
     "random": "key-random",
     "random-layer-matched": "key-matched",
 }
-#: Name, decimals and factor of each measure.
-UNITS = {
-    "nll": ("loss, nats a token", 3, 1.0),
-    "nll_tokens": ("loss over all tokens", 3, 1.0),
-    "perplexity": ("perplexity", 2, 1.0),
-    "rouge_l": ("ROUGE-L", 1, 1.0),
-    "chrf": ("chrF++", 1, 1.0),
-    "bleu": ("BLEU", 1, 1.0),
-    "bleu_published": ("BLEU as published", 1, 1.0),
-    "accuracy": ("right, %", 1, 100.0),
-    "accuracy_words": ("right as whole words, %", 1, 100.0),
+#: Examples whose outputs a page shows.
+SHOWN = 20
+
+
+class Unit(NamedTuple):
+    """A measure in words, with its decimals and what its values are multiplied by."""
+
+    words: str
+    digits: int
+    factor: float = 1.0
+
+
+UNITS: Mapping[Measure, Unit] = {
+    "nll": Unit("loss, nats a token", 3),
+    "nll_tokens": Unit("loss over all tokens", 3),
+    "perplexity": Unit("perplexity", 2),
+    "rouge_l": Unit("ROUGE-L", 1),
+    "chrf": Unit("chrF++", 1),
+    "bleu": Unit("BLEU", 1),
+    "bleu_published": Unit("BLEU as published", 1),
+    "accuracy": Unit("right, %", 1, 100.0),
+    "accuracy_words": Unit("right as whole words, %", 1, 100.0),
 }
 
 
-def main_measure(task: TaskTests) -> str | None:
-    """The measure of outputs that stands for a task, if one was taken."""
-    names = ("chrf", "rouge_l") if task.translation else ("accuracy",)
-    return next((name for name in names if task.rows[0].values[name] is not None), None)
-
-
-def words_of(row: Row, rows: Sequence[Row]) -> str:
+def words_of(outcome: Outcome, task: AskedTask) -> str:
     """A condition in words, numbered where there are several of its kind."""
-    alike = [one for one in rows if one.kind == row.kind and one.draw is None]
-    said = WORDS.get(row.kind, row.kind)
-    return f"{said} ({row.name})" if len(alike) > 1 else said
+    words = WORDS.get(outcome.kind, outcome.kind)
+    return f"{words} ({outcome.name})" if len(task.of_kind(outcome.kind)) > 1 else words
 
 
-def bars(identifier: str, task: TaskTests, measure: str, caption: Child) -> Html:
+def value_words(outcome: Outcome, measure: Measure) -> str:
+    """The value of a measure in its unit."""
+    return fixed(known(_level(outcome, measure).value), UNITS[measure].digits)
+
+
+def gap_words(gap: Estimate, measure: Measure = "nll") -> str:
+    """A difference in a measure with its interval, with a sign."""
+    own, digits = _in_unit(gap, measure), UNITS[measure].digits
+    sign = "+" if own.value > 0 else ""
+    ends = between(known(own.low), known(own.high), digits)
+    return f"{sign}{fixed(known(own.value), digits)} (95\u00a0% interval {ends})"
+
+
+def _in_unit(estimate: Estimate, measure: Measure) -> Estimate:
+    factor = UNITS[measure].factor
+    return Estimate(factor * estimate.value, factor * estimate.low, factor * estimate.high)
+
+
+def _level(outcome: Outcome, measure: Measure) -> Estimate:
+    return _in_unit(outcome.level(measure), measure)
+
+
+def bars(identifier: str, task: AskedTask, measure: Measure, caption: Child) -> Html:
     """Bars of one measure over all conditions, random draws as rings around their mean."""
-    _, digits, factor = UNITS[measure]
-    listed: list[BarRow] = []
-    drawn: set[str] = set()
-    for row in task.rows:
-        value = row.values[measure]
-        if row.draw is None:
-            ends = row.intervals.get(measure)
-            interval = None if ends is None else (factor * ends[0], factor * ends[1])
-            shown = None if value is None else factor * value
-            mark = MARKS.get(row.kind, "key-top")
-            listed.append(BarRow(words_of(row, task.rows), shown, mark, (), interval))
-        elif row.kind not in drawn:
-            drawn.add(row.kind)
-            values = [one.values[measure] for one in task.of_kind(row.kind)]
-            known = [factor * one for one in values if one is not None]
-            mean = sum(known) / len(known) if known else None
-            words = f"{WORDS[row.kind]}, mean of {len(values)}"
-            listed.append(BarRow(words, mean, DRAWN[row.kind], known))
-    ends_at = [one.value for one in listed if one.value is not None]
-    ends_at += [one.interval[1] for one in listed if one.interval is not None]
-    ends_at += [point for one in listed for point in one.points]
-    return figure(identifier, caption, bar_rows(listed, max(ends_at, default=1.0) or 1.0, digits))
+    rows, ends = [], [0.0]
+    for outcome in task.undrawn:
+        level = _level(outcome, measure)
+        interval = None if isnan(level.low) else (level.low, level.high)
+        mark = MARKS.get(outcome.kind, "key-top")
+        rows.append(BarRow(words_of(outcome, task), known(level.value), mark, (), interval))
+        ends += [end for end in (level.value, level.high) if not isnan(end)]
+    for kind, draws in task.drawn.items():
+        points = [_level(draw, measure).value for draw in draws]
+        words = f"{WORDS[kind]}, mean of {len(draws)}"
+        rows.append(BarRow(words, fmean(points), DRAWN[kind], points))
+        ends += points
+    return figure(identifier, caption, bar_rows(rows, max(ends) or 1.0, UNITS[measure].digits))
 
 
-def conditions_table(task: TaskTests, measures: Sequence[str]) -> Html:
+def conditions_table(task: AskedTask, measures: Sequence[Measure]) -> Html:
     """Every condition with every measure and its interval; draws one by one."""
-    taken = [name for name in measures if task.rows[0].values[name] is not None]
-    rows = []
-    for row in task.rows:
-        name = words_of(row, task.rows) if row.draw is None else row.name
-        cells: list[Child] = [name]
-        for measure in taken:
-            _, digits, factor = UNITS[measure]
-            value, ends = row.values[measure], row.intervals.get(measure)
-            shown = None if value is None else factor * value
-            said = "" if ends is None else between(factor * ends[0], factor * ends[1], digits)
-            cells.append(join(fixed(shown, digits), " ", tag("small", said)))
-        rows.append(cells)
+    taken = [measure for measure in measures if task.first_taken(measure)]
+
+    def shown(outcome: Outcome, measure: Measure) -> Html:
+        level = _level(outcome, measure)
+        ends = "" if isnan(level.low) else between(level.low, level.high, UNITS[measure].digits)
+        return join(value_words(outcome, measure), " ", tag("small", ends))
+
+    rows: list[list[Child]] = [
+        [
+            words_of(outcome, task) if outcome.draw is None else outcome.name,
+            *(shown(outcome, measure) for measure in taken),
+        ]
+        for outcome in task.conditions
+    ]
     grid = table(
         "All conditions; small numbers are 95\u00a0% intervals over examples",
-        ["condition", *(UNITS[name][0] for name in taken)],
+        ["condition", *(UNITS[measure].words for measure in taken)],
         rows,
         class_="numbers",
     )
     return scroll("All conditions", grid)
 
 
-def gap_words(gap: Difference, digits: int, factor: float = 1.0) -> str:
-    """A difference with its interval, with a sign."""
-    sign = "+" if gap.value > 0 else ""
-    ends = between(factor * gap.low, factor * gap.high, digits)
-    return f"{sign}{fixed(factor * gap.value, digits)} (95\u00a0% interval {ends})"
-
-
-def draws_words(row: Row, kind: str, measure: str) -> str:
-    """The p-value over draws of a condition against one kind of random masks."""
-    p = row.p_draws.get(kind, {}).get(measure)
-    return "" if p is None else f"p over draws {p_value(p)}"
-
-
-def outputs_table(path: Path, task: TaskTests) -> Html | None:
+def outputs_table(path: Path, name: str, task: AskedTask) -> Html | None:
     """The first examples with what the model wrote under each condition that was not drawn."""
-    samples = [one for one in read_samples(path, task.name) if one.outputs]
-    if not samples:
-        return None
-    shown = [row for row in task.rows if row.draw is None]
     rows = [
         [
             tag("bdi", _short(sample.input)),
             tag("bdi", sample.reference),
-            *(tag("bdi", _short(sample.outputs.get(row.name, ""))) for row in shown),
+            *(tag("bdi", _short(sample.outputs.get(row.name, ""))) for row in task.undrawn),
         ]
-        for sample in samples
+        for sample in _samples(path / "samples" / f"{name}.jsonl")
+        if sample.outputs
     ]
+    if not rows:
+        return None
     grid = table(
         f"The first {count(len(rows), 'example')}",
-        ["input", "right", *(words_of(row, task.rows) for row in shown)],
+        ["input", "right", *(words_of(outcome, task) for outcome in task.undrawn)],
         rows,
     )
     return scroll("Outputs of the first examples", grid)
+
+
+class _Sample(NamedTuple):
+    """An example with what was written under each condition, by the condition's name."""
+
+    input: str
+    reference: str
+    outputs: dict[str, str]
+
+
+def _samples(file: Path) -> Iterable[_Sample]:
+    """The first examples of a task."""
+    samples: dict[str, _Sample] = {}
+    for number, row in read_rows(file):
+        try:
+            identifier = row["id"]
+            if identifier not in samples and len(samples) == SHOWN:
+                continue
+            sample = samples.setdefault(identifier, _Sample(row["input"], row["reference"], {}))
+            if row["output"] is not None:
+                sample.outputs[row["condition"]] = row["output"]
+        except (KeyError, TypeError) as error:
+            raise damaged_line(file, number) from error
+    return samples.values()
 
 
 def _short(text: str) -> str:

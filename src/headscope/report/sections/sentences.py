@@ -6,6 +6,7 @@ ones can be read all the same. Where words are linked, those that belong togethe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,9 @@ from headscope.report.records.outputs import (
     Linked,
     Sentence,
 )
-from headscope.report.records.similarity import bigram_similarity
 from headscope.report.words import arrow, count, enumeration, fixed, languages_of
 
-__all__ = ["SCRIPT", "STYLE", "Browser", "browser", "browser_section"]
+__all__ = ["SCRIPT", "STYLE", "Browser", "bigram_similarity", "browser", "browser_section"]
 
 SCRIPT, STYLE = "sentences.js", "sentences.css"
 """The assets that the section needs."""
@@ -298,3 +298,19 @@ def _length(text: str) -> int:
 
 def _languages(direction: str) -> list[str]:
     return [part.replace("_", "-") for part in languages_of(direction)]
+
+
+def bigram_similarity(text: str, other: str) -> float:
+    """Dice coefficient of the character bigrams of two texts, 0 to 1 (Dice 1945).
+
+    Case and the amount of white space are ignored. It needs no tokenizer and suits every script.
+    """
+    one, two = _bigrams(text), _bigrams(other)
+    size = one.total() + two.total()
+    return 2 * (one & two).total() / size if size else 1.0
+
+
+def _bigrams(text: str) -> Counter[str]:
+    plain = " ".join(text.casefold().split())
+    padded = f" {plain} " if plain else ""  # so that a single character has pairs, too
+    return Counter(padded[start : start + 2] for start in range(len(padded) - 1))

@@ -1,9 +1,10 @@
-"""From what was computed of every example to values, intervals and differences, as JSON."""
+"""From what was computed of every example to values, intervals and differences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,26 @@ from headscope.measure.intervals import bootstrap_score, wilson_interval
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Side, Trial
+from headscope.results.mask_tests import (
+    BesideDraws,
+    ByMeasure,
+    Interval,
+    Measure,
+    OtherMask,
+    Outcome,
+    mean_of,
+)
 from headscope.verify.masks.asking import Condition, Kind, Record
 from headscope.verify.masks.marking import marks
 
-__all__ = ["MEASURES", "Measure", "describe", "statistics", "together"]
+__all__ = ["MEASURES", "Scoring", "describe", "statistics", "together"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number of a condition, computed from sums over examples.
+class Scoring:
+    """How a measure of a condition is computed from sums over examples.
 
     Attributes:
         score: from sums of statistics (..., features) to values.
@@ -43,18 +53,17 @@ def _exponential(sums: NDArray[Any]) -> Floats:
         return np.exp(counted_mean(sums))
 
 
-#: By name: `nll` is the mean over examples of the mean over the output's tokens, as published (and
-#: called PPL there); `nll_tokens` the mean over all tokens; `perplexity` its exponential.
-MEASURES: dict[str, Measure] = {
-    "nll": Measure(counted_mean, higher=False),
-    "nll_tokens": Measure(counted_mean, higher=False),
-    "perplexity": Measure(_exponential, higher=False),
-    "rouge_l": Measure(counted_mean, higher=True),
-    "chrf": Measure(chrf_from_statistics, higher=True),
-    "bleu": Measure(bleu_from_statistics, higher=True),
-    "bleu_published": Measure(counted_mean, higher=True),
-    "accuracy": Measure(counted_mean, higher=True, share=True),
-    "accuracy_words": Measure(counted_mean, higher=True, share=True),
+#: How each measure of an `Outcome` is computed.
+MEASURES: dict[Measure, Scoring] = {
+    "nll": Scoring(counted_mean, higher=False),
+    "nll_tokens": Scoring(counted_mean, higher=False),
+    "perplexity": Scoring(_exponential, higher=False),
+    "rouge_l": Scoring(counted_mean, higher=True),
+    "chrf": Scoring(chrf_from_statistics, higher=True),
+    "bleu": Scoring(bleu_from_statistics, higher=True),
+    "bleu_published": Scoring(counted_mean, higher=True),
+    "accuracy": Scoring(counted_mean, higher=True, share=True),
+    "accuracy_words": Scoring(counted_mean, higher=True, share=True),
 }
 
 
@@ -76,79 +85,78 @@ def describe(
     numbers: Sequence[Mapping[str, Floats]],
     seed: int = 0,
     beside: Sequence[str] = (),
-) -> list[dict[str, Any]]:
-    """What each condition shows, as JSON; the first is the one that all are compared with.
+    others: Mapping[str, OtherMask] | None = None,
+) -> tuple[Outcome, ...]:
+    """What each condition shows; the first is the one that all are compared with.
 
-    Each has its measures by name (None where one was not taken), `intervals` (95 %, over examples)
-    and, but for the first, `change`: the difference to the first, paired, with its interval.
-    Conditions of one mask that was not drawn at random have `against_shuffled` and
-    `against_shuffled_layer_matched`, the difference to the mean of the draws, and by measure two
-    p-values that it is better (worse, for conditions that are meant to harm): `p_draws_…`,
-    (1 + draws at least as good) / (1 + draws), never below `least_p_…`, and `p_examples_…`, by
-    swapping examples with those of a draw (see `p_sentences`). Perplexity, which is one number of
-    all tokens and may be infinite, has none over examples: that of `nll_tokens` says the same.
-    `beside` names conditions of which each other one also gets its difference, under
-    `against_NAME`.
+    All but the first have a `change`. Conditions of one mask that was not drawn at random stand
+    beside the draws of each kind, in every measure: p is that of doing better than they do, or
+    worse, for conditions that are meant to harm. Perplexity, which is one number of all tokens and
+    may be infinite, has no p over examples: that of `nll_tokens` says the same. `beside` names
+    conditions to each of which the others also get their difference, and `others` is told of
+    masks that were found for other tasks, by the condition's name.
     """
     trials = _trials(conditions, numbers, seed)
-    rows = [_levels(at, conditions, trials) for at in range(len(conditions))]
-    for at, (row, condition) in enumerate(zip(rows, conditions, strict=True)):
-        if at:
-            row["change"] = _differences(trials, at, 0)
-        if condition.draw is not None:
-            continue
-        for place, other in enumerate(conditions):
-            if other.name in beside and place != at:
-                row[f"against_{_key(other.name)}"] = _differences(trials, at, place)
-        if condition.mask is not None:
-            for kind, draws in _draws_for(condition, conditions).items():
-                row |= _against(trials, at, draws, condition.harmful, _key(kind))
-    return rows
+    outcomes = []
+    for at, condition in enumerate(conditions):
+        found: dict[str, Any] = {"change": _differences(trials, at, 0)} if at else {}
+        if condition.draw is None:
+            for place, other in enumerate(conditions):
+                if other.name in beside and place != at:
+                    found[f"against_{_key(other.name)}"] = _differences(trials, at, place)
+            if condition.mask is not None:
+                for kind, draws in _draws_for(condition, conditions).items():
+                    found[f"{_key(kind)}_draws"] = _against(trials, at, draws, condition.harmful)
+        found["other"] = (others or {}).get(condition.name)
+        outcomes.append(_outcome(at, condition, trials, found))
+    return tuple(outcomes)
 
 
 def _trials(
     conditions: Sequence[Condition], numbers: Sequence[Mapping[str, Floats]], seed: int
-) -> dict[str, Trial]:
+) -> dict[Measure, Trial]:
     """A trial of each measure that the first condition has."""
     sets = [
         None if condition.mask is None else condition.mask.gate.values.tobytes()
         for condition in conditions
     ]
     return {
-        name: Trial([Group([own.get(name) for own in numbers], measure.score, sets, seed)])
-        for name, measure in MEASURES.items()
+        name: Trial([Group([own.get(name) for own in numbers], scoring.score, sets, seed)])
+        for name, scoring in MEASURES.items()
         if name in numbers[0]
     }
 
 
-def _levels(
-    at: int, conditions: Sequence[Condition], trials: Mapping[str, Trial]
-) -> dict[str, Any]:
-    """A condition with its measures and their intervals."""
-    condition = conditions[at]
-    row: dict[str, Any] = {
-        "kind": condition.kind,
-        "name": condition.name,
-        "draw": condition.draw,
-        "of": condition.of,
-        "instructed": condition.instructed,
-        "kept": None if condition.mask is None else len(condition.mask.kept),
-        **dict.fromkeys(MEASURES),
-        "intervals": {},
-    }
+def _outcome(
+    at: int, condition: Condition, trials: Mapping[Measure, Trial], comparisons: Mapping[str, Any]
+) -> Outcome:
+    """A condition with its measures, their intervals and comparisons."""
+    values: dict[str, Any] = dict.fromkeys(MEASURES)
+    intervals: dict[str, Interval] = {}
     for name, trial in trials.items():
         (group,) = trial.groups
         own = group.statistics[at]
         if own is not None:
-            row[name] = float(trial.scores[at])
-            row["intervals"][name] = _interval(MEASURES[name], own, group.seed)
-    return row
+            value = float(trial.scores[at])
+            values[name] = value if isfinite(value) else None
+            intervals[name] = _interval(MEASURES[name], own, group.seed)
+    return Outcome(
+        kind=condition.kind,
+        name=condition.name,
+        draw=condition.draw,
+        of=condition.of,
+        instructed=condition.instructed,
+        kept=None if condition.mask is None else len(condition.mask.kept),
+        intervals=intervals,
+        **values,
+        **comparisons,
+    )
 
 
-def _differences(trials: Mapping[str, Trial], at: int, place: int) -> dict[str, Any]:
+def _differences(trials: Mapping[Measure, Trial], at: int, place: int) -> ByMeasure:
     """The difference of two conditions in each measure that both have."""
     return {
-        name: trial.difference(at, [place]).record()
+        name: trial.difference(at, [place])
         for name, trial in trials.items()
         if _measured(trial, at, place)
     }
@@ -159,51 +167,42 @@ def _measured(trial: Trial, *places: int) -> bool:
 
 
 def _against(
-    trials: Mapping[str, Trial], at: int, draws: Sequence[int], harmful: bool, kind: str
-) -> dict[str, Any]:
+    trials: Mapping[Measure, Trial], at: int, draws: Sequence[int], harmful: bool
+) -> BesideDraws:
     """A condition beside random masks of one kind, by measure."""
     against = {}
     for name, trial in trials.items():
         if _measured(trial, at, *draws):
             side: Side = "lower" if MEASURES[name].higher == harmful else "higher"
             against[name] = trial.against(at, draws, side, swaps=name != "perplexity")
-    first = next(iter(against.values()))
-    return {
-        f"against_{kind}": {name: one.difference.record() for name, one in against.items()},
-        f"distinct_draws_{kind}": first.distinct,
-        f"least_p_{kind}": first.least_p,
-        f"p_draws_{kind}": {name: one.p_draws for name, one in against.items()},
-        f"p_examples_{kind}": {
-            name: one.p_examples for name, one in against.items() if name != "perplexity"
+    return BesideDraws(
+        against={name: each.difference for name, each in against.items()},
+        p_draws={name: each.p_draws for name, each in against.items()},
+        p_examples={
+            name: each.p_examples for name, each in against.items() if name != "perplexity"
         },
-    }
+        distinct_draws=against["nll"].distinct,
+        least_p=against["nll"].least_p,
+    )
 
 
-def together(tasks: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+def together(tasks: Sequence[Sequence[Outcome]]) -> tuple[Outcome, ...]:
     """The conditions of all tasks as one list: those of a single task as they are.
 
     Of several tasks plain means of every condition that all of them have, without intervals.
     """
     first = tasks[0]
     if len(tasks) == 1:
-        return list(first)
+        return tuple(first)
     found = []
-    for row in first:
-        same = [next((one for one in rows if one["name"] == row["name"]), None) for rows in tasks]
-        if any(one is None for one in same):
-            continue
-        there = [one for one in same if one is not None]
-        values = {
-            name: (
-                None
-                if any(one[name] is None for one in there)
-                else float(np.mean([one[name] for one in there]))
-            )
-            for name in MEASURES
-        }
-        kept = ("kind", "name", "draw", "of", "instructed", "kept")
-        found.append({**{name: row[name] for name in kept}, **values})
-    return found
+    for outcome in first:
+        same = [each for task in tasks for each in task if each.name == outcome.name]
+        if len(same) == len(tasks):
+            kept = ("kind", "name", "draw", "of", "instructed", "kept")
+            alike: dict[str, Any] = {name: getattr(outcome, name) for name in kept}
+            means: dict[str, Any] = {name: mean_of(same, name) for name in MEASURES}
+            found.append(Outcome(**alike, **means))
+    return tuple(found)
 
 
 def _draws_for(condition: Condition, conditions: Sequence[Condition]) -> dict[Kind, list[int]]:
@@ -217,12 +216,12 @@ def _draws_for(condition: Condition, conditions: Sequence[Condition]) -> dict[Ki
 
 
 def _key(name: str) -> str:
-    return name.replace("-", "_").replace(" ", "_")
+    """The name in a field of `Outcome`."""
+    return name.replace("-", "_").replace(" ", "_").replace("α", "alpha")
 
 
-def _interval(measure: Measure, own: Floats, seed: int) -> dict[str, float]:
-    if measure.share:
-        low, high = wilson_interval(int(own[:, 0].sum()), len(own))
-        return {"low": low, "high": high}
-    found = bootstrap_score(own, measure.score, seed=seed)
-    return {"low": float(found.low), "high": float(found.high)}
+def _interval(scoring: Scoring, own: Floats, seed: int) -> Interval:
+    if scoring.share:
+        return Interval(*wilson_interval(int(own[:, 0].sum()), len(own)))
+    found = bootstrap_score(own, scoring.score, seed=seed)
+    return Interval(float(found.low), float(found.high))

@@ -6,13 +6,13 @@ import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.adaptation import Adaptation, read_adaptation, read_object
 from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
+from headscope.results.mask_tests import MaskFacts
 
 __all__ = ["Mask", "read_mask", "shuffled"]
 
@@ -29,21 +29,23 @@ class Mask(Adaptation):
     tasks: tuple[str, ...] = ()
     model: str | None = None
 
-    def about(self) -> dict[str, Any]:
+    def unseen(self, task: str) -> bool | None:
+        """Whether the task is none of those that the mask was trained on; None if not known."""
+        return task not in self.tasks if self.tasks else None
+
+    def about(self) -> MaskFacts:
         """What a result says about the mask."""
-        total = self.gate.geometry.total
-        return {
-            "name": self.name,
-            "tasks": list(self.tasks),
-            "model": self.model,
-            "kept": len(self.kept),
-            "removed": len(self.removed),
-            "kept_share": len(self.kept) / total,
-            "on": self.place,
-            "feed_forward_removed": (
-                0 if self.feed_forward is None else int((self.feed_forward != 1).sum())
-            ),
-        }
+        parts = self.feed_forward
+        return MaskFacts(
+            name=self.name,
+            tasks=self.tasks,
+            model=self.model,
+            kept=len(self.kept),
+            removed=len(self.removed),
+            kept_share=len(self.kept) / self.gate.geometry.total,
+            on=self.place,
+            feed_forward_removed=0 if parts is None else int((parts != 1).sum()),
+        )
 
 
 def read_mask(folder: str | Path, geometry: Geometry) -> Mask:

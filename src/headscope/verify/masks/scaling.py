@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +18,13 @@ from headscope.data.split import sentence_digest
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.measure.intervals import resamples
+from headscope.results.mask_tests import AlphaOutcome, Outcome
 from headscope.verify.masks.asking import Condition
 from headscope.verify.masks.mask import Mask, shuffled
 
 __all__ = [
     "GRID",
+    "alpha_outcomes",
     "best_alpha",
     "check_apart",
     "check_conditions",
@@ -149,23 +150,17 @@ def chosen_again(losses: Mapping[float, NDArray[np.float64]], seed: int = 0) -> 
     return {alpha: float((chosen == at).mean()) for at, alpha in enumerate(alphas)}
 
 
-def alpha_rows(
-    grid: Sequence[float], conditions: Sequence[Condition], rows: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """The rows of the grid by ascending α, each with the losses of its shuffled masks."""
-    by_name = {condition.name: row for condition, row in zip(conditions, rows, strict=True)}
-    return [
-        {
-            "alpha": alpha,
-            **by_name[_name(alpha)],
-            "shuffled": [
-                row["nll"]
-                for condition, row in zip(conditions, rows, strict=True)
-                if condition.of == _name(alpha)
-            ],
-        }
+def alpha_outcomes(grid: Sequence[float], outcomes: Sequence[Outcome]) -> tuple[AlphaOutcome, ...]:
+    """What came of the grid by ascending α, each with the losses of its shuffled masks."""
+    by_name = {outcome.name: outcome for outcome in outcomes}
+    return tuple(
+        AlphaOutcome(
+            **vars(by_name[_name(alpha)]),
+            alpha=alpha,
+            shuffled=tuple(each.nll for each in outcomes if each.of == _name(alpha)),
+        )
         for alpha in sorted(grid)
-    ]
+    )
 
 
 def _scaled(mask: Mask, alpha: float) -> Condition:

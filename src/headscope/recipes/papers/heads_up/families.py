@@ -39,6 +39,7 @@ from headscope.recipes.papers.heads_up.verdict import of_masks
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.tasks import TaskChoice
 from headscope.recipes.verify.families import VerifyFamilies, verify_families
+from headscope.runs import encode
 from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Table, grid
 from headscope.verify.masks.asking import Asking
 
@@ -73,7 +74,7 @@ class _Families:
             # what another's mask was trained on. How often is told.
             allow_overlap=bool(setting.data.pairs),
         )
-        return verify_families(config, place, progress)
+        return encode(verify_families(config, place, progress))
 
 
 def _together(tasks: Sequence[Asked]) -> TaskChoice:

@@ -27,6 +27,7 @@ from headscope.recipes.papers.heads_up.steps import asking_work, draws_of, mask_
 from headscope.recipes.papers.heads_up.verdict import MEASURES, of_masks
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.recipes.verify.scaling import VerifyScaling, verify_scaling
+from headscope.runs import encode
 from headscope.shown.blocks import Cell, Claim, Findings, Lines, Row, Series, Table, grid
 from headscope.verify.masks.asking import Asking
 from headscope.verify.masks.published import paragraph_bleu
@@ -67,7 +68,7 @@ def _scale(
         seed=setting.seed,
         asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
     )
-    return verify_scaling(config, place, progress)
+    return encode(verify_scaling(config, place, progress))
 
 
 def _name(task: Asked) -> str:

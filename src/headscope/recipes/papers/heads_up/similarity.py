@@ -26,6 +26,7 @@ from headscope.recipes.papers.heads_up.beside import MAIN, Beside, beside, not_r
 from headscope.recipes.papers.heads_up.steps import mask_name, mask_step, slug
 from headscope.recipes.papers.heads_up.translation import of_tasks, others_of
 from headscope.recipes.papers.paper import Experiment, Missing, Needed, Setting, Step
+from headscope.runs import encode
 from headscope.shown.blocks import Cell, Claim, Findings, Heatmap, Row, Table, grid
 
 __all__ = ["FIGURE_7", "TABLE_5", "default_masks"]
@@ -55,7 +56,7 @@ def _compare(
 ) -> Mapping[str, Any]:  # fmt: skip
     """The masks of these steps beside each other, and beside those of a base model."""
     own, others = (tuple(str(setting.at(name)) for name in names) for names in (masks, base))
-    return compare_masks(CompareMasks(own, others), place)
+    return encode(compare_masks(CompareMasks(own, others), place))
 
 
 def default_masks(setting: Setting) -> tuple[Asked, ...]:

@@ -17,6 +17,7 @@ from headscope.recipes.papers.heads_up.beside import NAME
 from headscope.recipes.papers.paper import Setting, Step
 from headscope.recipes.papers.published import paper_model
 from headscope.recipes.verify.mask import VerifyMask, verify_mask
+from headscope.runs import encode
 from headscope.verify.masks.asking import Asking
 
 __all__ = [
@@ -120,7 +121,7 @@ def _train(
     changes = training_changes(setting, task.translation, kind, other)
     model = model_of(setting, other)
     config = FindMask(model, task.choice, changes=changes, seed=setting.seed)
-    return find_mask(config, place, progress)
+    return encode(find_mask(config, place, progress))
 
 
 def _prove(
@@ -143,7 +144,7 @@ def _prove(
         # The paper's ROUGE-L sees what follows a translation, too.
         Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
     )
-    return verify_mask(config, place, progress)
+    return encode(verify_mask(config, place, progress))
 
 
 def mask_step(setting: Setting, task: Asked, kind: Kind = "", other: str | None = None) -> Step:

@@ -32,7 +32,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
 )
 from headscope.recipes.verify.failures import VerifyFailures, verify_failures
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
-from headscope.runs import Run, carry_out
+from headscope.runs import Run, carry_out, encode
 from headscope.verify.removal import Removal
 
 __all__ = [
@@ -189,9 +189,8 @@ def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
 
 
 def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    return compare_overlap(
-        CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting)), out
-    )
+    config = CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting))
+    return dict(encode(compare_overlap(config, out)))
 
 
 def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
