@@ -175,7 +175,7 @@ def _export(model: str, out: str, shard: str) -> None:
     status = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
     told = {"peak_bytes": peak, "seconds": time.monotonic() - began}
-    print(json.dumps(told | {"export_seconds": result["seconds"]}))
+    print(json.dumps(told | {"export_seconds": result.seconds}))
 
 
 def _child(arguments: list[str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.recipes.use.gates import GateChoice
 from headscope.recipes.use.steering import FACTORS, Steer, steer
 from headscope.recipes.use.steering_prompts import write_astray
+from headscope.runs import encode
 
 SOURCE, TARGETS = "en", ("de", "es", "ru", "tr")
 SETTINGS = {"documents-1": 1, "mask": 0, "documents-2": 2}
@@ -76,7 +77,7 @@ def main() -> None:
             parts = (given.ranking, given.k, *given.languages, given.prompts, given.draws)
             size = "-".join(map(str, (*parts, given.seed)))
             result = steer(config, given.runs / f"{name}-{size}", update)
-            found[name] = brief(result)
+            found[name] = brief(encode(result))
     tell(
         {
             "command": "bench/steering.py",

@@ -39,18 +39,22 @@ def write_rating(path: Path, text: str = "", **changes: Any) -> Path:
         }
     documents = sum(one["documents"] for one in languages.values())
     reasons = {f"too short: no predicted token{text}": 7, "the loss is not a number": 1}
+    figures = {
+        "documents": documents,
+        "rejected": 8,
+        "tokens": 60 * documents,
+        "tokens_per_second": 5123.4,
+        "reasons": reasons,
+    }
     with open_run(path, "use rate", {"k": 10}, {"model": "ab" * 32}) as run:
-        run.write_json("summary.json", {"languages": languages, "reasons": reasons})
+        run.write_json("summary.json", {"languages": languages, **figures})
         run.finish(
             {
                 "signature": run.signature,
                 "run": str(path),
                 "seconds": 12.0,
                 "model": {"name": "pocket" + text},
-                "documents": documents,
-                "rejected": 8,
-                "tokens": 60 * documents,
-                "tokens_per_second": 5123.4,
+                **figures,
                 "workers": 2,
                 "executor": "local",
                 "heads": ["3.4", "5.1"],

@@ -19,7 +19,8 @@ from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, HeadSet, Origin
 from headscope.lm import LanguageModel
 from headscope.lm.architectures import build
-from headscope.report.records.export import read_export
+from headscope.results.export import ExportedModel
+from headscope.runs.reading import result_of
 from lm_helpers import saved, tokenizer
 
 Command = Callable[..., Said]
@@ -200,22 +201,22 @@ def test_an_export_that_is_gone_or_damaged_is_told(
     out = tmp_path / "run"
     arguments = ("use", "export", "--model", model, "--heads", "0.1", "--no-check", "--out", out)
     assert command(*arguments).code == 0
-    record = read_export(out)
-    assert record.comparison is None and record.note == "not asked for"
+    result = result_of(out, ExportedModel, "an export")
+    assert result.check is None and result.check_note == "not asked for"
     assert command("report", out).code == 0
     assert "was not compared with the gated model" in (out / "report.html").read_text()
     shutil.rmtree(out / "checkpoint")
     said = command(*arguments)
     assert said.code == 2 and "checkpoint: is gone" in said.err
-    result = json.loads((out / "result.json").read_text())
-    del result["files"]
-    (out / "result.json").write_text(json.dumps(result))
+    written = json.loads((out / "result.json").read_text())
+    del written["files"]
+    (out / "result.json").write_text(json.dumps(written))
     from headscope.runs import file_digest
 
     done = json.loads((out / "DONE.json").read_text())
     (out / "DONE.json").write_text(json.dumps({**done, "result": file_digest(out / "result.json")}))
-    with pytest.raises(InputError, match="holds no 'files', which the report of an export needs"):
-        read_export(out)
+    with pytest.raises(InputError, match=r"holds no 'result\.files', which the report of an"):
+        result_of(out, ExportedModel, "an export")
 
 
 def test_the_benchmark_of_memory_makes_exports_and_looks_over(

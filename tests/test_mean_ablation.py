@@ -152,7 +152,7 @@ def test_summaries_put_means_of_other_sentences_in_place(
     config = VerifySummaries(HEADS, texts=texts, draws=1, max_new_tokens=6, ablate="mean")
     result = verify_summaries(config, tmp_path / "run")
     apart = [one.source for one in sample_pairs("de-en", "train", 50, 0).pairs]
-    assert result["reference_text"]["texts"] == 50
+    assert result.reference_text is not None and result.reference_text.texts == 50
     rows = encode_answers(pocket, [REPEAT.format(text) for text in apart], apart)
     means = head_means(pocket, [one.ids for one in rows], [one.start for one in rows])
     prompts = [row["prompt"] for row in rows_of(tmp_path / "run" / "prompts.jsonl")]
@@ -163,7 +163,7 @@ def test_summaries_put_means_of_other_sentences_in_place(
     zero = verify_summaries(
         VerifySummaries(HEADS, texts=texts, draws=1, max_new_tokens=6), tmp_path / "zero"
     )
-    assert zero["signature"] != result["signature"] and zero["reference_text"] is None
+    assert zero.signature != result.signature and zero.reference_text is None
 
 
 def test_rating_puts_means_of_documents_in_place(pocket: LanguageModel, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_rating_puts_means_of_documents_in_place(pocket: LanguageModel, tmp_path
         reference=str(tmp_path / "r.txt"),
     )  # fmt: skip
     result = use_rate(config, tmp_path / "run")
-    assert result["reference_text"]["texts"] == 5
+    assert result.reference_text is not None and result.reference_text.texts == 5
     lines = (tmp_path / "r.txt").read_text("utf-8").splitlines()
     means = head_means(pocket, [pocket.encode(line) for line in lines])
     removed = HeadSet.parse(HEADS, pocket.geometry).removed()

@@ -13,8 +13,9 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.report import write_report
-from headscope.report.records.rating import Histogram, read_rating
 from headscope.report.sections.histograms import histograms
+from headscope.results.rating import Histogram, RatingSummary
+from headscope.runs import decode
 from rating_helpers import TEXTS, write_rating
 
 
@@ -31,15 +32,16 @@ def summary_of(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 def test_the_page_shows_every_language_and_every_top_document(tmp_path: Path) -> None:
     page = page_of(write_rating(tmp_path / "run"))
-    record = read_rating(tmp_path / "run")
-    assert [one.name for one in record.languages] == ["de", "ru", "ar", "ja", ""]
+    summary = decode(RatingSummary, json.loads((tmp_path / "run" / "summary.json").read_text()))
+    assert list(summary.languages) == ["de", "ru", "ar", "ja", ""]
     assert page.count('class="plot"') == len(TEXTS)
-    for one in record.languages:
-        assert f"{one.documents} documents, mean" in page
+    for one in summary.languages.values():
+        assert f"{one.scores.documents} documents, mean" in page
         for top in one.top:
             assert f"<bdi>{top.id}</bdi>" in page and top.text[:40] in page
     # The direction of a text's lines is its own.
-    assert page.count('class="excerpt" dir="auto"') == sum(len(x.top) for x in record.languages)
+    documents = sum(len(one.top) for one in summary.languages.values())
+    assert page.count('class="excerpt" dir="auto"') == documents
     assert "no language given" in page and "too short: no predicted token" in page
     assert "5\u202f123" in page and "3.4, 5.1" in page
     assert "NaN" not in page and ">nan<" not in page
@@ -102,12 +104,15 @@ def test_languages_with_the_same_mean_are_not_ranked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda s: s.pop("languages"), r"summary\.json: holds no 'languages'"),
-        (lambda s: s["languages"]["de"].pop("top"), r"summary\.json: holds no 'top'"),
+        (lambda s: s.pop("languages"), r"summary\.json: holds no 'summary.languages'"),
+        (
+            lambda s: s["languages"]["de"].pop("top"),
+            r"holds no 'summary\.languages\.de\.top'",
+        ),
         (lambda s: s["languages"]["de"]["histogram"]["counts"].pop(), r"summary\.json: .*edges"),
         (lambda s: s["languages"]["de"]["histogram"]["edges"].sort(reverse=True), "rising edges"),
         (lambda s: s["languages"]["de"]["top"][0].update(score="high"), r"summary\.json: is not"),
-        (lambda s: s["languages"]["de"].update(mean=float("inf")), "inf is no number"),
+        (lambda s: s["languages"]["de"].update(mean=float("inf")), "mean: 'inf' is not a number"),
         (lambda s: s.update(reasons=[1]), r"summary\.json: is not"),
     ],
 )

@@ -15,7 +15,8 @@ from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.lm import load
 from headscope.report import write_report
-from headscope.runs import file_digest
+from headscope.results.writing import OffTarget, Summaries, Transfer, WritingResult
+from headscope.runs import decode, file_digest
 from writing_helpers import language_run
 
 HOSTILE = "<script>window.hacked=1</script>"
@@ -100,10 +101,13 @@ def test_the_table_of_a_command(name: str, made: Callable[[str], Path], command:
     from headscope.cli.verify.summaries import summaries_table
     from headscope.cli.verify.transfer import transfer_table
 
-    tables = {
-        "summaries": summaries_table, "off-target": off_target_table, "transfer": transfer_table,
-    }  # fmt: skip
-    text = tables[name](result)
+    made_by: dict[str, tuple[Callable[[Any], str], type[WritingResult]]] = {
+        "summaries": (summaries_table, Summaries),
+        "off-target": (off_target_table, OffTarget),
+        "transfer": (transfer_table, Transfer),
+    }
+    table, kind = made_by[name]
+    text = table(decode(kind, result))
     assert text.endswith(f"run: {result['run']}")
     rows = sum(len(one["effects"]) for one in result[GROUPS[name]].values())
     assert text.count("+") + text.count("-") >= rows
@@ -125,7 +129,7 @@ def test_damage_is_named(damage: str, made: Callable[[str], Path], tmp_path: Pat
     write_bytes(
         out / "DONE.json", json.dumps({**done, "result": file_digest(out / "result.json")}).encode()
     )
-    with pytest.raises(InputError, match=r"result\.json: holds no 'effects'"):
+    with pytest.raises(InputError, match=r"result\.json: holds no 'result.languages.de.effects'"):
         write_report(out)
 
 

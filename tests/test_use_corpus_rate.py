@@ -20,6 +20,7 @@ import zstandard
 from headscope.errors import InputError
 from headscope.heads import store
 from headscope.recipes.use.rate import UseRate, use_rate
+from headscope.results.rating import RatedCorpus
 from headscope.use.corpus import steps
 from headscope.use.corpus.records import ADDED, Columns
 from headscope.use.corpus.writing import Written
@@ -46,11 +47,17 @@ def plan(*data: object, chunk: int = 20, **more: Any) -> UseRate:
     return UseRate(tuple(map(str, data)), HEADS, written=Written(chunk=chunk), **more)
 
 
+def rated_corpus(config: UseRate, out: Path) -> RatedCorpus:
+    result = use_rate(config, out)
+    assert isinstance(result, RatedCorpus)
+    return result
+
+
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
 def test_every_record_comes_back_as_it_was_with_its_figures(tmp_path: Path, ending: str) -> None:
     corpus = documents(45)
     data = write_jsonl(tmp_path / f"c{ending}", corpus)
-    result = use_rate(plan(data), tmp_path / "run")
+    result = rated_corpus(plan(data), tmp_path / "run")
     rated = rated_records(tmp_path / "run")
     assert [{k: v for k, v in one.items() if k not in ADDED} for one in rated] == corpus
     expected = rate_by_hash(None, [one["text"] for one in corpus], None)
@@ -60,8 +67,8 @@ def test_every_record_comes_back_as_it_was_with_its_figures(tmp_path: Path, endi
     assert all(one["score"] == one["nll_removed"] - one["nll_full"] for one in rated)
     names = sorted(path.name for path in (tmp_path / "run" / "documents").iterdir())
     assert names == [f"c-00000{number}.jsonl" for number in range(3)]
-    assert result["documents"] == 45 and result["rejected"] == 0
-    assert result["tokens"] == sum(one["tokens"] for one in rated)
+    assert result.figures.documents == 45 and result.figures.rejected == 0
+    assert result.figures.tokens == sum(one["tokens"] for one in rated)
     assert (tmp_path / "run" / "rejects.jsonl").read_bytes() == b""
 
 
@@ -85,7 +92,7 @@ def test_what_cannot_be_rated_goes_to_the_rejects_with_its_reason(tmp_path: Path
     ]
     data = tmp_path / "c.jsonl"
     data.write_bytes("\n\n".join(line for line, _ in lines).encode() + b'\n{"text": "a \xff"}\n')
-    result = use_rate(plan(data, chunk=4), tmp_path / "run")
+    result = rated_corpus(plan(data, chunk=4), tmp_path / "run")
     out = rejects(tmp_path / "run")
     wrong = [(2 * at + 1, line, why) for at, (line, why) in enumerate(lines) if why is not None]
     assert [one["line"] for one in out] == [number for number, _, _ in wrong] + [28]
@@ -97,8 +104,8 @@ def test_what_cannot_be_rated_goes_to_the_rejects_with_its_reason(tmp_path: Path
             assert one["record"] == json.loads(line)
     assert "UTF-8 at byte 13" in out[-1]["reason"] and out[-1]["raw"] == '{"text": "a \\xff"}'
     assert [one["id"] for one in rated_records(tmp_path / "run")] == ["doc-0", 11]
-    assert (result["documents"], result["rejected"]) == (2, 13)
-    assert sum(result["reasons"].values()) == 13
+    assert (result.figures.documents, result.figures.rejected) == (2, 13)
+    assert sum(result.figures.reasons.values()) == 13
 
 
 def test_a_corpus_of_many_places(tmp_path: Path) -> None:
@@ -107,7 +114,7 @@ def test_a_corpus_of_many_places(tmp_path: Path) -> None:
     (tmp_path / "a" / "README.md").write_text("no data")
     pq.write_table(pa.table({"text": ["drei vier"], "at": [1]}), tmp_path / "t.parquet")
     one = plan(tmp_path / "a", f"fr={tmp_path / '*.parquet'}")
-    result = use_rate(one, tmp_path / "run")
+    result = rated_corpus(one, tmp_path / "run")
     names = sorted(path.name for path in (tmp_path / "run" / "documents").iterdir())
     assert names == ["t-000000.jsonl", "x-000000.jsonl", "x.2-000000.jsonl"]
     by_file = {name[:-13]: rated_records(tmp_path / "run") for name in names}
@@ -115,7 +122,7 @@ def test_a_corpus_of_many_places(tmp_path: Path) -> None:
     records = {one["id"]: one for one in rated_records(tmp_path / "run")}
     assert records["t/1"]["language"] == "fr" and records["t/1"]["at"] == 1
     assert "language" not in records["x/1"] and records["x/1"]["a"] == 1
-    assert set(result["languages"]) == {"de", "en", "tr", "fr", ""}
+    assert set(result.languages) == {"de", "en", "tr", "fr", ""}
 
 
 def test_nested_text_and_other_columns(tmp_path: Path) -> None:
@@ -134,10 +141,10 @@ def test_halves_of_characters_are_kept_and_shown_as_such(tmp_path: Path) -> None
     record = {"text": "a b", "id": "\ud800", "language": "x\udfff", "more": "\ud801"}
     data = tmp_path / "c.jsonl"
     data.write_text(json.dumps(record))
-    result = use_rate(plan(data), tmp_path / "run")
+    result = rated_corpus(plan(data), tmp_path / "run")
     (found,) = rated_records(tmp_path / "run")
     assert {name: found[name] for name in record} == record
-    assert list(result["languages"]) == ["x?"]
+    assert list(result.languages) == ["x?"]
 
 
 def test_the_summary_agrees_with_the_documents(tmp_path: Path) -> None:
@@ -193,7 +200,7 @@ def test_a_damaged_file_is_refused_before_anything_is_written(tmp_path: Path) ->
         use_rate(plan(data), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     data.write_bytes(whole)
-    assert use_rate(plan(data), tmp_path / "run")["documents"] == 400
+    assert rated_corpus(plan(data), tmp_path / "run").figures.documents == 400
 
 
 def test_a_disk_that_fills_up_loses_nothing(
@@ -330,8 +337,8 @@ def test_compressed_output(tmp_path: Path, compression: Any, ending: str) -> Non
 def test_limits_count_the_records_of_each_file(tmp_path: Path) -> None:
     one = write_jsonl(tmp_path / "a.jsonl", documents(30))
     other = write_jsonl(tmp_path / "b.jsonl", documents(5))
-    result = use_rate(plan(one, other, chunk=4, limit=9), tmp_path / "run")
-    assert result["documents"] == 9 + 5
+    result = rated_corpus(plan(one, other, chunk=4, limit=9), tmp_path / "run")
+    assert result.figures.documents == 9 + 5
     with one.open("a") as file:
         file.write("what stands behind the limit does not count")
     assert use_rate(plan(one, other, chunk=4, limit=9), tmp_path / "run") == result

@@ -21,6 +21,7 @@ from find_helpers import model, tokenizer, wrapped
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
+from headscope.estimates import Estimate
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import load
 from headscope.measure import rouge_l
@@ -142,46 +143,52 @@ MEASURES = {
     "down": Measure(counted_mean),
     "absent": Measure(counted_mean),
 }
-CONTROLS = {"top": {RANDOM: ""}}
+CONTROLS = {"top": ""}
 
 
 def test_evidence_against_plain_means() -> None:
     parts = {"a": numbers(1, 9), "b": numbers(2, 5, "1.1")}
-    found = evidence(parts, MEASURES, CONTROLS, seed=4)
+    whole, groups = evidence(parts, MEASURES, CONTROLS, seed=4)
     by_group = []
     for name, part in parts.items():
         values = part.values["up"]
         assert values is not None
         means = [fmean(row) for row in values[..., 0].tolist()]
         by_group.append(means)
-        effect = found["languages"][name]["effects"]["top"]["up"]
-        assert effect["value"] == pytest.approx(means[1])
-        assert effect["change"]["value"] == pytest.approx(means[1] - means[0])
-        assert effect["change"]["low"] <= effect["change"]["value"] <= effect["change"]["high"]
-        assert effect["random"]["mean"] == pytest.approx(fmean(means[2:]))
-        assert effect["against_random"]["value"] == pytest.approx(means[1] - fmean(means[2:]))
+        effect = groups[name].effects["top"]["up"]
+        assert effect.value == pytest.approx(means[1])
+        assert effect.change.value == pytest.approx(means[1] - means[0])
+        assert effect.change.low <= effect.change.value <= effect.change.high
+        assert effect.free is not None
+        assert effect.free.draws.mean == pytest.approx(fmean(means[2:]))
+        assert groups[name].draws("top", RANDOM, "up") == pytest.approx(means[2:])
+        against = effect.free.against
+        assert against.difference.value == pytest.approx(means[1] - fmean(means[2:]))
         higher = sum(mean >= means[1] for mean in means[2:])
         lower = sum(mean <= means[1] for mean in means[2:])
-        assert effect["p_draws"] == (1 + higher) / 4
-        below = found["languages"][name]["effects"]["top"]["down"]
-        assert below["p_draws"] == (1 + lower) / 4
-        assert below["p_sentences"] == p_sentences(values[1], values[2:], counted_mean, seed=4)
-        assert "absent" not in found["languages"][name]["effects"]["top"]
-        assert found["languages"][name]["baseline"]["absent"] is None
-    whole = found["effects"]["top"]["up"]
-    assert whole["value"] == pytest.approx(fmean(means[1] for means in by_group))
-    assert whole["groups"] == 2 and found["prompts"] == 14
-    rows = [(row["kind"], row["draw"]) for row in found["conditions"]]
+        assert against.p_draws == (1 + higher) / 4
+        below = groups[name].effects["top"]["down"].free
+        assert below is not None and below.against.p_draws == (1 + lower) / 4
+        p_prompts = p_sentences(values[1], values[2:], counted_mean, seed=4)
+        assert below.against.p_examples == p_prompts
+        assert groups[name].effect("top", "absent") is None
+        assert groups[name].baseline["absent"] is None
+    effect = whole.effects["top"]["up"]
+    assert effect.value == pytest.approx(fmean(means[1] for means in by_group))
+    assert effect.groups == 2 and whole.prompts == 14
+    rows = [(row.kind, row.draw) for row in whole.conditions]
     assert rows == [("top", None), *((RANDOM, n) for n in range(3))]
 
 
 def test_where_nothing_differs_the_test_says_so() -> None:
     one = numbers(1, 9)
     same = {"up": counted(np.zeros((len(one.arms), 9)))}
-    effect = evidence({"a": Numbers(one.arms, same)}, MEASURES, CONTROLS)["effects"]["top"]["up"]
-    values = same["up"]
-    assert effect["p_sentences"] == p_sentences(values[1], values[2:], counted_mean, trials=99) == 1
-    assert effect["change"] == {"value": 0, "low": 0, "high": 0} and effect["p_draws"] == 1
+    whole, _ = evidence({"a": Numbers(one.arms, same)}, MEASURES, CONTROLS)
+    effect, values = whole.effects["top"]["up"], same["up"]
+    assert effect.change == Estimate(0, 0, 0) and effect.free is not None
+    against = effect.free.against
+    assert against.p_examples == p_sentences(values[1], values[2:], counted_mean, trials=99) == 1
+    assert against.p_draws == 1
 
 
 def test_a_kind_that_some_groups_lack_counts_where_it_is() -> None:
@@ -190,21 +197,21 @@ def test_a_kind_that_some_groups_lack_counts_where_it_is() -> None:
         other.arms[:1],
         {name: None if value is None else value[:1] for name, value in other.values.items()},
     )
-    found = evidence({"a": one, "b": without}, MEASURES, CONTROLS)
-    assert found["effects"]["top"]["up"] == found["languages"]["a"]["effects"]["top"]["up"]
-    assert found["effects"]["top"]["up"]["groups"] == 1
-    assert found["languages"]["b"]["effects"] == {}
+    whole, groups = evidence({"a": one, "b": without}, MEASURES, CONTROLS)
+    assert whole.effects["top"]["up"] == groups["a"].effects["top"]["up"]
+    assert whole.effects["top"]["up"].groups == 1
+    assert groups["b"].effects == {}
 
 
 def test_corpus_scores_are_those_of_all_texts() -> None:
     outputs, references = ["the cat sat", "a dog"], ["the cat sits", "a dog ran"]
     counts = np.stack([chrf(outputs, references).statistics] * 2)
     arms = (as_is(heads("0.1")), Arm(Name("top"), heads("0.1"), 0.0))
-    found = evidence(
+    whole, _ = evidence(
         {"x": Numbers(arms, {"chrf": counts})}, {"chrf": Measure(chrf_from_statistics)}, CONTROLS
     )
     expected = sacrebleu.corpus_chrf(outputs, [references], word_order=2).score
-    assert found["baseline"]["chrf"] == pytest.approx(expected)
+    assert whole.baseline["chrf"] == pytest.approx(expected)
 
 
 # Ranks
@@ -324,31 +331,33 @@ def test_summaries_measure_what_was_written(place: Path, tmp_path: Path, monkeyp
         draws=2, max_new_tokens=8,
     )  # fmt: skip
     result = verify_summaries(config, tmp_path / "out")
-    assert (result["task"], result["k"], result["heads"]) == ("summarise", 2, ["0.2", "1.1"])
-    assert result["cut"] == {"de": 1, "ru": 1}  # the long ones do not fit the context
-    assert "bert_score" in result["not_measured"]
-    assert result["baseline"]["bert_score"] is None
+    assert (result.task, result.k, result.heads) == ("summarise", 2, ("0.2", "1.1"))
+    assert result.cut == {"de": 1, "ru": 1}  # the long ones do not fit the context
+    assert "bert_score" in result.not_measured
+    assert result.whole.baseline["bert_score"] is None
     made = rows_of(tmp_path / "out" / "outputs.jsonl")
     assert len(made) == 2 * 2 * (2 + 2 * 2)
     for code in ("de", "ru"):
-        for row in [result["languages"][code]["baseline"] | {"kind": "baseline", "draw": None},
-                    *result["languages"][code]["conditions"]]:  # fmt: skip
+        part = result.groups[code]
+        for kind, draw, scores in [
+            ("baseline", None, part.baseline),
+            *((row.kind, row.draw, row.scores) for row in part.conditions),
+        ]:
             own = [
                 (one["output"], one["reference"])
                 for one in made
-                if (one["language"], one["condition"], one["draw"])
-                == (code, row["kind"], row["draw"])
+                if (one["language"], one["condition"], one["draw"]) == (code, kind, draw)
             ]
             words = [[plain_words(text) for text in part] for part in zip(*own, strict=True)]
-            assert row["rouge_l"] == pytest.approx(rouge_l(*words).value)
+            assert scores["rouge_l"] == pytest.approx(rouge_l(*words).value)
             expected = sacrebleu.corpus_chrf(
                 [o for o, _ in own], [[r for _, r in own]], word_order=2
             )
-            assert row["chrf"] == pytest.approx(expected.score)
+            assert scores["chrf"] == pytest.approx(expected.score)
     kept = load_file(tmp_path / "out" / "statistics.safetensors")
     assert kept["de.rouge_l"].shape == (6, 2, 2) and kept["ru.chrf"].shape == (6, 2, 24)
     # The same again is the stored result; other heads are another run.
-    assert verify_summaries(config, tmp_path / "out")["seconds"] == result["seconds"]
+    assert verify_summaries(config, tmp_path / "out").seconds == result.seconds
     with pytest.raises(InputError, match="another configuration"):
         verify_summaries(
             VerifySummaries("0.0", None, config.model, config.texts, draws=2), tmp_path / "out"
@@ -392,18 +401,19 @@ def test_off_target_rates(place: Path, tmp_path: Path) -> None:
         start_tokens=4, draws=2, max_new_tokens=6,
     )  # fmt: skip
     result = verify_off_target(config, tmp_path / "out")
-    assert result["without_heads"] == ["fr"]
-    assert list(result["languages"]) == ["de", "ru"]
-    assert "specific" not in result["languages"]["ru"]["effects"]  # it has none
-    assert result["effects"]["specific"]["off_target"]["groups"] == 1
-    assert result["effects"]["full"]["off_target"]["groups"] == 2
+    assert result.without_heads == ("fr",)
+    assert list(result.groups) == ["de", "ru"]
+    assert "specific" not in result.groups["ru"].effects  # it has none
+    assert result.whole.effects["specific"]["off_target"].groups == 1
+    assert result.whole.effects["full"]["off_target"].groups == 2
     made = rows_of(tmp_path / "out" / "outputs.jsonl")
     for code in ("de", "ru"):
         own = [one for one in made if (one["language"], one["condition"]) == (code, "baseline")]
         off = fmean(one["identified"] != code for one in own)
-        assert result["languages"][code]["baseline"]["off_target"] == pytest.approx(off)
-        base = result["languages"][code]["written"][0]
-        assert base["kind"] == "baseline" and sum(base["languages"].values()) == len(own)
+        part = result.groups[code]
+        assert part.baseline["off_target"] == pytest.approx(off)
+        base = (part.written or ())[0]
+        assert base.kind == "baseline" and sum(base.languages.values()) == len(own)
     given = rows_of(tmp_path / "out" / "prompts.jsonl")
     lm = load(str(place / "model"))
     assert all(len(lm.encode(one["prompt"], special=False)) <= 4 for one in given)
@@ -426,7 +436,7 @@ def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Pa
         PairsChoice((), tuple(files)), draws=1, max_new_tokens=3,
     )  # fmt: skip
     result = verify_off_target(config, tmp_path / "out")
-    assert {code: one["prompts"] for code, one in result["languages"].items()} == {"en": 2, "de": 1}
+    assert {code: one.prompts for code, one in result.groups.items()} == {"en": 2, "de": 1}
 
 
 def test_translations_are_checked_first_and_heads_may_give_their_means(
@@ -445,11 +455,12 @@ def test_translations_are_checked_first_and_heads_may_give_their_means(
         PairsChoice(("de-en",), (data,), shots=1, shots_data=(shots,)), draws=1, max_new_tokens=6,
     )  # fmt: skip
     result = verify_off_target(config, tmp_path / "out")
-    assert result["baseline_works"] is False and "de-en" in result["baseline_check"]
-    assert result["reference_text"] is None
+    assert result.checked is not None and "de-en" in result.checked.baseline_check
+    assert result.checked.baseline_works is False and result.reference_text is None
     mean = verify_off_target(replace(config, ablate="mean"), tmp_path / "mean")
-    assert mean["reference_text"]["texts"] == 4  # a quarter of the data is set aside
-    assert mean["languages"]["en"]["prompts"] == 12
+    assert mean.reference_text is not None
+    assert mean.reference_text.texts == 4  # a quarter of the data is set aside
+    assert mean.groups["en"].prompts == 12
     chosen = [
         {one["id"]: one["output"] for one in rows_of(tmp_path / name / "outputs.jsonl")
          if one["condition"] == "chosen"} for name in ("out", "mean")
@@ -498,18 +509,15 @@ def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
     process_helpers.killed(script, *arguments, out, 16)
     resumed = verify_transfer(script.config(*arguments), out)
     whole = verify_transfer(script.config(*arguments), tmp_path / "whole")
-    passing = {"run", "seconds"}
-    assert {k: v for k, v in resumed.items() if k not in passing} == {
-        k: v for k, v in whole.items() if k not in passing
-    }
+    assert replace(resumed, run=None, seconds=0) == replace(whole, run=None, seconds=0)
     assert rows_of(out / "outputs.jsonl") == rows_of(tmp_path / "whole" / "outputs.jsonl")
-    assert list(whole["pairs"]) == ["de-en", "en-de"]
-    lens = whole["lens"]
-    assert [one["kind"] for one in lens["conditions"]] == ["baseline", "up", "down"]
+    assert list(whole.groups) == ["de-en", "en-de"]
+    lens = whole.lens
+    assert [one.kind for one in lens.conditions] == ["baseline", "up", "down"]
     first = rows_of(out / "outputs.jsonl")[0]
-    last = lens["conditions"][0]["layers"][-1]
+    last = lens.conditions[0].layers[-1]
     # The lens of the last layer is the model's own next token.
-    assert (last["rank_a"], last["rank_b"]) == (first["rank_a"], first["rank_b"])
+    assert (last.rank_a, last.rank_b) == (first["rank_a"], first["rank_b"])
 
 
 def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
@@ -517,8 +525,8 @@ def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
     zero = script.config(str(place / "model"), str(place / "run"))
     mean = replace(zero, ablate="mean", reference=str(text))
     found = [verify_transfer(one, tmp_path / one.ablate) for one in (zero, mean)]
-    assert found[0]["reference_text"] is None and found[1]["reference_text"]["texts"] == 2
-    as_is, up, _ = zip(*(one["lens"]["conditions"] for one in found), strict=True)
+    assert [one.reference_text and one.reference_text.texts for one in found] == [None, 2]
+    as_is, up, _ = zip(*(one.lens.conditions for one in found), strict=True)
     assert as_is[0] == as_is[1] and up[0] != up[1]
     ranks = [
         [one["rank_a"] for one in rows_of(tmp_path / name / "outputs.jsonl")
@@ -550,7 +558,8 @@ def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path
         DocumentsChoice((f"de={write_one(tmp_path)}",)), draws=1, max_new_tokens=2,
     )  # fmt: skip
     result = verify_summaries(config, tmp_path / "out")
-    assert result["baseline"]["bert_score"] == 50 and "bert_score" not in result["not_measured"]
+    assert result.whole.baseline["bert_score"] == 50
+    assert "bert_score" not in result.not_measured
 
 
 def write_one(folder: Path) -> Path:

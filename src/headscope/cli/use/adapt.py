@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from headscope.cli.commands import Study
 from headscope.cli.output import one_line
-from headscope.cli.verify.writing import effects_table
+from headscope.cli.verify.writing import effects_table, not_measured_lines
 from headscope.errors import InputError
 from headscope.recipes.inputs import Progress
 from headscope.recipes.use.adapt import UseAdapt, use_adapt
 from headscope.recipes.use.steering import Steer, steer
+from headscope.results.adapt import AdaptedModel
+from headscope.results.writing import Steering
 from headscope.settings import Part
 
 __all__ = ["adapt_text", "command", "steering_text"]
@@ -58,40 +59,39 @@ def asked(
 
 def carry_out(
     settings: UseAdapt | Steer, out: Path | None, progress: Progress | None
-) -> dict[str, Any]:
+) -> AdaptedModel | Steering:
     """Write, or count answers in another language."""
     if isinstance(settings, Steer):
         return steer(settings, out, progress)
     return use_adapt(settings, out, progress)
 
 
-def text_of(result: Mapping[str, Any]) -> str:
+def text_of(result: AdaptedModel | Steering) -> str:
     """What the terminal shows of either."""
-    return steering_text(result) if "steer" in result else adapt_text(result)
+    return steering_text(result) if isinstance(result, Steering) else adapt_text(result)
 
 
-def adapt_text(result: Mapping[str, Any]) -> str:
+def adapt_text(result: AdaptedModel) -> str:
     """What was applied, how many outputs it changes, and the first ones."""
-    gate = result["gate"]
-    parts = f", {gate['feed_forward']} feed-forward parts" if gate["feed_forward"] else ""
-    lines = [f"{gate['name']}: {gate['heads']} of {gate['of']} heads changed{parts}"]
-    if result["changed"] is not None:
-        lines.append(f"{result['changed']} of {result['prompts']} outputs differ from the model's")
-    for row in result["outputs"][:SHOWN]:
-        given = row["prompt"] if isinstance(row["prompt"], str) else row["prompt"][-1]["content"]
+    gate = result.gate
+    parts = f", {gate.feed_forward} feed-forward parts" if gate.feed_forward else ""
+    lines = [f"{gate.name}: {gate.heads} of {gate.of} heads changed{parts}"]
+    if result.changed is not None:
+        lines.append(f"{result.changed} of {result.prompts} outputs differ from the model's")
+    for row in result.outputs[:SHOWN]:
+        given = row.prompt if isinstance(row.prompt, str) else row.prompt[-1]["content"]
         lines += ["", f"prompt  {_line(given)}"]
-        if "text_as_is" in row:
-            lines.append(f"as is   {_line(row['text_as_is'])}")
-        lines.append(f"adapted {_line(row['text'])}")
-    return "\n".join([*lines, "", f"run: {result['run']}"])
+        if row.text_as_is is not None:
+            lines.append(f"as is   {_line(row.text_as_is)}")
+        lines.append(f"adapted {_line(row.text)}")
+    return "\n".join([*lines, "", f"run: {result.run}"])
 
 
-def steering_text(result: Mapping[str, Any]) -> str:
+def steering_text(result: Steering) -> str:
     """By language: answers in another one under every factor, with the tests; in per cent."""
     lines = ["answers in another language than asked for, and their worth"]
-    lines += effects_table(result, "languages", WORDS)
-    lines += [f"not measured, {name}: {why}" for name, why in result["not_measured"].items()]
-    return "\n".join([*lines, f"run: {result['run']}"])
+    lines += [*effects_table(result, WORDS), *not_measured_lines(result.not_measured)]
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
 def _line(text: str, width: int = 88) -> str:

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from headscope.cli.commands import Study
 from headscope.recipes.use.export import UseExport, use_export
+from headscope.results.export import ExportedModel
 
 __all__ = ["command", "export_text"]
 
 
-def export_text(result: Mapping[str, Any]) -> str:
+def export_text(result: ExportedModel) -> str:
     """What the terminal shows: what was written, how exact it is, and where it is."""
-    gate, base, proof = result["gate"], result["base"], result["check"]
-    kind = "checkpoint" if result["as"] == "checkpoint" else "(IA)³ adapter"
-    size = f"{result['bytes'] / 1e6:,.1f} MB in {len(result['files'])} file(s)"
+    gate, base, written, proof = result.gate, result.base, result.written, result.check
+    kind = "checkpoint" if result.form == "checkpoint" else "(IA)³ adapter"
+    size = f"{written.size / 1e6:,.1f} MB in {len(written.files)} file(s)"
     lines = [
-        f"{kind} of {base['name']}: {gate['heads']} of {gate['of']} heads multiplied, "
-        f"{gate['removed']} of them by 0; {size}"
+        f"{kind} of {base.name}: {gate.heads} of {gate.of} heads multiplied, "
+        f"{gate.removed} of them by 0; {size}"
     ]
-    if gate["feed_forward"]:
-        lines.append(f"feed-forward parts multiplied: {gate['feed_forward']}")
+    if gate.feed_forward:
+        lines.append(f"feed-forward parts multiplied: {gate.feed_forward}")
     if proof is None:
-        lines.append(f"not compared with the gated model: {result['check_note']}")
+        lines.append(f"not compared with the gated model: {result.check_note}")
     else:
         lines.append(
-            f"largest difference to the gated model's logits: {proof['largest_difference']:.3g} "
-            f"(logits reach {proof['largest_logit']:.3g}; the gate moves them by up to "
-            f"{proof['untouched_difference']:.3g}); same most likely token at "
-            f"{proof['same_choice']:.1%} of {proof['positions']} positions"
+            f"largest difference to the gated model's logits: {proof.largest_difference:.3g} "
+            f"(logits reach {proof.largest_logit:.3g}; the gate moves them by up to "
+            f"{proof.untouched_difference:.3g}); same most likely token at "
+            f"{proof.same_choice:.1%} of {proof.positions} positions"
         )
-        if proof["untouched_difference"] <= proof["allowed"]:
+        if proof.proves_nothing:
             lines.append(
                 f"this proves nothing: rounding alone may make a difference of "
-                f"{proof['allowed']:.3g}, and the gate makes none that is larger"
+                f"{proof.allowed:.3g}, and the gate makes none that is larger"
             )
-    lines.append(f"licence: {base['license'] or 'not known; the model card says why'}")
-    return "\n".join([*lines, f"written: {result['path']}", f"run: {result['run']}"])
+    lines.append(f"licence: {base.license or 'not known; the model card says why'}")
+    return "\n".join([*lines, f"written: {result.path}", f"run: {result.run}"])
 
 
 command = Study(UseExport, use_export, export_text)

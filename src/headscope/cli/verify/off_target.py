@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from headscope.cli.commands import Study
-from headscope.cli.verify.writing import effects_table, leak_line
+from headscope.cli.verify.writing import effects_table, leak_line, not_measured_lines
 from headscope.recipes.verify.off_target import VerifyOffTarget, verify_off_target
+from headscope.results.writing import OffTarget
 
 __all__ = ["command", "off_target_table"]
 
 WORDS = {"off_target": ("other language", 1, 100.0), "empty": ("empty", 1, 100.0)}
 
 
-def off_target_table(result: Mapping[str, Any]) -> str:
+def off_target_table(result: OffTarget) -> str:
     """By language: the share of outputs in another one, with the tests; in per cent."""
     lines = [
         "outputs in another language than asked for, in per cent "
-        f"({'translations' if result['ask'] == 'translate' else 'continued documents'})",
-        *effects_table(result, "languages", WORDS),
+        f"({'translations' if result.ask == 'translate' else 'continued documents'})",
+        *effects_table(result, WORDS),
     ]
-    for code, one in result["heads"].items():
-        if one["available"] < one["wanted"]:
-            lines.append(
-                f"{code}: {one['wanted']} heads were asked for, {one['available']} are specific"
-            )
     lines += [
-        f"{code}: no heads are known, so nothing is removed" for code in result["without_heads"]
+        f"{code}: {heads.wanted} heads were asked for, {heads.available} are specific"
+        for code, heads in result.too_few.items()
     ]
-    lines += leak_line(result["leakage"], "texts")
-    lines += [f"not measured, {name}: {why}" for name, why in result["not_measured"].items()]
-    return "\n".join([*lines, f"run: {result['run']}"])
+    lines += [f"{code}: no heads are known, so nothing is removed" for code in result.without_heads]
+    lines += [*leak_line(result.leakage, "texts"), *not_measured_lines(result.not_measured)]
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
 command = Study(VerifyOffTarget, verify_off_target, off_target_table)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from headscope.cli.commands import Study
-from headscope.cli.verify.writing import effects_table, leak_line
+from headscope.cli.verify.writing import effects_table, leak_line, not_measured_lines
 from headscope.recipes.verify.summaries import VerifySummaries, verify_summaries
+from headscope.results.writing import Summaries
 
 __all__ = ["command", "summaries_table"]
 
@@ -19,16 +17,15 @@ WORDS = {
 }
 
 
-def summaries_table(result: Mapping[str, Any]) -> str:
+def summaries_table(result: Summaries) -> str:
     """By language and measure: as is, without the heads, without random ones, and the tests."""
-    task = "repeating sentences" if result["task"] == "repeat" else "summaries"
-    title = f"{task}, general heads {','.join(result['heads'])} at gate {result['gate']:g}"
-    lines = [title, *effects_table(result, "languages", WORDS)]
-    if any(result["cut"].values()):
-        lines.append(f"texts cut to fit the context: {sum(result['cut'].values())}")
-    lines += leak_line(result["leakage"], "texts")
-    lines += [f"not measured, {name}: {why}" for name, why in result["not_measured"].items()]
-    return "\n".join([*lines, f"run: {result['run']}"])
+    task = "repeating sentences" if result.task == "repeat" else "summaries"
+    title = f"{task}, general heads {','.join(result.heads)} at gate {result.gate:g}"
+    lines = [title, *effects_table(result, WORDS)]
+    if cut := sum(result.cut.values()):
+        lines.append(f"texts cut to fit the context: {cut}")
+    lines += [*leak_line(result.leakage, "texts"), *not_measured_lines(result.not_measured)]
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
 command = Study(VerifySummaries, verify_summaries, summaries_table)

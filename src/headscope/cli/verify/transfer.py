@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from headscope.cli.commands import Study
 from headscope.cli.verify.writing import effects_table
 from headscope.recipes.verify.transfer import VerifyTransfer, verify_transfer
+from headscope.results.writing import Transfer
 
 __all__ = ["command", "transfer_table"]
 
@@ -19,19 +17,15 @@ WORDS = {
 }
 
 
-def transfer_table(result: Mapping[str, Any]) -> str:
+def transfer_table(result: Transfer) -> str:
     """By pair: shares of answers in per cent, by text and by rank, with the tests."""
     lines = [
-        f"answers in per cent; up: A's heads times {result['up']:g}, down: B's heads times "
-        f"{result['down']:g}",
-        *effects_table(result, "pairs", WORDS),
+        f"answers in per cent; up: A's heads times {result.up:g}, down: B's heads times "
+        f"{result.down:g}",
+        *effects_table(result, WORDS),
+        *(f"{code}: has no specific heads, so none are changed" for code in result.without_heads),
     ]
-    lines += [
-        f"{code}: has no specific heads, so none are changed"
-        for code, one in result["heads"].items()
-        if not one["heads"]
-    ]
-    return "\n".join([*lines, f"run: {result['run']}"])
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
 command = Study(VerifyTransfer, verify_transfer, transfer_table)

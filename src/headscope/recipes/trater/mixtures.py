@@ -153,8 +153,8 @@ def prepare(config: TraterExperiment, out: Path, progress: Progress | None = Non
         "documents": dict(documents),
         "tokens": dict(tokens),
         "bilingual_share_of_tokens": share,
-        "heads": result["heads"],
-        "signature": result["signature"],
+        "heads": result.heads,
+        "signature": result.signature,
     }
     return Prepared(rated, share, about)
 

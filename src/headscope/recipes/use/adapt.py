@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads import Gate, about_rank
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
 from headscope.recipes.use.gates import GateChoice, about
+from headscope.results.adapt import AdaptedModel, AdaptedOutput
+from headscope.results.common import Ranking
+from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.use.adapting.prompts import (
     Prompt,
@@ -96,7 +99,7 @@ class UseAdapt(Settings):
 
 def use_adapt(
     config: UseAdapt, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> AdaptedModel:
     """Let the model write with the gates on, and as it is; a run that was stopped goes on.
 
     Greedy. Beside the result the run holds `outputs.jsonl` (a row a prompt: `text`, and
@@ -112,52 +115,56 @@ def use_adapt(
     rows = rendered(lm, prompts, config.prompts.chat)
     limit = config.max_new_tokens or NEW_TOKENS
     how = GenerateConfig(limit, config.batch_tokens, config.one_line)
+    ranking = decode(Ranking, about_rank(adaptation.gate))
     settings = {
         "settings": config,
         "applied": adaptation.as_dict(),
-        "rank": about_rank(adaptation.gate)["rank"],
+        "rank": ranking.rank,
         "new_tokens": limit,
     }
 
-    def make(run: Run) -> dict[str, Any]:
+    def make(run: Run) -> AdaptedModel:
         with lm.adapted(adaptation):
             texts = written(lm, rows, "adapted", how, limit, run, progress)
-        plain = written(lm, rows, "as is", how, limit, run, progress) if config.compare else None
-        found = [
-            {
-                "id": row.prompt.id,
-                "prompt": row.prompt.plain,
-                "text": text,
-                **({} if plain is None else {"text_as_is": plain[at]}),
-                **({} if row.prompt.reference is None else {"reference": row.prompt.reference}),
-            }
-            for at, (row, text) in enumerate(zip(rows, texts, strict=True))
-        ]
-        run.write_jsonl("outputs.jsonl", found)
+        plain: Sequence[str | None] = [None] * len(rows)
+        if config.compare:
+            plain = written(lm, rows, "as is", how, limit, run, progress)
+        outputs = tuple(
+            AdaptedOutput(
+                id=row.prompt.id,
+                prompt=row.prompt.given,
+                text=text,
+                text_as_is=own,
+                reference=row.prompt.reference,
+            )
+            for row, text, own in zip(rows, texts, plain, strict=True)
+        )
+        run.write_jsonl("outputs.jsonl", map(encode, outputs))
         adaptation.gate.save_pretrained(run.path / "gate")
-        changed = None
-        if plain is not None:
-            changed = sum(one != other for one, other in zip(texts, plain, strict=True))
-        return {
-            "gate": about(adaptation),
-            **about_rank(adaptation.gate),
-            "prompts": len(rows),
-            "changed": changed,
-            "empty": sum(not text.strip() for text in texts),
-            "empty_as_is": None if plain is None else sum(not text.strip() for text in plain),
-            "max_new_tokens": limit,
-            "chat": config.prompts.chat,
-            "data": {
+        return AdaptedModel(
+            gate=about(adaptation),
+            ranked=ranking,
+            prompts=len(rows),
+            changed=sum(output.changed for output in outputs) if config.compare else None,
+            empty=sum(not text.strip() for text in texts),
+            empty_as_is=sum(not text.strip() for text in plain if text is not None)
+            if config.compare
+            else None,
+            max_new_tokens=limit,
+            chat=config.prompts.chat,
+            data={
                 "prompts": {
                     "path": config.prompts.data or "--prompt",
                     "digest": digest,
                     "prompts": len(rows),
                 }
             },
-            "outputs": found[:SHOWN],
-        }
+            outputs=outputs[:SHOWN],
+        )
 
-    return run_with_model(lm, COMMAND, out, settings, {"prompts": digest}, make, seed=0)
+    return run_with_model(
+        lm, COMMAND, out, settings, {"prompts": digest}, make, seed=0, kind=AdaptedModel
+    )
 
 
 def written(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
 from headscope.heads import about_rank
@@ -13,7 +13,9 @@ from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import Progress, about_model, model_inputs, model_provenance
 from headscope.recipes.use.export_run import PLACES, Export, UseExport, same_weights
 from headscope.recipes.use.gates import GateChoice, about
-from headscope.runs import Run, carry_out
+from headscope.results.common import Ranking
+from headscope.results.export import ExportBase, ExportedHead, ExportedModel, UnloadedModel
+from headscope.runs import Run, carry_out, decode
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -25,7 +27,7 @@ COMMAND = "use export"
 
 def use_export(
     config: UseExport, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> ExportedModel:
     """Export and return the command's result; a run that was stopped goes on.
 
     The run holds `checkpoint/` or `adapter/`, which anything that reads such folders takes as it
@@ -69,49 +71,41 @@ def use_export(
     adaptation = read_gate(config.gate, hollow)
     base = read_base(name, folder, commit)
     with without_products():
-        told = about_model(hollow) | {"device": None}
-    told["quantised"] = quantised
-    signed = {
-        "settings": config,
-        "applied": adaptation.as_dict(),
-        "rank": about_rank(adaptation.gate)["rank"],
-    }
+        facts = about_model(hollow) | {"device": None, "quantised": quantised}
+    ranking = decode(Ranking, about_rank(adaptation.gate))
+    signed = {"settings": config, "applied": adaptation.as_dict(), "rank": ranking.rank}
     known = {**model_provenance(hollow), "device": None, "seed": None}
 
-    def compute(run: Run) -> dict[str, Any]:
-        place = run.path / PLACES[config.form]
+    def compute(run: Run) -> ExportedModel:
+        gate, place = adaptation.gate, run.path / PLACES[config.form]
         work = Export(config, hollow, adaptation, base, run, place, quantised, progress)
-        found = work.make()
-        return {
-            "path": str(place),
-            "as": config.form,
-            "model": told,
-            "gate": about(adaptation),
-            **about_rank(adaptation.gate),
-            "heads": [
-                {"layer": head.layer, "head": head.head, "gate": adaptation.gate[head]}
-                for head in adaptation.gate.changed_heads()
-            ],
-            "found_by": adaptation.gate.origin.signature or None,
-            "found_on_same_weights": same_weights(adaptation, hollow),
-            "base": {
-                "name": base.name,
-                "hub": base.hub,
-                "revision": base.revision,
-                "license": base.licence,
-                "license_note": base.unread,
-            },
-            **found,
-        }
+        written, proof, note = work.make()
+        return ExportedModel(
+            path=str(place),
+            form=config.form,
+            model=decode(UnloadedModel, facts),
+            gate=about(adaptation),
+            ranked=ranking,
+            heads=tuple(
+                ExportedHead(head.layer, head.head, gate[head]) for head in gate.changed_heads()
+            ),
+            found_by=gate.origin.signature or None,
+            found_on_same_weights=same_weights(adaptation, hollow),
+            base=ExportBase(base.name, base.hub, base.revision, base.licence, base.unread),
+            written=written,
+            check=proof,
+            check_note=note,
+        )
 
-    result = carry_out(COMMAND, out, signed, model_inputs(hollow, {}), compute, began, known)
-    place = Path(result["run"]) / PLACES[config.form]
+    inputs = model_inputs(hollow, {})
+    result = carry_out(COMMAND, out, signed, inputs, compute, began, known, kind=ExportedModel)
+    place = Path(str(result.run)) / PLACES[config.form]
     if not place.is_dir():
         raise InputError(
-            f"{place}: is gone, though this run has ended; delete {result['run']} and run the "
+            f"{place}: is gone, though this run has ended; delete {result.run} and run the "
             "same command again"
         )
-    return {**result, "path": str(place)}
+    return dataclasses.replace(result, path=str(place))
 
 
 def of_gguf(config: UseExport) -> UseExport:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope.errors import InputError
 from headscope.heads.adaptation import Adaptation
 from headscope.recipes.inputs import ModelChoice, Progress
 from headscope.recipes.use.gates import GateChoice
-from headscope.runs import Run
+from headscope.results.export import ExportedFiles, ExportProof
+from headscope.runs import Run, decode, encode
 from headscope.settings import Option, Settings
 
 if TYPE_CHECKING:
@@ -80,8 +80,11 @@ class Export:
     quantised: str | None
     progress: Progress | None
 
-    def make(self) -> dict[str, Any]:
-        """Write, compare, give the folder its name; what the result says of it."""
+    def make(self) -> tuple[ExportedFiles, ExportProof | None, str | None]:
+        """Write, compare, give the folder its name.
+
+        Returns what was written, how exact it is, and why nobody knows.
+        """
         from headscope.use.exporting.folder import finish_folder
         from headscope.use.exporting.proof import let_go
 
@@ -107,13 +110,13 @@ class Export:
         proof = None if reference is None else self._compare(reference, target)
         if target is staged:
             gate.save_pretrained(self.run.path / "gate")
-            self.run.append_part(WRITTEN, self.config.form, written)
+            self.run.append_part(WRITTEN, self.config.form, encode(written))
             finish_folder(staged, self.place)
         if not self.config.check:
             note = "not asked for"
-        return {**written, "check": proof, "check_note": note}
+        return written, proof, note
 
-    def _write(self, lm: LanguageModel | None, staged: Path) -> dict[str, Any]:
+    def _write(self, lm: LanguageModel | None, staged: Path) -> ExportedFiles:
         from headscope.use.exporting.adapter import stage_adapter
         from headscope.use.exporting.checkpoint import stage_checkpoint
         from headscope.use.exporting.dequantised import dequantised_tensors
@@ -125,11 +128,7 @@ class Export:
             adapter = stage_adapter(
                 self.hollow, gate, staged, feed_forward=parts, card=self._card()
             )
-            return {
-                "files": list(adapter.files),
-                "bytes": adapter.size,
-                "changed": list(adapter.modules),
-            }
+            return ExportedFiles(files=adapter.files, size=adapter.size, changed=adapter.modules)
         weights = None
         if self.config.dequantise and lm is not None:
             weights = dequantised_tensors(lm, self.hollow)
@@ -149,21 +148,19 @@ class Export:
             save_companions(lm, staged)
         elif self.config.model.tokenizer is not None:
             self.hollow.tokenizer.save_pretrained(staged)
-        return {
-            "files": list(folded.files),
-            "bytes": folded.size,
-            "tensors": folded.tensors,
-            "changed": list(folded.changed),
-        }
+        return ExportedFiles(
+            files=folded.files, size=folded.size, changed=folded.changed, tensors=folded.tensors
+        )
 
-    def _written(self) -> dict[str, Any]:
-        known: dict[str, dict[str, Any]] = self.run.read_part(WRITTEN)
+    def _written(self) -> ExportedFiles:
+        known = self.run.read_part(WRITTEN)
         if self.config.form not in known:
             raise InputError(
                 f"{self.place}: the note of what was written there is gone; delete {self.run.path} "
                 "and run the same command again"
             )
-        return known[self.config.form]
+        written: ExportedFiles = decode(ExportedFiles, known[self.config.form])
+        return written
 
     def _reference(self, lm: LanguageModel) -> Reference:
         from headscope.use.exporting.proof import Reference
@@ -176,7 +173,7 @@ class Export:
             rounded=self._dtype() if plain else None,
         )
 
-    def _compare(self, reference: Reference, folder: Path) -> dict[str, Any]:
+    def _compare(self, reference: Reference, folder: Path) -> ExportProof:
         import torch
 
         from headscope.use.exporting.proof import compare, read_adapter, read_checkpoint
@@ -195,7 +192,7 @@ class Export:
         self._say("comparing", 1, 2)
         proof = compare(reference, model, rounded)
         self._say("comparing", 2, 2)
-        return dataclasses.asdict(proof) | {"rounded_to": str(rounded).removeprefix("torch.")}
+        return proof
 
     def _too_large(self) -> str | None:
         """Why the model is not loaded to compare it; None if it is."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, resolve_heads
 from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
+from headscope.results.adapt import AppliedGate, GateNumbers
 from headscope.settings import UNSIGNED, Option, Settings
 
 __all__ = ["GateChoice", "about"]
@@ -79,16 +80,16 @@ class GateChoice(Settings):
         return heads_scaled(heads, scale, 1.0 if outside is None else outside)
 
 
-def about(adaptation: Adaptation) -> dict[str, Any]:
+def about(adaptation: Adaptation) -> AppliedGate:
     """What a result says about what was applied."""
     gate, parts = adaptation.gate, adaptation.feed_forward
-    return {
-        "name": adaptation.name,
-        "on": adaptation.place,
-        "mask": adaptation.is_mask,
-        "heads": len(gate.changed_heads()),
-        "removed": len(gate.removed_heads()),
-        "of": gate.geometry.total,
-        "feed_forward": 0 if parts is None else int((parts != 1).sum()),
-        "applied": adaptation.as_dict(),
-    }
+    return AppliedGate(
+        name=adaptation.name,
+        on=adaptation.place,
+        mask=adaptation.is_mask,
+        heads=len(gate.changed_heads()),
+        removed=len(gate.removed_heads()),
+        of=gate.geometry.total,
+        feed_forward=0 if parts is None else int((parts != 1).sum()),
+        applied=GateNumbers(**adaptation.as_dict()),
+    )

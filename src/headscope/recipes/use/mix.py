@@ -7,11 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
 from headscope.recipes.inputs import Progress
+from headscope.results.mixture import MixedCorpus
 from headscope.settings import Option, Settings
 from headscope.use.mixing import MixPlan
 from headscope.use.mixing.mixture import mix_in_run
@@ -53,7 +54,7 @@ class UseMix(Settings):
 
 def use_mix(
     config: UseMix, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> MixedCorpus:
     """Make a mixture and return the command's result; see `headscope.use.mixing.mix`."""
     column = config.language_column
     if column is None and _has_language(config.rated):

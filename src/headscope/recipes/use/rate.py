@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import Amount, HeadSet, about_rank, resolve_heads
+from headscope.heads import Amount, about_rank, resolve_heads
 from headscope.recipes.inputs import (
     ModelChoice,
     Progress,
@@ -22,15 +21,16 @@ from headscope.recipes.inputs import (
     model_provenance,
     steps_of,
 )
-from headscope.recipes.verify.reference import about_reference, documents
-from headscope.runs import Pending, Run, carry_out
+from headscope.recipes.verify.reference import documents
+from headscope.results.common import ModelFacts, Ranking
+from headscope.results.rating import RatedCorpus, RatingJob, RatingResult, RatingSummary
+from headscope.runs import Run, carry_out, decode, encode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.use.corpus.executors import Execution, Launched
-from headscope.use.corpus.files import CorpusFile, find_files
+from headscope.use.corpus.files import find_files
 from headscope.use.corpus.pipeline import Plan, add_up, rate_left
 from headscope.use.corpus.records import Columns
 from headscope.use.corpus.survey import remember, survey
-from headscope.use.corpus.tally import Tally
 from headscope.use.corpus.worker import holding
 from headscope.use.corpus.writing import Written
 from headscope.use.rating import Rating
@@ -96,7 +96,7 @@ class UseRate(Settings):
 
 def use_rate(
     config: UseRate, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> RatingResult:
     """Rate what is not rated yet and return the command's result.
 
     The run holds `documents/`, `rejects.jsonl` and, when all is done, `summary.json`. Where the
@@ -119,10 +119,11 @@ def use_rate(
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
     if not len(heads):
         raise InputError(f"{config.heads} holds no heads, so there is nothing to remove")
+    ranking = decode(Ranking, about_rank(heads))
     settings = {
         "settings": config,
         "heads": sorted(map(str, heads)),
-        "rank": about_rank(heads)["rank"],
+        "rank": ranking.rank,
         "languages": {file.name: file.language for file in files},
         "computed_in": dtype_name(lm),
         **({} if reference is None else {"reference text": reference.digest}),
@@ -130,10 +131,10 @@ def use_rate(
     digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
     inputs = {**model_inputs(lm, {}), **digests}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> RatingResult:
         nonlocal lm
         run.write_json(SURVEY, remember(files))
-        about = about_model(lm)
+        facts = decode(ModelFacts, about_model(lm))
         plan = Plan(
             run.path.resolve(),
             files,
@@ -149,18 +150,18 @@ def use_rate(
         own = lm if here else None
         del lm  # other processes load it themselves; on a GPU it would lie beside theirs
         launched = _rate(config, plan, own, run, progress)
-        told = {
-            "heads": [str(head) for head in heads],
-            **about_rank(heads),
-            "ablate": config.ablate,
-            **about_reference(reference),
-            "model": about,
-            "workers": config.execution.workers,
-            "executor": config.execution.executor,
-        }
+        result = RatingResult(
+            model=facts,
+            heads=tuple(map(str, heads)),
+            ranked=ranking,
+            ablate=config.ablate,
+            reference_text=None if reference is None else reference.facts,
+            workers=config.execution.workers,
+            executor=config.execution.executor,
+        )
         if launched is not None:
-            return Pending(
-                **told,
+            return RatingJob(
+                **vars(result),
                 job=launched.job,
                 submitted=launched.new,
                 logs=str(launched.logs),
@@ -168,18 +169,28 @@ def use_rate(
                 chunks_done=len(plan.shelf.done()),
             )
         tally = add_up(plan, run, steps_of(progress, "adding up"))
-        run.write_json(SUMMARY, _summary(tally, heads, config))
-        return {
-            **told,
-            **_figures(tally),
-            "languages": {
-                code: {name: one[name] for name in ("documents", "tokens", "mean", "low", "high")}
-                for code, one in tally.languages().items()
+        summary = RatingSummary(
+            figures=tally.figures,
+            scoring_seconds=tally.seconds,
+            heads=result.heads,
+            ranked=ranking,
+            format=config.written.format,
+            languages=tally.languages(),
+        )
+        run.write_json(SUMMARY, encode(summary))
+        return RatedCorpus(
+            **vars(result),
+            figures=summary.figures,
+            languages={code: one.scores for code, one in summary.languages.items()},
+            files={
+                file.name: {"path": file.path, "records": file.records, "digest": file.digest}
+                for file in files
             },
-            "files": {file.name: _about(file) for file in files},
-        }
+        )
 
-    return carry_out(COMMAND, out, settings, inputs, compute, began, model_provenance(lm))
+    about = model_provenance(lm)
+    stored: type[RatingResult] = RatedCorpus
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=stored)
 
 
 def _rate(
@@ -225,28 +236,3 @@ def _known(out: Path | None) -> dict[str, Any]:
         for one in known.values()
     )
     return known if whole else {}
-
-
-def _figures(tally: Tally) -> dict[str, Any]:
-    return {
-        "documents": tally.documents,
-        "rejected": tally.rejected,
-        "tokens": tally.tokens,
-        "tokens_per_second": tally.tokens_per_second,
-        "reasons": dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
-    }
-
-
-def _summary(tally: Tally, heads: HeadSet, config: UseRate) -> dict[str, Any]:
-    return {
-        **_figures(tally),
-        "scoring_seconds": tally.seconds,
-        "heads": [str(head) for head in heads],
-        **about_rank(heads),
-        "format": config.written.format,
-        "languages": tally.languages(),
-    }
-
-
-def _about(file: CorpusFile) -> Mapping[str, Any]:
-    return {"path": file.path, "records": file.records, "digest": file.digest}

@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
 from headscope.data.languages import language_name
 from headscope.data.prompts import DEFAULT_TEMPLATE
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
@@ -36,18 +37,17 @@ from headscope.recipes.use.steering_measures import (
     answer_numbers,
 )
 from headscope.recipes.verify.writing_heads import SHARE, writing_heads
-from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
+from headscope.recipes.verify.writing_run import arms_settings, statistics
+from headscope.results.common import Ranking as Ranked
+from headscope.results.writing import Steering
+from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.use.adapting import prompts as asking
 from headscope.verify.languages.sets import NAMED
 from headscope.verify.removal.conditions import check_gate
-from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
+from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import evidence
-from headscope.verify.writing.off_target import (
-    identified_rows,
-    languages_written,
-    name_languages,
-)
+from headscope.verify.writing.off_target import identified, identified_rows, with_languages
 from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ NEW_TOKENS = 64
 AWAY = "away x0"
 
 Ranking = Literal["specific", "importance"]
+#: Answers by language, arm and prompt.
+Texts = list[list[list[str]]]
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,7 @@ class Steer(Settings):
         super().__post_init__()
 
 
-def steer(
-    config: Steer, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+def steer(config: Steer, out: Path | None = None, progress: Progress | None = None) -> Steering:
     """Ask in every language under every condition; a run that was stopped goes on where it was.
 
     Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
@@ -181,26 +181,43 @@ def steer(
         )
         for code, several in rows.items()
     ]
+    ranking = decode(Ranked, about_rank(*heads.values()))
     settings = {
         "settings": config,
         "steering": arms_settings((one.name, one.arms) for one in groups),
         "applied": None if base is None else base.as_dict(),
-        "rank": about_rank(*heads.values())["rank"],
+        "rank": ranking.rank,
     }
 
     data = {code: asking.prompts_digest(prompts) for code, prompts in asked.items()}
 
-    def make(run: Run) -> dict[str, Any]:
-        return {
-            "steer": list(config.languages),
-            "away": config.away,
-            "ranking": config.ranking,
-            **about_rank(*heads.values()),
-            "factors": sorted(config.factors),
-            "draws": config.draws,
-            "seed": config.seed,
-            "gate": None if base is None else about(base),
-            "data": {
+    def make(run: Run) -> Steering:
+        texts, plain = _written(lm, config, groups, rows, base, run, progress)
+        numbers, missing = answer_numbers(groups, texts)
+        identifier, named = identified(texts)
+        run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
+        statistics(run, numbers)
+        kinds = dict.fromkeys(
+            arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
+        )
+        tested = {kind: f"{kind}-" for kind in kinds}
+        whole, parts = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
+        parts = with_languages(parts, groups, named)
+        if plain:  # how far the gate, rather than the prompt, is what leads astray
+            bare = [replace(one, arms=one.arms[:1]) for one in groups]
+            before, _ = answer_numbers(bare, plain)
+            for code, one in evidence(before, MEASURES, {}, config.seed)[1].items():
+                parts[code] = replace(parts[code], without_gate=one.baseline)
+        return Steering(
+            steer=config.languages,
+            away=config.away,
+            ranking=config.ranking,
+            ranked=ranking,
+            factors=tuple(sorted(config.factors)),
+            draws=config.draws,
+            seed=config.seed,
+            gate=None if base is None else about(base),
+            data={
                 code: {
                     "path": _path_of(config, code),
                     "digest": data[code],
@@ -208,11 +225,14 @@ def steer(
                 }
                 for code, prompts in asked.items()
             },
-            "heads": {code: [str(head) for head in found] for code, found in heads.items()},
-            **_made(lm, config, groups, rows, base, run, progress),
-        }
+            heads={code: tuple(map(str, found)) for code, found in heads.items()},
+            identifier=identifier,
+            not_measured=missing,
+            whole=whole,
+            groups=parts,
+        )
 
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed)
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Steering)
 
 
 def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
@@ -275,7 +295,7 @@ def _arms(
     return tuple(arms)
 
 
-def _made(
+def _written(
     lm: LanguageModel,
     config: Steer,
     groups: Sequence[Group],
@@ -283,9 +303,9 @@ def _made(
     base: Adaptation | None,
     run: Run,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> tuple[Texts, Texts]:
+    """The answers by language, arm and prompt; with a gate also those of the model without it."""
     from headscope.lm.generation import GenerateConfig
-    from headscope.measure.identify import identifier_name
 
     every = [row for several in rows.values() for row in several]
     limit = groups[0].prompts[0].limit
@@ -293,40 +313,16 @@ def _made(
     how = GenerateConfig(limit, config.batch_tokens, newline)
     with contextlib.nullcontext() if base is None else lm.adapted(base):
         texts = write(lm, groups, how, run, "writing", progress, special=every[0].special)
-    write_prompts(
-        run,
-        (
-            {"language": code, "id": row.prompt.id, "prompt": row.prompt.plain}
-            for code, several in rows.items()
-            for row in several
-        ),
-    )
-    numbers, missing = answer_numbers(groups, texts)
-    try:
-        identifier, named = identifier_name(), name_languages(texts)
-    except MissingExtra:  # `missing` says so
-        identifier, named = None, None
-    run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
-    statistics(run, numbers)
-    kinds = dict.fromkeys(
-        arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
-    )
-    tested = controls(*kinds, apart=True)
-    shown = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
-    if named is not None:
-        for code, counted in languages_written(groups, named).items():
-            shown["languages"][code]["written"] = counted
-    if base is not None:  # how far the gate, rather than the prompt, is what leads astray
-        plain = written(lm, every, "without the gate", how, limit, run, progress)
-        alone, start = [], 0
-        for one in groups:
-            alone.append([plain[start : start + len(one.prompts)]])
-            start += len(one.prompts)
-        bare = [replace(one, arms=one.arms[:1]) for one in groups]
-        before, _ = answer_numbers(bare, alone)
-        for code, one in evidence(before, MEASURES, {}, config.seed)["languages"].items():
-            shown["languages"][code]["without_gate"] = one["baseline"]
-    return {"identifier": identifier, "not_measured": missing, **shown}
+    given = [
+        {"language": code, "id": row.prompt.id, "prompt": row.prompt.plain}
+        for code, several in rows.items()
+        for row in several
+    ]
+    run.write_jsonl("prompts.jsonl", given)
+    if base is None:
+        return texts, []
+    plain = iter(written(lm, every, "without the gate", how, limit, run, progress))
+    return texts, [[list(islice(plain, len(one.prompts)))] for one in groups]
 
 
 def _asked_for(config: Steer) -> dict[str, list[asking.Prompt]]:

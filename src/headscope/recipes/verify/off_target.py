@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
 from headscope.data.documents import DocumentFile
@@ -17,7 +17,7 @@ from headscope.data.prompts import (
     TemplateField,
     translation_prompts,
 )
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
 from headscope.recipes.baseline import check_translations
@@ -32,7 +32,6 @@ from headscope.recipes.inputs import (
 )
 from headscope.recipes.leakage import check_document_leakage, check_leakage
 from headscope.recipes.verify.reference import (
-    about_reference,
     reference_number,
     translations_or_documents,
 )
@@ -43,17 +42,20 @@ from headscope.recipes.verify.writing_run import (
     token_count,
     write_prompts,
 )
+from headscope.results.common import Checked, Leakage, Ranking
+from headscope.results.writing import HeadsOfLanguage, OffTarget
+from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.languages.sets import LanguageHeads
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.off_target import (
     CONTROLS,
     MEASURES,
+    identified,
     identified_rows,
     language_arms,
-    languages_written,
     measure_languages,
-    name_languages,
+    with_languages,
 )
 from headscope.verify.writing.texts import Group, Prompt, write
 
@@ -136,7 +138,7 @@ class _Asked:
 
 def verify_off_target(
     config: VerifyOffTarget, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> OffTarget:
     """Let the model write in each language without its heads and without random ones.
 
     A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
@@ -165,7 +167,8 @@ def verify_off_target(
         else _beginnings(config, files, lm)
     )
     found = writing_heads(config.heads, config.k, list(asked), lm, config.rank)
-    ranking = about_rank(*(heads for one in found.values() for heads in (one.chosen, one.full)))
+    chosen = (heads for one in found.values() for heads in (one.chosen, one.full))
+    ranking = decode(Ranking, about_rank(*chosen))
     groups = [
         Group(code, one.prompts, language_arms(found[code], config.draws, config.seed))
         for code, one in asked.items()
@@ -175,48 +178,53 @@ def verify_off_target(
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
-        "rank": ranking["rank"],
+        "rank": ranking.rank,
         "leakage": leakage,
         "reference text": None if reference is None else reference.digest,
     }
 
-    def make(run: Run) -> dict[str, Any]:
-        works = {}
+    def make(run: Run) -> OffTarget:
+        works = None
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        return {
-            "ask": config.ask,
-            "template": config.template.text if config.ask == "translate" else None,
-            **ranking,
-            "chat": chat,
-            "draws": config.draws,
-            "seed": config.seed,
-            "heads": {code: _about(found[code]) for code in found},
-            "without_heads": [code for code in asked if code not in found],
-            "data": {
+        texts = _written(lm, config, groups, run, means, progress)
+        numbers, missing = measure_languages(groups, {one.name: one.name for one in groups}, texts)
+        identifier, named = identified(texts)
+        run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
+        statistics(run, numbers)
+        whole, parts = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+        return OffTarget(
+            ask=config.ask,
+            template=config.template.text if config.ask == "translate" else None,
+            ranked=ranking,
+            chat=chat,
+            draws=config.draws,
+            seed=config.seed,
+            heads={code: _about(heads) for code, heads in found.items()},
+            without_heads=tuple(code for code in asked if code not in found),
+            data={
                 code: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
                 for code, one in asked.items()
             },
-            "leakage": leakage,
-            **works,
-            "ablate": config.ablate,
-            **about_reference(reference),
-            **_made(lm, config, groups, chat, run, means, progress),
-        }
+            leakage=Leakage(**leakage),
+            checked=None if works is None else Checked(**works),
+            ablate=config.ablate,
+            reference_text=None if reference is None else reference.facts,
+            identifier=identifier,
+            not_measured=missing,
+            whole=whole,
+            groups=with_languages(parts, groups, named),
+        )
 
     data = {code: one.digest for code, one in asked.items()}
     data |= {f"{name} shots": one.shots_digest for name, one in directions.items()}
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed)
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=OffTarget)
 
 
-def _about(heads: LanguageHeads) -> dict[str, Any]:
-    return {
-        "wanted": heads.wanted,
-        "available": heads.available,
-        "specific": [str(head) for head in heads.chosen],
-        "full": None if heads.full is None else [str(head) for head in heads.full],
-    }
+def _about(heads: LanguageHeads) -> HeadsOfLanguage:
+    full = None if heads.full is None else tuple(map(str, heads.full))
+    return HeadsOfLanguage(heads.wanted, heads.available, tuple(map(str, heads.chosen)), full)
 
 
 def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, DocumentFile]]:
@@ -293,40 +301,21 @@ def _beginnings(
     return asked
 
 
-def _made(
+def _written(
     lm: LanguageModel,
     config: VerifyOffTarget,
     groups: list[Group],
-    chat: bool,
     run: Run,
     means: NDArray[np.float32] | None,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> list[list[list[str]]]:
+    """The outputs by group, arm and prompt."""
     from headscope.lm.generation import GenerateConfig
-    from headscope.measure.identify import identifier_name
 
     # A plain prompt asks for one line, a chat's answer may have several and ends by itself; where
     # the pocket model goes on from a document with a second line, it translates.
-    newline = not chat if config.ask == "translate" else not config.documents.data
+    newline = not config.chat if config.ask == "translate" else not config.documents.data
     how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
-    texts = write(lm, groups, how, run, "writing", progress, special=not chat, means=means)
-    write_prompts(
-        run,
-        (
-            {"language": one.name, "id": prompt.id, "prompt": prompt.text}
-            for one in groups
-            for prompt in one.prompts
-        ),
-    )
-    numbers, missing = measure_languages(groups, {one.name: one.name for one in groups}, texts)
-    try:
-        identifier, named = identifier_name(), name_languages(texts)
-    except MissingExtra:  # `missing` says so
-        identifier, named = None, None
-    run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
-    statistics(run, numbers)
-    shown = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
-    if named is not None:
-        for code, rows in languages_written(groups, named).items():
-            shown["languages"][code]["written"] = rows
-    return {"identifier": identifier, "not_measured": missing, **shown}
+    texts = write(lm, groups, how, run, "writing", progress, special=not config.chat, means=means)
+    write_prompts(run, groups)
+    return texts

@@ -27,7 +27,7 @@ from headscope.heads.store import kind_of
 from headscope.recipes.documents import DocumentsChoice, document_sources
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.recipes.leakage import check_document_leakage
-from headscope.recipes.verify.reference import REFERENCES, Reference, about_reference
+from headscope.recipes.verify.reference import REFERENCES, Reference
 from headscope.recipes.verify.writing_heads import SHARE
 from headscope.recipes.verify.writing_run import (
     arms_settings,
@@ -36,6 +36,9 @@ from headscope.recipes.verify.writing_run import (
     token_count,
     write_prompts,
 )
+from headscope.results.common import Leakage, Ranking
+from headscope.results.writing import Summaries
+from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
@@ -131,7 +134,7 @@ class VerifySummaries(Settings):
 
 def verify_summaries(
     config: VerifySummaries, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> Summaries:
     """Let the model summarise without general heads and without random ones, and compare.
 
     A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
@@ -155,39 +158,51 @@ def verify_summaries(
     config = replace(config, chat=chat)
     groups, cut = _groups(config, files, lm, chat, arms)
     reference = _reference(config, apart, lm, chat) if apart else None
+    ranking = decode(Ranking, about_rank(heads))
     settings = {
         "settings": config,
         "arms": arms_settings((one.name, one.arms) for one in groups),
-        "rank": about_rank(heads)["rank"],
+        "rank": ranking.rank,
         "leakage": leakage,
         **({} if reference is None else {"reference text": reference.digest}),
     }
 
-    def make(run: Run) -> dict[str, Any]:
+    def make(run: Run) -> Summaries:
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        return {
-            "task": "summarise" if config.texts.data else "repeat",
-            "template": _template(config).text,
-            "chat": chat,
-            "k": len(heads),
-            **about_rank(heads),
-            "gate": config.gate,
-            "ablate": config.ablate,
-            **about_reference(reference),
-            "draws": config.draws,
-            "seed": config.seed,
-            "heads": [str(head) for head in heads],
-            "data": {
+        texts = _written(lm, config, groups, run, means, progress)
+        if progress:
+            progress("measuring", 0, 1)
+        sources = {code: [item.text for item in file.items] for code, file in files.items()}
+        numbers, missing = measure_summaries(groups, sources, texts)
+        if progress:
+            progress("measuring", 1, 1)
+        statistics(run, numbers)
+        whole, parts = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+        return Summaries(
+            task="summarise" if config.texts.data else "repeat",
+            template=_template(config).text,
+            chat=chat,
+            k=len(heads),
+            ranked=ranking,
+            gate=config.gate,
+            ablate=config.ablate,
+            reference_text=None if reference is None else reference.facts,
+            draws=config.draws,
+            seed=config.seed,
+            heads=tuple(map(str, heads)),
+            data={
                 code: {"path": one.path, "digest": one.digest, "texts": len(one.items)}
                 for code, one in files.items()
             },
-            "cut": cut,
-            "leakage": leakage,
-            **_made(lm, config, files, groups, chat, run, means, progress),
-        }
+            cut=cut,
+            leakage=Leakage(**leakage),
+            not_measured=missing,
+            whole=whole,
+            groups=parts,
+        )
 
     data = {code: one.digest for code, one in files.items()}
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed)
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Summaries)
 
 
 def general_heads(
@@ -332,38 +347,20 @@ def _groups(
     return groups, cut
 
 
-def _made(
+def _written(
     lm: LanguageModel,
     config: VerifySummaries,
-    files: dict[str, SummaryFile],
     groups: list[Group],
-    chat: bool,
     run: Run,
     means: NDArray[np.float32] | None,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> list[list[list[str]]]:
+    """The outputs by language, arm and text."""
     from headscope.lm.generation import GenerateConfig
 
     # A chat model ends its turn itself; a plain one goes on with the next text.
-    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=not chat)
-    texts = write(lm, groups, how, run, "writing", progress, special=not chat, means=means)
-    sources = {code: [item.text for item in file.items] for code, file in files.items()}
-    write_prompts(
-        run,
-        (
-            {"language": one.name, "id": prompt.id, "prompt": prompt.text}
-            for one in groups
-            for prompt in one.prompts
-        ),
-    )
+    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=not config.chat)
+    texts = write(lm, groups, how, run, "writing", progress, special=not config.chat, means=means)
+    write_prompts(run, groups)
     run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
-    if progress:
-        progress("measuring", 0, 1)
-    numbers, missing = measure_summaries(groups, sources, texts)
-    if progress:
-        progress("measuring", 1, 1)
-    statistics(run, numbers)
-    return {
-        "not_measured": missing,
-        **evidence(numbers, MEASURES, CONTROLS, config.seed, progress),
-    }
+    return texts

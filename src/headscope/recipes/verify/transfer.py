@@ -15,9 +15,10 @@ from headscope.data.transfer.written import language_of
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.recipes.inputs import POCKET, ModelChoice, Progress, run_with_model
-from headscope.recipes.verify.reference import about_reference, documents
+from headscope.recipes.verify.reference import documents
 from headscope.recipes.verify.writing_heads import run_languages, writing_heads
-from headscope.recipes.verify.writing_run import arms_settings, statistics, write_prompts
+from headscope.recipes.verify.writing_run import arms_settings, statistics
+from headscope.results.writing import Comparison, LensExample, SpecificHeads, Transfer
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.verify.languages.sets import NAMED, LanguageHeads
 from headscope.verify.removal.conditions import check_gate
@@ -95,7 +96,7 @@ class VerifyTransfer(Settings):
 
 def verify_transfer(
     config: VerifyTransfer, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> Transfer:
     """Ask about contradictions with A's heads turned up, B's turned down, and random ones.
 
     A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
@@ -138,30 +139,32 @@ def verify_transfer(
         "reference text": None if reference is None else reference.digest,
     }
 
-    def make(run: Run) -> dict[str, Any]:
+    def make(run: Run) -> Transfer:
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        return {
-            "up": config.up,
-            "down": config.down,
-            "ablate": config.ablate,
-            **about_reference(reference),
-            "chat": chat,
-            "draws": config.draws,
-            "seed": config.seed,
-            "heads": {
-                code: {"available": one.available, "heads": [str(head) for head in one.chosen]}
+        whole, parts = _compared(lm, config, groups, asked, forms, run, means, progress)
+        return Transfer(
+            up=config.up,
+            down=config.down,
+            ablate=config.ablate,
+            reference_text=None if reference is None else reference.facts,
+            chat=chat,
+            draws=config.draws,
+            seed=config.seed,
+            heads={
+                code: SpecificHeads(one.available, tuple(map(str, one.chosen)))
                 for code, one in heads.items()
             },
-            "data": {
+            data={
                 pair: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
                 for pair, one in files.items()
             },
-            **_made(lm, config, groups, asked, forms, chat, run, means, progress),
-            "lens": _lens(lm, groups[0], asked[groups[0].name][0], forms[0], means),
-        }
+            whole=whole,
+            groups=parts,
+            lens=_lens(lm, groups[0], asked[groups[0].name][0], forms[0], means),
+        )
 
     data = {pair: one.digest for pair, one in files.items()}
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed)
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Transfer)
 
 
 def _files(config: VerifyTransfer) -> dict[str, TransferFile]:
@@ -232,17 +235,16 @@ def given_prompt(lm: LanguageModel, one: TransferPrompt, chat: bool, limit: int)
     return Prompt(one.id, text, "", limit)
 
 
-def _made(
+def _compared(
     lm: LanguageModel,
     config: VerifyTransfer,
     groups: Sequence[Group],
     asked: dict[str, tuple[TransferPrompt, ...]],
     forms: Sequence[Forms],
-    chat: bool,
     run: Run,
     means: NDArray[np.float32] | None,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> tuple[Comparison, dict[str, Comparison]]:
     from headscope.lm.generation import GenerateConfig
     from headscope.verify.writing.ranks import kept_ranks
 
@@ -253,7 +255,7 @@ def _made(
         run,
         "answering",
         progress,
-        special=not chat,
+        special=not config.chat,
         means=means,
     )
     by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
@@ -264,24 +266,22 @@ def _made(
             [[best_ranks(forms[at], by_key[arm.key][at]) for at in places] for arm in group.arms]
         )
         start += len(group.prompts)
-    write_prompts(
-        run,
-        (
-            {
-                "pair": group.name,
-                "id": prompt.id,
-                "prompt": prompt.text,
-                "answers_a": list(one.answer_a.forms),
-                "answers_b": list(one.answer_b.forms),
-            }
-            for group in groups
-            for prompt, one in zip(group.prompts, asked[group.name], strict=True)
-        ),
-    )
+    rows = [
+        {
+            "pair": group.name,
+            "id": prompt.id,
+            "prompt": prompt.text,
+            "answers_a": one.answer_a.forms,
+            "answers_b": one.answer_b.forms,
+        }
+        for group in groups
+        for prompt, one in zip(group.prompts, asked[group.name], strict=True)
+    ]
+    run.write_jsonl("prompts.jsonl", rows)
     run.write_jsonl("outputs.jsonl", transfer_rows(groups, texts, ranks))
     numbers = measure_answers(groups, asked, texts, ranks)
     statistics(run, numbers)
-    return evidence(numbers, MEASURES, CONTROLS, config.seed, progress, name="pairs")
+    return evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
 
 
 def _lens(
@@ -290,15 +290,15 @@ def _lens(
     prompt: TransferPrompt,
     forms: Forms,
     means: NDArray[np.float32] | None,
-) -> dict[str, Any]:
+) -> LensExample:
     """The logit lens of one prompt, with what was asked."""
     from headscope.verify.writing.example import example_lens
 
-    return {
-        "pair": group.name,
-        "id": prompt.id,
-        "prompt": group.prompts[0].text,
-        "answers_a": list(prompt.answer_a.forms),
-        "answers_b": list(prompt.answer_b.forms),
-        "conditions": example_lens(lm, group.arms, forms, means),
-    }
+    return LensExample(
+        pair=group.name,
+        id=prompt.id,
+        prompt=group.prompts[0].text,
+        answers_a=prompt.answer_a.forms,
+        answers_b=prompt.answer_b.forms,
+        conditions=example_lens(lm, group.arms, forms, means),
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
 from headscope.runs import Run
 from headscope.verify.writing.arms import Arm
 from headscope.verify.writing.evidence import Numbers
+from headscope.verify.writing.texts import Group
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -36,9 +37,14 @@ def statistics(run: Run, numbers: Mapping[str, Numbers]) -> None:
     )
 
 
-def write_prompts(run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_prompts(run: Run, groups: Iterable[Group]) -> None:
     """Keep what the model was given, once for all arms."""
-    run.write_jsonl("prompts.jsonl", list(rows))
+    rows = [
+        {"language": group.name, "id": prompt.id, "prompt": prompt.text}
+        for group in groups
+        for prompt in group.prompts
+    ]
+    run.write_jsonl("prompts.jsonl", rows)
 
 
 def token_count(lm: LanguageModel, text: str) -> int:

@@ -10,64 +10,68 @@ from headscope.report.page import Page
 from headscope.report.pages import steering
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import scroll, section, table
-from headscope.report.records.adapt import AdaptRecord, read_adapt
 from headscope.report.words import count, number, percent
-from headscope.runs.reading import read_result
+from headscope.results.adapt import AdaptedModel, AdaptedOutput, GateNumbers
+from headscope.runs import decode
+from headscope.runs.reading import damaged_line, read_result, read_rows, result_of
 
 __all__ = ["page"]
+
+#: Outputs that are shown, those that differ first.
+SHOWN = 60
 
 
 def page(path: Path) -> Page:
     """The report of the run of `use adapt` in this folder, with `--steer` or without."""
     if "steer" in read_result(path):
         return steering.page(path)
-    record = read_adapt(path)
-    gate = record.gate
+    result = result_of(path, AdaptedModel, "a run of `headscope use adapt`")
+    gate = result.gate
     head = masthead(
-        record.model,
-        join("What the model writes with ", tag("bdi", str(gate["name"])), " on it."),
+        result.model_name,
+        join("What the model writes with ", tag("bdi", gate.name), " on it."),
         [
-            ("heads changed", f"{gate['heads']} of {gate['of']}"),
-            ("prompts", str(record.prompts)),
-            ("tokens of an output, at most", str(record.max_new_tokens)),
+            ("heads changed", f"{gate.heads} of {gate.of}"),
+            ("prompts", str(result.prompts)),
+            ("tokens of an output, at most", str(result.max_new_tokens)),
         ],
         kicker="headscope use adapt",
     )
     return simple_page(
-        f"{record.model} \u00b7 adapted",
+        f"{result.model_name} \u00b7 adapted",
         head,
         [
-            ("summary", "", _summary(record)),
-            ("outputs", "Outputs", _outputs(record)),
-            ("gate", "Gate", _gate(record)),
+            ("summary", "", _summary(result)),
+            ("outputs", "Outputs", _outputs(path, result)),
+            ("gate", "Gate", _gate(gate.applied)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _summary(record: AdaptRecord) -> Html:
-    gate = record.gate
-    what = "what they write is" if gate["on"] == "output" else "their queries are"
+def _summary(result: AdaptedModel) -> Html:
+    gate = result.gate
+    what = "what they write is" if gate.on == "output" else "their queries are"
     lines = [
-        f"Of {count(gate['of'], 'head')} {count(gate['heads'], 'is', 'are')} changed, "
-        f"{gate['removed']} of them with a gate of 0; {what} multiplied."
+        f"Of {count(gate.of, 'head')} {count(gate.heads, 'is', 'are')} changed, "
+        f"{gate.removed} of them with a gate of 0; {what} multiplied."
     ]
-    if gate["feed_forward"]:
+    if gate.feed_forward:
         lines.append(
-            f"{count(gate['feed_forward'], 'feed-forward part is', 'feed-forward parts are')} "
+            f"{count(gate.feed_forward, 'feed-forward part is', 'feed-forward parts are')} "
             "multiplied, too."
         )
-    after, before = record.empty
-    if record.changed is None:
+    if result.changed is None:
         lines.append("The model was not asked as it is, so nothing says what the gate changed.")
     else:
-        share = percent(record.changed / record.prompts if record.prompts else None)
+        share = percent(result.changed / result.prompts if result.prompts else None)
         lines.append(
-            f"{record.changed} of {count(record.prompts, 'output')} ({share}) "
+            f"{result.changed} of {count(result.prompts, 'output')} ({share}) "
             "differ from those of the model as it is."
         )
+    before = result.empty_as_is
     lines.append(
-        f"{count(after, 'output is', 'outputs are')} empty"
+        f"{count(result.empty, 'output is', 'outputs are')} empty"
         + ("." if before is None else f", {before} with the model as it is.")
     )
     sure = (
@@ -82,34 +86,50 @@ def _summary(record: AdaptRecord) -> Html:
     )
 
 
-def _outputs(record: AdaptRecord) -> Html:
-    compared = any(one.as_is is not None for one in record.outputs)
-    referenced = any(one.reference is not None for one in record.outputs)
+def _outputs(path: Path, result: AdaptedModel) -> Html:
+    outputs = _first_outputs(path / "outputs.jsonl")
+    compared = any(output.text_as_is is not None for output in outputs)
+    referenced = any(output.reference is not None for output in outputs)
     header = ["Prompt", *(["As is"] if compared else []), "Adapted"]
     header += [*(["Reference"] if referenced else [])]
     header += [*(["Differs"] if compared else []), "Id"]
     rows = []
-    for one in record.outputs:
-        cells: list[Child] = [tag("bdi", one.prompt)]
-        cells += [tag("bdi", one.as_is or "\u2013")] if compared else []
-        cells.append(tag("bdi", one.text or "\u2013"))
-        cells += [tag("bdi", one.reference or "\u2013")] if referenced else []
-        cells += ["yes" if one.changed else "no"] if compared else []
-        rows.append([*cells, tag("bdi", one.id)])
+    for output in outputs:
+        cells: list[Child] = [tag("bdi", output.asked)]
+        cells += [tag("bdi", output.text_as_is or "\u2013")] if compared else []
+        cells.append(tag("bdi", output.text or "\u2013"))
+        cells += [tag("bdi", output.reference or "\u2013")] if referenced else []
+        cells += ["yes" if output.changed else "no"] if compared else []
+        rows.append([*cells, tag("bdi", output.id)])
     note = (
-        f"{count(len(rows), 'output')} of {record.prompts}, those that differ first; "
+        f"{count(len(rows), 'output')} of {result.prompts}, those that differ first; "
         "all are in outputs.jsonl of the run folder."
     )
     shown = table("Outputs", header, rows)
     return section("outputs", "Outputs", tag("p", note, class_="note"), scroll("Outputs", shown))
 
 
-def _gate(record: AdaptRecord) -> Html | None:
-    if not record.heads and not record.feed_forward:
+def _first_outputs(path: Path) -> list[AdaptedOutput]:
+    """The first outputs that differ from the model's own and, if room is left, others."""
+    changed: list[AdaptedOutput] = []
+    same: list[AdaptedOutput] = []
+    for line, row in read_rows(path):
+        try:
+            output: AdaptedOutput = decode(AdaptedOutput, row)
+        except (KeyError, ValueError) as error:
+            raise damaged_line(path, line) from error
+        kept = changed if output.changed else same
+        if len(kept) < SHOWN:
+            kept.append(output)
+    return [*changed, *same][:SHOWN]
+
+
+def _gate(applied: GateNumbers) -> Html | None:
+    if not applied.heads and not applied.feed_forward:
         return None
     parts = [
-        _numbers("Heads", ("Number", "Heads (layer.head)"), record.heads),
-        _numbers("Feed-forward parts", ("Number", "Layers"), record.feed_forward),
+        _numbers("Heads", ("Number", "Heads (layer.head)"), applied.heads),
+        _numbers("Feed-forward parts", ("Number", "Layers"), applied.feed_forward),
     ]
     note = "Everything that is not named here is multiplied by 1."
     return section("gate", "What was applied", tag("p", note, class_="note"), *parts)

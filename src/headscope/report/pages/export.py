@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from headscope.heads import HeadScores
+from headscope.heads import Gate, HeadScores
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.export import ExportRecord, read_export
 from headscope.report.sections.head_scores import head_map
 from headscope.report.words import count, number, percent
+from headscope.results.export import ExportedModel, ExportProof
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -24,110 +25,113 @@ MOST = 200
 
 def page(path: Path) -> Page:
     """The report of the run of `use export` in this folder."""
-    record = read_export(path)
-    form = FORMS[record.form]
-    heads = len(record.gate.changed_heads())
+    result = result_of(path, ExportedModel, "an export")
+    form, heads = FORMS[result.form], result.gate.heads
     head = masthead(
-        record.model,
+        result.model_name,
         f"What {count(heads, 'gated head')} became as "
-        f"{'an' if record.form == 'ia3' else 'an ordinary'} {form}.",
+        f"{'an' if result.form == 'ia3' else 'an ordinary'} {form}.",
         [
-            ("heads changed", f"{heads} of {record.gate.geometry.total}"),
-            ("files", str(len(record.files))),
-            ("size", _size(record.size)),
+            ("heads changed", f"{heads} of {result.gate.of}"),
+            ("files", str(len(result.written.files))),
+            ("size", _size(result.written.size)),
         ],
         kicker="headscope use export",
     )
     return simple_page(
-        f"{record.model} \u00b7 exported",
+        f"{result.model_name} \u00b7 exported",
         head,
         [
-            ("summary", "", _summary(record)),
-            ("check", "Comparison", _comparison(record)),
-            ("heads", "Heads", _heads(record)),
-            ("files", "Files", _files(record)),
+            ("summary", "", _summary(result)),
+            ("check", "Comparison", _comparison(result.check)),
+            ("heads", "Heads", _heads(path, result)),
+            ("files", "Files", _files(result)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _summary(record: ExportRecord) -> Html:
-    gate = record.gate
+def _summary(result: ExportedModel) -> Html:
+    gate, base, proof = result.gate, result.base, result.check
     lines: list[Child] = [
         tag(
             "p",
-            f"Of {count(gate.geometry.total, 'head')} ",
-            tag("strong", f"{len(gate.changed_heads())} are multiplied"),
-            f", {len(gate.removed_heads())} of them by 0, which removes them. ",
+            f"Of {count(gate.of, 'head')} ",
+            tag("strong", f"{gate.heads} are multiplied"),
+            f", {gate.removed} of them by 0, which removes them. ",
             "The numbers stand in the attention output projections; nothing of headscope is needed "
             "to use the checkpoint."
-            if record.form == "checkpoint"
+            if result.form == "checkpoint"
             else "The numbers are vectors before the attention output projections; stock PEFT "
             "loads them around the base model, whose weights stay as they are.",
         )
     ]
-    if record.feed_forward:
-        parts = count(record.feed_forward, "feed-forward part is", "feed-forward parts are")
+    if gate.feed_forward:
+        parts = count(gate.feed_forward, "feed-forward part is", "feed-forward parts are")
         lines.append(tag("p", f"{parts} multiplied, too."))
-    if record.comparison is not None:
-        one = record.comparison
+    if proof is None:
+        lines.append(tag("p", f"It was not compared with the gated model: {result.check_note}."))
+    else:
         lines.append(
             tag(
                 "p",
                 f"Its logits differ from those of the gated model by at most "
-                f"{number(one.difference)}, where the gate itself moves them by up to "
-                f"{number(one.moved)}.",
+                f"{number(proof.largest_difference)}, where the gate itself moves them by up to "
+                f"{number(proof.untouched_difference)}.",
                 class_="sure",
             )
         )
-        if one.allowed is not None and one.moved <= one.allowed:
+        if proof.proves_nothing:
             lines.append(
                 tag(
                     "p",
                     "This proves nothing: rounding alone may make a difference of "
-                    f"{number(one.allowed)}.",
+                    f"{number(proof.allowed)}.",
                 )
             )
-    else:
-        lines.append(tag("p", f"It was not compared with the gated model: {record.note}."))
-    if record.same_weights is False:
+    if result.found_on_same_weights is False:
         lines.append(
             tag("p", "The heads were found on other weights of the same shape, not on these.")
         )
     licence = (
-        f"The licence is that of the base model: {record.licence}."
-        if record.licence
+        f"The licence is that of the base model: {base.license}."
+        if base.license
         else "No licence of the base model is known here"
-        + (f" ({record.licence_note})" if record.licence_note else "")
+        + (f" ({base.license_note})" if base.license_note else "")
         + "; its model card says none."
     )
     return section("summary", "In short", *lines, tag("p", licence))
 
 
-def _comparison(record: ExportRecord) -> Html | None:
-    one = record.comparison
-    if one is None:
+def _comparison(proof: ExportProof | None) -> Html | None:
+    if proof is None:
         return None
     rows: list[tuple[Child, ...]] = [
-        ("Export against the gated model: largest difference", number(one.difference)),
-        ("Export against the model as it is: largest difference", number(one.moved)),
-        ("Largest logit of the gated model", number(one.largest)),
-        ("Positions with the same most likely token", percent(one.same, 1)),
+        (
+            "Export against the gated model: largest difference",
+            number(proof.largest_difference),
+        ),
+        (
+            "Export against the model as it is: largest difference",
+            number(proof.untouched_difference),
+        ),
+        ("Largest logit of the gated model", number(proof.largest_logit)),
+        ("Positions with the same most likely token", percent(proof.same_choice, 1)),
     ]
     caption = join(
         tag("strong", "Logits of the export beside those of the gated model. "),
-        f"Both were computed in {one.dtype} on {count(one.positions, 'token')} of a few short "
+        f"Both were computed in {proof.dtype} on {count(proof.positions, 'token')} of a few short "
         "texts; the export was loaded as anybody would load it. ",
-        f"Multiplied weights are rounded to {one.rounded}; factors of 0 and 1 need no rounding. "
-        "The second row is there for scale: it says what the gate does at all. A few texts show "
-        "that the right weights were multiplied; they do not say how good the model is.",
+        f"Multiplied weights are rounded to {proof.rounded_to}; factors of 0 and 1 need no "
+        "rounding. The second row is there for scale: it says what the gate does at all. A few "
+        "texts show that the right weights were multiplied; they do not say how good the model is.",
     )
     body = scroll("Comparison", table("Logits compared", ("What", "Value"), rows, class_="numbers"))
     return section("check", "Comparison", figure("check-figure", caption, body))
 
 
-def _heads(record: ExportRecord) -> Html:
-    gate = record.gate
+def _heads(path: Path, result: ExportedModel) -> Html:
+    gate = Gate.from_pretrained(path / "gate")
     changed = gate.changed_heads()
     far = np.abs(gate.values.astype(np.float64) - 1)
     caption = join(
@@ -142,23 +146,24 @@ def _heads(record: ExportRecord) -> Html:
         "Factors", table(f"Factors by head.{more}", ("Head", "Factor"), rows, class_="numbers")
     )
     found: list[Child] = []
-    if record.found_by:
-        found.append(tag("p", "Found by the run ", tag("code", record.found_by), "."))
+    if result.found_by:
+        found.append(tag("p", "Found by the run ", tag("code", result.found_by), "."))
     return section("heads", "Heads", *found, figure("map", caption, picture), numbers)
 
 
-def _files(record: ExportRecord) -> Html:
-    what = "tensor" if record.form == "checkpoint" else "module"
+def _files(result: ExportedModel) -> Html:
+    files, changed = result.written.files, result.written.changed
+    what = "tensor" if result.form == "checkpoint" else "module"
     lines = [
-        f"{_size(record.size)} in {count(len(record.files), 'file')}: "
-        + ", ".join(record.files[:4])
-        + (" \u2026" if len(record.files) > 4 else ""),
-        f"{count(len(record.changed), what)} with factors: "
-        + ", ".join(record.changed[:4])
-        + (" \u2026" if len(record.changed) > 4 else ""),
+        f"{_size(result.written.size)} in {count(len(files), 'file')}: "
+        + ", ".join(files[:4])
+        + (" \u2026" if len(files) > 4 else ""),
+        f"{count(len(changed), what)} with factors: "
+        + ", ".join(changed[:4])
+        + (" \u2026" if len(changed) > 4 else ""),
     ]
-    if record.quantised:
-        lines.append(f"The base model's weights are quantised: {record.quantised}.")
+    if result.model and result.model.quantised:
+        lines.append(f"The base model's weights are quantised: {result.model.quantised}.")
     return section("files", "Files", *(tag("p", line) for line in lines))
 
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headscope.report.charts import BarRow, Series, bar_rows, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, legend, scroll, section, table
-from headscope.report.records.mixture import MixedLanguage, MixtureRecord, Shown, read_mixture
 from headscope.report.sections.histograms import STYLE
 from headscope.report.words import count, fixed, number, percent
-from headscope.runs.reading import naming
+from headscope.results.mixture import (
+    Count,
+    LanguageMix,
+    MixManifest,
+    MixSummary,
+    ShownDocument,
+)
+from headscope.results.rating import Histogram
+from headscope.runs import decode
+from headscope.runs.reading import naming, read_object, read_result
 
 __all__ = ["page"]
+
+KIND = "a mixture"
 
 OPEN = 8
 """Languages shown at once; the others are folded away."""
@@ -32,36 +42,47 @@ TITLES = {
 
 def page(path: Path) -> Page:
     """The report of the run in this folder."""
-    record = read_mixture(path)
-    manifest = record.manifest
-    with naming(path / "manifest.json", "a mixture"):
-        facts = [
-            ("", count(int(manifest["documents"]), "document")),
-            ("", "" if manifest["tokens"] is None else f"{number(manifest['tokens'])} tokens"),
-            ("", count(len(record.languages), "language")),
-            ("", count(len(manifest["files"]), "file")),
+    read_result(path)  # which says whether it is damaged
+    files = path / "manifest.json", path / "summary.json"
+    with naming(files[0], KIND):
+        manifest: MixManifest = decode(MixManifest, read_object(files[0]), "manifest")
+    with naming(files[1], KIND):
+        summary: MixSummary = decode(MixSummary, read_object(files[1]), "summary")
+        shown = summary.languages
+        languages = [
+            _Language(code, mix, shown[code].scores, shown[code].documents)
+            for code, mix in sorted(
+                manifest.languages.items(), key=lambda item: (-item[1].share_before, item[0])
+            )
         ]
-        return simple_page(
-            TITLES[record.kind],
-            masthead(TITLES[record.kind], _lead(record), facts, kicker="headscope use mix"),
-            [
-                ("summary", "", _summary(record)),
-                ("shares", "Shares", _shares(record)),
-                ("budgets", "Documents", _budgets(record)),
-                ("scores", "Scores", _scores(record)),
-                ("selected", "Texts", _documents(record)),
-                ("caveats", "Caveats", _caveats(record)),
-                ("provenance", "Provenance", about_run(path)),
-            ],
-            styles=(STYLE, "mixture.css"),
-        )
+    record = _Mixture(manifest, languages)
+    facts = [
+        ("", count(manifest.documents, "document")),
+        ("", "" if manifest.tokens is None else f"{number(manifest.tokens)} tokens"),
+        ("", count(len(languages), "language")),
+        ("", count(len(manifest.files), "file")),
+    ]
+    return simple_page(
+        TITLES[manifest.kind],
+        masthead(TITLES[manifest.kind], _lead(manifest), facts, kicker="headscope use mix"),
+        [
+            ("summary", "", _summary(record)),
+            ("shares", "Shares", _shares(record)),
+            ("budgets", "Documents", _budgets(record)),
+            ("scores", "Scores", _scores(languages)),
+            ("selected", "Texts", _documents(languages)),
+            ("caveats", "Caveats", _caveats(manifest)),
+            ("provenance", "Provenance", about_run(path)),
+        ],
+        styles=(STYLE, "mixture.css"),
+    )
 
 
-def _lead(record: MixtureRecord) -> str:
-    if record.manifest["plan"]["select"] == "random":
+def _lead(manifest: MixManifest) -> str:
+    if manifest.random:
         return (
-            f"A control: a mixture of the kind \u201c{record.kind}\u201d whose selected documents "
-            "were drawn at random."
+            f"A control: a mixture of the kind \u201c{manifest.kind}\u201d whose selected "
+            "documents were drawn at random."
         )
     return {
         "baseline": "A draw of a rated corpus as it is, to compare other mixtures with.",
@@ -69,54 +90,72 @@ def _lead(record: MixtureRecord) -> str:
         "each language give way to others of the same language.",
         "enhance": "A draw of a rated corpus in which the documents with the highest scores of "
         "each language are repeated, and others of the same language give way.",
-    }[record.kind]
+    }[manifest.kind]
 
 
-def _summary(record: MixtureRecord) -> Html:
-    manifest, plan = record.manifest, record.manifest["plan"]
-    selected = sum(int(one.numbers["selected"]["documents"]) for one in record.languages)
-    base = sum(int(one.numbers["baseline"]["documents"]) for one in record.languages)
+@dataclass(frozen=True)
+class _Language:
+    """One language; its code is empty where the data tells none."""
+
+    code: str
+    mix: LanguageMix
+    scores: Histogram | None
+    documents: Sequence[ShownDocument]
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """A mixture; languages with the largest share of the baseline first."""
+
+    manifest: MixManifest
+    languages: Sequence[_Language]
+
+
+def _summary(record: _Mixture) -> Html:
+    manifest = record.manifest
+    selected = sum(one.mix.selected.documents for one in record.languages)
+    base = sum(one.mix.baseline.documents for one in record.languages)
     there = {
         "baseline": "each is there once",
         "remove": "none of them is in the mixture",
-        "enhance": f"each is in the mixture {count(int(plan['times']), 'time')}",
-    }[record.kind]
+        "enhance": f"each is in the mixture {count(int(manifest.plan['times']), 'time')}",
+    }[manifest.kind]
     how = "have the highest scores of their language"
-    if plan["select"] == "random":
+    if manifest.random:
         how = "were drawn at random, as a control,"
     lines: list[Child] = [
         tag(
             "p",
             f"Of {count(base, 'document')} of the baseline, {number(selected)} {how} "
-            f"({plan['share']} of each language's {record.unit} asked for): ",
+            f"({manifest.plan['share']} of each language's {manifest.unit} asked for): ",
             tag("strong", there),
             ".",
         ),
         tag(
             "p",
             "No language's share differs from the baseline's by more than ",
-            tag("strong", f"{fixed(float(manifest['largest_difference']) * 100, 4)} points"),
-            f" of a hundred, counted in {record.unit}.",
+            tag("strong", f"{fixed(manifest.largest_difference * 100, 4)} points"),
+            f" of a hundred, counted in {record.manifest.unit}.",
         ),
     ]
-    if float(manifest["factor"]) < 1:
+    if manifest.factor < 1:
         lines.append(
             tag(
                 "p",
                 "The corpus had too little in reserve to replace all that was removed, so every "
-                f"language was cut to the same {percent(float(manifest['factor']), 2)} of its "
+                f"language was cut to the same {percent(manifest.factor, 2)} of its "
                 "baseline. Compare this mixture with a baseline of that size.",
             )
         )
     return section("summary", "In short", lines)
 
 
-def _shares(record: MixtureRecord) -> Html:
+def _shares(record: _Mixture) -> Html:
     rows = []
     for one in record.languages:
-        before, after = float(one.numbers["share_before"]), float(one.numbers["share_after"])
-        rows.append(BarRow(_named(one), 100 * before, "key-base"))
-        rows.append(BarRow(tag("span", "in the mixture", class_="note"), 100 * after, "key-top"))
+        in_mixture = tag("span", "in the mixture", class_="note")
+        rows.append(BarRow(_named(one), 100 * one.mix.share_before, "key-base"))
+        rows.append(BarRow(in_mixture, 100 * one.mix.share_after, "key-top"))
     end = max((row.value or 0.0 for row in rows), default=0.0) or 1.0
     bars = [bar_rows(rows[: 2 * OPEN], end, 2)]
     if len(rows) > 2 * OPEN:
@@ -126,16 +165,16 @@ def _shares(record: MixtureRecord) -> Html:
     cells = [
         (
             _named(one),
-            percent(float(one.numbers["share_before"]), 3),
-            percent(float(one.numbers["share_after"]), 3),
-            fixed(100 * float(one.numbers["share_difference"]), 4),
+            percent(one.mix.share_before, 3),
+            percent(one.mix.share_after, 3),
+            fixed(100 * one.mix.share_difference, 4),
         )
         for one in record.languages
     ]
     caption = join(
         tag("strong", "Every language's share before and after. "),
-        f"In per cent of all {record.unit}. These are counts of what was written, not estimates; "
-        "with tokens a share can be met only up to one document.",
+        f"In per cent of all {record.manifest.unit}. These are counts of what was written, not "
+        "estimates; with tokens a share can be met only up to one document.",
     )
     numbers = scroll("Shares", table("Shares by language", header, cells, class_="numbers"))
     key = legend(("key-base", "baseline"), ("key-top", "mixture"))
@@ -144,7 +183,7 @@ def _shares(record: MixtureRecord) -> Html:
     )
 
 
-def _budgets(record: MixtureRecord) -> Html:
+def _budgets(record: _Mixture) -> Html:
     names = (
         ("corpus", "Corpus"),
         ("baseline", "Baseline"),
@@ -156,9 +195,10 @@ def _budgets(record: MixtureRecord) -> Html:
     )
     header = ("Language", *(title for _, title in names))
     rows = [
-        (_named(one), *(_count(one.numbers[name]) for name, _ in names)) for one in record.languages
+        (_named(one), *(_count(getattr(one.mix, name)) for name, _ in names))
+        for one in record.languages
     ]
-    duplicates: Mapping[str, Any] = record.manifest["duplicates"]
+    duplicates = record.manifest.duplicates
     caption = join(
         tag("strong", "Where the documents come from. "),
         "Documents and, below, their tokens. Usable in reserve is what stands below the cut with a "
@@ -175,17 +215,17 @@ def _budgets(record: MixtureRecord) -> Html:
     return section("budgets", "Documents and tokens", figure("budgets-figure", caption, counts))
 
 
-def _count(value: Mapping[str, Any]) -> Html:
-    tokens = value["tokens"]
+def _count(value: Count) -> Html:
+    tokens = value.tokens
     return join(
-        number(int(value["documents"])),
+        number(value.documents),
         None if tokens is None else tag("br"),
-        None if tokens is None else tag("span", number(int(tokens)), class_="note"),
+        None if tokens is None else tag("span", number(tokens), class_="note"),
     )
 
 
-def _scores(record: MixtureRecord) -> Html | None:
-    charts = [_chart(one) for one in record.languages if one.scores is not None]
+def _scores(languages: Sequence[_Language]) -> Html | None:
+    charts = [_chart(one, one.scores) for one in languages if one.scores is not None]
     if not charts:
         return None
     shown = [tag("div", charts[:OPEN], class_="histograms")]
@@ -202,20 +242,19 @@ def _scores(record: MixtureRecord) -> Html | None:
     rows = [
         (
             _named(one),
-            fixed(one.threshold, DIGITS),
-            fixed(one.numbers["next_score"], DIGITS),
-            number(int(one.numbers["selected"]["documents"])),
-            percent(float(one.numbers["selected_share"]), 2),
+            fixed(one.mix.threshold, DIGITS),
+            fixed(one.mix.next_score, DIGITS),
+            number(one.mix.selected.documents),
+            percent(one.mix.selected_share, 2),
         )
-        for one in record.languages
+        for one in languages
     ]
     numbers = scroll("Cuts", table("Cuts by language", header, rows, class_="numbers"))
     return section("scores", "Scores", figure("scores-figure", caption, shown, numbers))
 
 
-def _chart(one: MixedLanguage) -> Html:
-    scores = one.scores
-    assert scores is not None
+def _chart(one: _Language, scores: Histogram) -> Html:
+    threshold = one.mix.threshold
     total = sum(scores.counts) or 1
     points = [
         ((left + right) / 2, 100 * documents / total)
@@ -226,16 +265,16 @@ def _chart(one: MixedLanguage) -> Html:
     highest = max(share for _, share in points)
     lines = [Series("per cent of documents", points, "key-base")]
     said = f"{_words(one)}: scores of the baseline"
-    if one.threshold is not None:
-        upright = [(one.threshold, 0.0), (one.threshold, highest)]
-        lines.append(Series(f"selected from {fixed(one.threshold, DIGITS)}", upright, "key-top"))
-        said += f", selected from {fixed(one.threshold, DIGITS)}"
+    if threshold is not None:
+        upright = [(threshold, 0.0), (threshold, highest)]
+        lines.append(Series(f"selected from {fixed(threshold, DIGITS)}", upright, "key-top"))
+        said += f", selected from {fixed(threshold, DIGITS)}"
     chart = line_chart(lines, "score in nats a token", "% of documents", f"{said}.")
     return tag("div", tag("h3", _named(one)), chart)
 
 
-def _documents(record: MixtureRecord) -> Html | None:
-    shown = [one for one in record.languages if one.documents][:WITH_TEXTS]
+def _documents(languages: Sequence[_Language]) -> Html | None:
+    shown = [one for one in languages if one.documents][:WITH_TEXTS]
     if not shown:
         return None
     note = tag(
@@ -244,7 +283,7 @@ def _documents(record: MixtureRecord) -> Html | None:
         "below the cut, where the choice is least sure. At most the first 400 characters.",
         class_="note",
     )
-    left = sum(1 for one in record.languages if one.documents) - len(shown)
+    left = sum(1 for one in languages if one.documents) - len(shown)
     more = None
     if left:
         words = f"{count(left, 'more language')} did not fit; summary.json of the run holds them."
@@ -261,18 +300,19 @@ def _documents(record: MixtureRecord) -> Html | None:
     return section("selected", "Documents at the top and at the cut", note, more, parts)
 
 
-def _document(one: Shown) -> Html:
+def _document(one: ShownDocument) -> Html:
     head = tag(
         "header",
         tag("b", fixed(one.score, DIGITS)),
         tag("span", one.place),
         tag("bdi", one.id),
     )
+    text = one.text + ("\u2026" if one.cut else "")
     # The text's own direction decides where its lines begin.
-    return tag("li", head, tag("div", one.text, class_="excerpt", dir="auto"))
+    return tag("li", head, tag("div", text, class_="excerpt", dir="auto"))
 
 
-def _caveats(record: MixtureRecord) -> Html:
+def _caveats(manifest: MixManifest) -> Html:
     notes = [
         (
             "A mixture shows nothing by itself.",
@@ -282,9 +322,9 @@ def _caveats(record: MixtureRecord) -> Html:
         ),
         (
             "Equal in one count only.",
-            f"Budgets are equal in {record.unit}; documents with high scores are often shorter or "
-            f"longer than others, so {'tokens' if record.unit == 'documents' else 'documents'} "
-            "may differ.",
+            f"Budgets are equal in {manifest.unit}; documents with high scores are often shorter "
+            "or longer than others, so "
+            f"{'tokens' if manifest.unit == 'documents' else 'documents'} may differ.",
         ),
         (
             "The selection is one of rank.",
@@ -292,7 +332,7 @@ def _caveats(record: MixtureRecord) -> Html:
             "need the heads; read the texts at the cut.",
         ),
     ]
-    if record.kind == "enhance":
+    if manifest.kind == "enhance":
         notes.append(
             (
                 "Repetition is a change of its own.",
@@ -304,9 +344,9 @@ def _caveats(record: MixtureRecord) -> Html:
     return section("caveats", "What this mixture does not say", tag("ul", items, class_="caveats"))
 
 
-def _named(one: MixedLanguage) -> Html:
+def _named(one: _Language) -> Html:
     return tag("bdi", _words(one))
 
 
-def _words(one: MixedLanguage) -> str:
-    return one.name or "all documents"
+def _words(one: _Language) -> str:
+    return one.code or "all documents"

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import scroll, section, table
-from headscope.report.records.writing import WritingRecord, read_writing
 from headscope.report.sections.writing import (
     Scale,
     bars_section,
     examples_section,
+    not_measured,
     numbers_section,
     sure,
     told,
 )
 from headscope.report.words import count, enumeration
-from headscope.runs.reading import naming
+from headscope.results.writing import OffTarget
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -39,27 +38,16 @@ KINDS = {
 
 def page(path: Path) -> Page:
     """The report of the run of `verify off-target` in this folder."""
-    record = read_writing(path, "languages", "language", KIND)
-    with naming(path / "result.json", KIND):
-        ask = str(record.result["ask"])
-        written = {name: one.get("written") for name, one in record.result["languages"].items()}
-        heads: Mapping[str, Any] = record.result["heads"]
-        few = [
-            f"{code}: {one['available']} of {one['wanted']}"
-            for code, one in heads.items()
-            if one["available"] < one["wanted"]
-        ]
-        missing = dict(record.result["not_measured"])
-        identifier = record.result["identifier"]
-    doing = "Translations into" if ask == "translate" else "Continued documents in"
+    result = result_of(path, OffTarget, KIND)
+    doing = "Translations into" if result.ask == "translate" else "Continued documents in"
     head = masthead(
-        record.model,
+        result.model_name,
         f"{doing} each language without that language\u2019s heads: how many are in another "
         "language, beside as many random heads.",
         [
-            ("languages", ", ".join(name for name in record.parts if name != "mean")),
-            ("identified by", str(identifier or "")),
-            ablated(record.result),
+            ("languages", ", ".join(result.groups)),
+            ("identified by", result.identifier or ""),
+            ablated(result),
         ],
         kicker="headscope verify off-target",
     )
@@ -72,56 +60,56 @@ def page(path: Path) -> Page:
         "draws.",
     )
     bars = bars_section(
-        "shares", "Another language than asked for", record, "off_target", TABLE["off_target"],
+        "shares", "Another language than asked for", result, "off_target", TABLE["off_target"],
         KINDS, caption, "asked for ",
     )  # fmt: skip
     return simple_page(
-        f"{record.model} \u00b7 {KIND}",
+        f"{result.model_name} \u00b7 {KIND}",
         head,
         [
-            ("summary", "", _summary(record, few, missing)),
+            ("summary", "", _summary(result)),
             ("shares", "Shares", bars),
-            ("written", "Languages", _written(written)),
-            ("numbers", "Numbers", numbers_section(record, TABLE, KINDS, "Language")),
-            ("examples", "Outputs", examples_section(record, KINDS, "Language")),
+            ("written", "Languages", _written(result)),
+            ("numbers", "Numbers", numbers_section(result, TABLE, KINDS, "Language")),
+            ("examples", "Outputs", examples_section(path, KINDS, "language")),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _summary(record: WritingRecord, few: list[str], missing: dict[str, str]) -> Html:
-    lines = []
-    first = None
-    for kind, words in KINDS.items():
-        effect = record.whole.effects.get(kind, {}).get("off_target")
-        if effect is not None:
-            first = first or effect
-            lines.append(told(effect, SCALES["off_target"], f"With {words}"))
-    if few:
+def _summary(result: OffTarget) -> Html:
+    effects = {kind: result.whole.effect(kind, "off_target") for kind in KINDS}
+    known = {kind: effect for kind, effect in effects.items() if effect is not None}
+    lines = [
+        told(effect, SCALES["off_target"], f"With {KINDS[kind]}") for kind, effect in known.items()
+    ]
+    if result.too_few:
+        few = [f"{code}: {own.available} of {own.wanted}" for code, own in result.too_few.items()]
         lines.append(
             "Some languages have fewer specific heads than were asked for, and then fewer are "
             f"removed: {enumeration(few)}."
         )
-    if record.result["without_heads"]:
+    if result.without_heads:
         lines.append(
-            f"No heads are known of {enumeration(list(record.result['without_heads']))}, so "
-            "nothing is shown for them."
+            f"No heads are known of {enumeration(result.without_heads)}, so nothing is shown for "
+            "them."
         )
-    lines += [f"{TABLE[name].words} was not measured: {why}." for name, why in missing.items()]
+    lines += not_measured(result.not_measured, TABLE)
+    first = next(iter(known.values()), None)
     return section(
-        "summary", "In short", [tag("p", line) for line in lines], sure(first, record.whole)
+        "summary", "In short", [tag("p", line) for line in lines], sure(first, result.whole)
     )
 
 
-def _written(written: Mapping[str, Any]) -> Html | None:
+def _written(result: OffTarget) -> Html | None:
     """In which languages the outputs are, as is and with chosen heads removed."""
     rows = []
-    for code, several in written.items():
-        for one in several or ():
-            if one["draw"] is None:
-                said = "as is" if one["kind"] == "baseline" else KINDS[str(one["kind"])]
-                counted = ", ".join(f"{name} {n}" for name, n in one["languages"].items())
-                total = count(sum(one["languages"].values()), "output")
+    for code, part in result.groups.items():
+        for written in part.written or ():
+            if written.draw is None:
+                said = "as is" if written.kind == "baseline" else KINDS[written.kind]
+                counted = ", ".join(f"{name} {n}" for name, n in written.languages.items())
+                total = count(sum(written.languages.values()), "output")
                 rows.append((tag("bdi", code), said, total, tag("bdi", counted)))
     if not rows:
         return None

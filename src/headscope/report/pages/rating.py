@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.rating import RatedLanguage, RatingRecord, read_rating
 from headscope.report.sections.histograms import STYLE, Panel, histograms, widest
 from headscope.report.words import count, fixed, number, percent
-from headscope.runs.reading import read_result
+from headscope.results.rating import RatedCorpus, RatedFigures, RatedLanguage, RatingSummary
+from headscope.runs import decode
+from headscope.runs.reading import naming, read_object, result_of
 
 __all__ = ["page"]
+
+KIND = "a rated corpus"
+#: Rated languages by code, those with the most documents first.
+Languages = Sequence[tuple[str, RatedLanguage]]
 
 OPEN_LANGUAGES = 8
 """Languages shown at once; the others are folded away."""
@@ -28,44 +34,52 @@ DIGITS = 4
 
 def page(path: Path) -> Page:
     """The report of the run in this folder."""
-    record = read_rating(path)
-    heads = f"{count(len(record.heads), 'head')} removed" if record.heads else ""
-    named = [one.name for one in record.languages if one.name]
+    result = result_of(path, RatedCorpus, KIND)
+    file = path / "summary.json"
+    with naming(file, KIND):
+        summary: RatingSummary = decode(RatingSummary, read_object(file), "summary")
+    languages = sorted(
+        summary.languages.items(), key=lambda one: (-one[1].scores.documents, one[0])
+    )
+    heads = f"{count(len(result.heads), 'head')} removed" if result.heads else ""
+    named = [code for code, _ in languages if code]
     return simple_page(
-        f"{record.model} \u00b7 rated corpus",
+        f"{result.model_name} \u00b7 rated corpus",
         masthead(
             "A rated corpus",
-            f"How much worse {record.model} predicts each document without these heads: the "
+            f"How much worse {result.model_name} predicts each document without these heads: the "
             "higher its score, the more a document needs them.",
             [
-                ("", record.model),
+                ("", result.model_name),
                 ("", heads),
-                ("", count(record.documents, "document")),
+                ("", count(result.figures.documents, "document")),
                 ("", count(len(named), "language") if named else ""),
-                ablated(read_result(path)),
+                ablated(result),
             ],
             kicker="headscope use rate",
         ),
         [
-            ("summary", "", _summary(record)),
-            ("scores", "Scores", _scores(record)),
-            ("documents", "Documents", _documents(record)),
-            ("rejects", "Rejects", _rejects(record)),
+            ("summary", "", _summary(result, languages)),
+            ("scores", "Scores", _scores(languages)),
+            ("documents", "Documents", _documents(languages)),
+            ("rejects", "Rejects", _rejects(result.figures, summary.figures.reasons)),
             ("caveats", "Caveats", _caveats()),
-            ("heads", "Heads", _heads(record)),
+            ("heads", "Heads", _heads(result.heads)),
             ("provenance", "Provenance", about_run(path)),
         ],
         styles=(STYLE,),
     )
 
 
-def _summary(record: RatingRecord) -> Html:
+def _summary(result: RatedCorpus, languages: Languages) -> Html:
+    figures = result.figures
+    speed = figures.tokens_per_second
     tiles = [
-        (f"{record.documents:,}".replace(",", "\u202f"), "documents rated"),
-        (f"{record.rejected:,}".replace(",", "\u202f"), "records rejected, none lost"),
-        (number(record.tokens), "predicted tokens"),
+        (f"{figures.documents:,}".replace(",", "\u202f"), "documents rated"),
+        (f"{figures.rejected:,}".replace(",", "\u202f"), "records rejected, none lost"),
+        (number(figures.tokens), "predicted tokens"),
         (
-            "\u2013" if record.tokens_per_second is None else number(record.tokens_per_second),
+            "\u2013" if speed is None else number(speed),
             "tokens a second of scoring, all workers together",
         ),
     ]
@@ -82,11 +96,10 @@ def _summary(record: RatingRecord) -> Html:
             "make no difference; below 0 the model does better without them.",
         )
     ]
-    rated = [one for one in record.languages if one.mean is not None]
-    if len(rated) > 1:
-        by_mean = sorted(rated, key=lambda one: -(one.mean or 0.0))
-        first, last = by_mean[0], by_mean[-1]
-        high, low = fixed(first.mean, DIGITS), fixed(last.mean, DIGITS)
+    if len(languages) > 1:
+        by_mean = sorted(languages, key=lambda one: -one[1].scores.mean)
+        (first, highest), (last, lowest) = by_mean[0], by_mean[-1]
+        high, low = fixed(highest.scores.mean, DIGITS), fixed(lowest.scores.mean, DIGITS)
         levels: list[Child] = ["The mean score is ", high, " in all languages. "]
         if high != low:
             levels = ["The mean score is highest in ", _named(first), f" ({high}) and lowest in "]
@@ -99,29 +112,28 @@ def _summary(record: RatingRecord) -> Html:
                 "no common scale.",
             )
         )
-    workers, executor = record.result.get("workers"), record.result.get("executor")
-    if workers is not None:
+    if result.workers is not None:
         lines.append(
             tag(
                 "p",
-                f"{count(int(workers), 'worker')} ({executor}) did the work; neither the number of "
-                "workers nor an interruption changes what is computed.",
+                f"{count(result.workers, 'worker')} ({result.executor}) did the work; neither the "
+                "number of workers nor an interruption changes what is computed.",
                 class_="note",
             )
         )
     return section("summary", "In short", shown, lines)
 
 
-def _scores(record: RatingRecord) -> Html | None:
-    rated = [one for one in record.languages if sum(one.histogram.counts)]
+def _scores(languages: Languages) -> Html | None:
+    rated = {code: one for code, one in languages if sum(one.histogram.counts)}
     if not rated:
         return None
-    panels = [_panel(one) for one in rated]
+    panels = [_panel(code, one) for code, one in rated.items()]
     charts = histograms(panels, "score in nats a token", "document", OPEN_LANGUAGES)
     caption = join(
         tag("strong", "How the scores are spread. "),
         "The height of a bar is the share of a language's documents with such a score, in a step "
-        f"of {number(widest([one.histogram for one in rated]))} nats (bars of narrower steps are "
+        f"of {number(widest([one for _, _, one in panels]))} nats (bars of narrower steps are "
         "as much higher), so all panels have the same axes and can be compared. Point at a bar for "
         "its numbers. These are counts, not estimates: they carry no interval and speak of this "
         "corpus alone.",
@@ -129,13 +141,13 @@ def _scores(record: RatingRecord) -> Html | None:
     header = ("Language", "Documents", "Tokens", "Mean score", "Highest score")
     rows = [
         (
-            _named(one),
-            number(one.documents),
-            number(one.tokens),
-            fixed(one.mean, DIGITS),
+            _named(code),
+            number(one.scores.documents),
+            number(one.scores.tokens),
+            fixed(one.scores.mean, DIGITS),
             fixed(one.top[0].score if one.top else None, DIGITS),
         )
-        for one in record.languages
+        for code, one in languages
     ]
     numbers = table("Scores by language", header, rows, class_="numbers")
     return section(
@@ -150,23 +162,19 @@ def _scores(record: RatingRecord) -> Html | None:
     )
 
 
-def _panel(one: RatedLanguage) -> Panel:
-    heading = join(
-        tag("h3", _named(one)),
-        tag(
-            "p",
-            f"{count(one.documents, 'document')}, mean {fixed(one.mean, DIGITS)}",
-            class_="note",
-        ),
-    )
-    return heading, _words(one), one.histogram
+def _panel(code: str, one: RatedLanguage) -> Panel:
+    scores = one.scores
+    words = f"{count(scores.documents, 'document')}, mean {fixed(scores.mean, DIGITS)}"
+    heading = join(tag("h3", _named(code)), tag("p", words, class_="note"))
+    return heading, _words(code), one.histogram
 
 
-def _documents(record: RatingRecord) -> Html | None:
-    shown = [one for one in record.languages if one.top][:WITH_TEXTS]
+def _documents(languages: Languages) -> Html | None:
+    every = [(code, one) for code, one in languages if one.top]
+    shown = every[:WITH_TEXTS]
     if not shown:
         return None
-    left = sum(1 for one in record.languages if one.top) - len(shown)
+    left = len(every) - len(shown)
     note = tag(
         "p",
         f"The documents with the highest scores of each language, at most 20, highest first, with "
@@ -180,15 +188,15 @@ def _documents(record: RatingRecord) -> Html | None:
         class_="note",
     )
     parts = []
-    for place, one in enumerate(shown):
+    for place, (code, one) in enumerate(shown):
         body = [_list(one, 0, OPEN_DOCUMENTS)]
         if len(one.top) > OPEN_DOCUMENTS:
             rest = tag("summary", f"The other {len(one.top) - OPEN_DOCUMENTS}")
             body.append(tag("details", rest, _list(one, OPEN_DOCUMENTS, None)))
         if place < OPEN_LANGUAGES:
-            parts.append(tag("div", tag("h3", _named(one)), body))
+            parts.append(tag("div", tag("h3", _named(code)), body))
         else:
-            parts.append(tag("details", tag("summary", _named(one)), body))
+            parts.append(tag("details", tag("summary", _named(code)), body))
     return section("documents", "The documents that need the heads most", note, parts)
 
 
@@ -203,7 +211,7 @@ def _list(one: RatedLanguage, start: int, end: int | None) -> Html:
                 tag(
                     "header",
                     tag("b", fixed(document.score, DIGITS)),
-                    tag("bdi", document.id),
+                    tag("bdi", str(document.id)),
                 ),
                 # The text's own direction decides where its lines begin.
                 tag("div", text, class_="excerpt", dir="auto"),
@@ -212,16 +220,17 @@ def _list(one: RatedLanguage, start: int, end: int | None) -> Html:
     return tag("ol", items, class_="documents", start=start + 1)
 
 
-def _rejects(record: RatingRecord) -> Html:
-    if not record.rejected:
+def _rejects(figures: RatedFigures, reasons: Mapping[str, int]) -> Html:
+    if not figures.rejected:
         words = "Every record was rated; none was rejected."
         return section("rejects", "Rejects", tag("p", words))
-    total = record.rejected + record.documents
-    rows = [(tag("bdi", reason), number(many)) for reason, many in record.reasons.items()]
+    total = figures.rejected + figures.documents
+    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+    rows = [(tag("bdi", reason), number(many)) for reason, many in ordered]
     caption = join(
         tag("strong", "Records that have no score. "),
-        f"{count(record.rejected, 'record')} of {number(total)} "
-        f"({percent(record.rejected / total, 1)}). All stand in rejects.jsonl of the run, as they "
+        f"{count(figures.rejected, 'record')} of {number(total)} "
+        f"({percent(figures.rejected / total, 1)}). All stand in rejects.jsonl of the run, as they "
         "were read, each with its file, line and reason.",
     )
     shown = table("Rejects by reason", ("Reason", "Records"), rows, class_="numbers")
@@ -271,20 +280,20 @@ def _caveats() -> Html:
     )
 
 
-def _heads(record: RatingRecord) -> Html | None:
-    if not record.heads:
+def _heads(heads: Sequence[str]) -> Html | None:
+    if not heads:
         return None
     return section(
         "heads",
         "The heads that were removed",
-        tag("p", ", ".join(record.heads), class_="heads"),
+        tag("p", ", ".join(heads), class_="heads"),
         tag("p", "Layer and head, both from 0.", class_="note"),
     )
 
 
-def _named(one: RatedLanguage) -> Html:
-    return tag("bdi", _words(one))
+def _named(code: str) -> Html:
+    return tag("bdi", _words(code))
 
 
-def _words(one: RatedLanguage) -> str:
-    return one.name or "no language given"
+def _words(code: str) -> str:
+    return code or "no language given"

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from headscope.report.charts import Series, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.writing import MEAN, Effect, Part, WritingRecord, read_writing
 from headscope.report.sections.writing import (
     Scale,
     examples_section,
+    named,
+    not_measured,
     numbers_section,
     sure,
 )
 from headscope.report.words import between, count, enumeration, fixed, number, p_value
-from headscope.runs.reading import naming
+from headscope.results.writing import Comparison, Steering
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -39,30 +40,22 @@ NEUTRAL = 1.0
 
 def page(path: Path) -> Page:
     """The report of a run of `use adapt --steer` in this folder."""
-    record = read_writing(path, "languages", "language", KIND)
-    with naming(path / "result.json", KIND):
-        factors = [float(one) for one in record.result["factors"]]
-        away = record.result["away"]
-        kinds = {f"x{one:g}": f"heads times {one:g}" for one in factors}
-        if away is not None:
-            kinds["away x0"] = f"heads of {away} removed"
-        heads = {str(code): [str(one) for one in found]
-                 for code, found in record.result["heads"].items()}  # fmt: skip
-        gate = record.result["gate"]
-        missing = {str(name): str(why) for name, why in record.result["not_measured"].items()}
-        facts = [
-            ("heads", enumeration([f"{code} {len(found)}" for code, found in heads.items()])),
-            ("random draws of each kind", str(record.result["draws"])),
-            ("identified by", str(record.result["identifier"] or "")),
-        ]
-        before = [_before(code, one) for code, one in record.result["languages"].items()]
+    result = result_of(path, Steering, KIND)
+    kinds = {f"x{factor:g}": f"heads times {factor:g}" for factor in result.factors}
+    if result.away is not None:
+        kinds["away x0"] = f"heads of {result.away} removed"
+    facts = [
+        ("heads", enumeration([f"{code} {len(own)}" for code, own in result.heads.items()])),
+        ("random draws of each kind", str(result.draws)),
+        ("identified by", result.identifier or ""),
+    ]
     lead = (
-        f"Answers asked for in {enumeration(list(record.result['steer']))}, with the heads of "
+        f"Answers asked for in {enumeration(result.steer)}, with the heads of "
         "that language multiplied by a factor: how many are in another language, beside as many "
         "random heads multiplied alike."
     )
     charts = [
-        (f"by-factor-{measure}", title, _by_factor(record, factors, measure, title))
+        (f"by-factor-{measure}", title, _by_factor(result, measure, title))
         for measure, title in (
             ("off_target", "Another language"),
             ("chrf", "Quality"),
@@ -70,39 +63,31 @@ def page(path: Path) -> Page:
         )
     ]
     return simple_page(
-        f"{record.model} \u00b7 {KIND}",
-        masthead(record.model, lead, facts, kicker="headscope use adapt --steer"),
+        f"{result.model_name} \u00b7 {KIND}",
+        masthead(result.model_name, lead, facts, kicker="headscope use adapt --steer"),
         [
-            ("summary", "", _summary(record, kinds, gate, before, missing)),
+            ("summary", "", _summary(result, kinds)),
             *charts,
-            ("numbers", "Numbers", numbers_section(record, SCALES, kinds, "Language")),
-            ("examples", "Answers", examples_section(record, kinds, "Language")),
+            ("numbers", "Numbers", numbers_section(result, SCALES, kinds, "Language")),
+            ("examples", "Answers", examples_section(path, kinds, "language")),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _before(code: str, one: Mapping[str, Any]) -> str | None:
-    """What the model does without the gate that is on it throughout."""
-    if "without_gate" not in one:
-        return None
-    off = one["without_gate"]["off_target"]
-    return None if off is None else f"{fixed(100 * float(off), 1)}\u00a0% in {code}"
-
-
-def _summary(
-    record: WritingRecord,
-    kinds: Mapping[str, str],
-    gate: Mapping[str, Any] | None,
-    before: list[str | None],
-    missing: Mapping[str, str],
-) -> Html:
+def _summary(result: Steering, kinds: Mapping[str, str]) -> Html:
     lines: list[Child] = []
-    if gate is not None:
-        known = [one for one in before if one is not None]
-        text = f"{gate['name']} is on the model throughout ({gate['heads']} heads changed)"
+    if (gate := result.gate) is not None:
+        without = [
+            f"{fixed(100 * off, 1)}\u00a0% in {code}"
+            for code, part in result.groups.items()
+            if (off := (part.without_gate or {}).get("off_target")) is not None
+        ]
+        text = f"{gate.name} is on the model throughout ({gate.heads} heads changed)"
         text += (
-            f"; without it answers in another language are {enumeration(known)}." if known else "."
+            f"; without it answers in another language are {enumeration(without)}."
+            if without
+            else "."
         )
         lines.append(text)
     lines.append(
@@ -110,45 +95,43 @@ def _summary(
         "chrF++ and the empty answers. Each row is a comparison of its own; none is corrected for "
         "their number."
     )
-    lines += [f"{capital(SCALES[name].words)} was not measured: {why}."
-              for name, why in missing.items()]  # fmt: skip
-    first = next(
-        (one["off_target"] for one in record.whole.effects.values() if "off_target" in one), None
-    )
+    lines += map(capital, not_measured(result.not_measured, SCALES))
+    effects = (result.whole.effect(kind, "off_target") for kind in result.whole.effects)
+    first = next((effect for effect in effects if effect is not None), None)
     return section(
         "summary",
         "In short",
         [tag("p", line) for line in lines],
-        _table(record, kinds),
-        sure(first, record.whole),
+        _table(result, kinds),
+        sure(first, result.whole),
     )
 
 
-def _table(record: WritingRecord, kinds: Mapping[str, str]) -> Html | None:
+def _table(result: Steering, kinds: Mapping[str, str]) -> Html | None:
     """Every condition in a row: answers in another language, tests, and quality."""
     rows: list[tuple[str, ...]] = []
     for kind, words in kinds.items():
-        effects = record.whole.effects.get(kind, {})
-        if "off_target" not in effects:
+        effect, chrf = result.whole.effect(kind, "off_target"), result.whole.effect(kind, "chrf")
+        if effect is None:
             continue
-        one, chrf = effects["off_target"], effects.get("chrf")
         if not rows:
             rows.append(
-                ("as is", fixed(100 * one.baseline, 1), *["\u2013"] * 6,
+                ("as is", fixed(100 * effect.baseline, 1), *["\u2013"] * 6,
                  fixed(None if chrf is None else chrf.baseline, 1))
             )  # fmt: skip
-        change = float(record.result["effects"][kind]["off_target"]["p_change"])
-        _, low, high = one.change
-        p_prompts, p_drawn, _ = one.tests.get("random", (None, None, 0))
+        change, tests = effect.change, effect.free.against if effect.free else None
         rows.append(
             (
                 words,
-                fixed(100 * one.value, 1),
-                between(100 * low, 100 * high, 1),
-                p_value(change),
-                *(_percent(one.random.get(control)) for control in CONTROLS),
-                p_value(p_prompts),
-                p_value(p_drawn),
+                fixed(100 * effect.value, 1),
+                between(100 * change.low, 100 * change.high, 1),
+                p_value(effect.p_change),
+                *(
+                    fixed(None if control is None else 100 * control.draws.mean, 1)
+                    for control in (effect.free, effect.matched)
+                ),
+                p_value(tests.p_examples if tests else None),
+                p_value(tests.p_draws if tests else None),
                 fixed(None if chrf is None else chrf.value, 1),
             )
         )
@@ -164,27 +147,21 @@ def _table(record: WritingRecord, kinds: Mapping[str, str]) -> Html | None:
     return join(scroll("Answers in another language", shown), tag("p", note, class_="note"))
 
 
-def _percent(share: float | None) -> str:
-    return fixed(None if share is None else 100 * share, 1)
-
-
 def capital(words: str) -> str:
     """With a capital letter, where it does not begin with a name."""
     return words if words.startswith("chrF") else words[:1].upper() + words[1:]
 
 
-def _by_factor(
-    record: WritingRecord, factors: list[float], measure: str, title: str
-) -> Html | None:
+def _by_factor(result: Steering, measure: str, title: str) -> Html | None:
     """A chart a language and of their mean: the measure by factor, random heads beside."""
     scale = SCALES[measure]
     parts = []
-    for name, part in sorted(record.parts.items(), key=lambda item: item[0] != MEAN):
-        chart = _chart(part, factors, measure, scale)
+    for name, part in result.parts.items():
+        chart = _chart(part, result.factors, measure, scale)
         if chart is not None:
-            words = f"mean of {len(record.parts) - 1}" if name == MEAN else name
             note = tag("p", count(part.prompts, "prompt"), class_="note")
-            parts.append(tag("div", tag("h3", tag("bdi", words)), note, chart))
+            heading = tag("h3", tag("bdi", named(name, result)))
+            parts.append(tag("div", heading, note, chart))
     if not parts:
         return None
     caption = join(
@@ -197,11 +174,11 @@ def _by_factor(
     return section(identifier, title, figure(f"{identifier}-figure", caption, parts))
 
 
-def _chart(part: Part, factors: list[float], measure: str, scale: Scale) -> Html | None:
+def _chart(part: Comparison, factors: Sequence[float], measure: str, scale: Scale) -> Html | None:
     found = {
         factor: effect
         for factor in factors
-        if (effect := part.effects.get(f"x{factor:g}", {}).get(measure)) is not None
+        if (effect := part.effect(f"x{factor:g}", measure)) is not None
     }
     if not found:
         return None
@@ -212,34 +189,25 @@ def _chart(part: Part, factors: list[float], measure: str, scale: Scale) -> Html
         points = {NEUTRAL: neutral} | {at: value * scale.times for at, value in values.items()}
         return sorted(points.items())
 
-    series = [
-        Series(
-            "heads of the language",
-            line({factor: effect.value for factor, effect in found.items()}),
-            "key-top",
-            sorted([at_one, *(_around(factor, effect, scale) for factor, effect in found.items())]),
-        )
-    ]
-    for control, (words, mark) in CONTROLS.items():
-        drawn = {at: one for at, one in found.items() if one.draws.get(control)}
-        if drawn:
-            band = [at_one]
-            for at, one in drawn.items():
-                values = [value * scale.times for value in one.draws[control]]
-                band.append((at, min(values), max(values)))
-            means = line({at: one.random[control] for at, one in drawn.items()})
-            series.append(Series(words, means, mark, sorted(band)))
+    around = [at_one]
+    for factor, effect in found.items():
+        low, high = (end * scale.times for end in effect.span)
+        around.append((factor, max(0.0, low), min(100.0, high)))
+    values = line({factor: effect.value for factor, effect in found.items()})
+    series = [Series("heads of the language", values, "key-top", sorted(around))]
+    for kind, (words, mark) in CONTROLS.items():
+        band, means = [at_one], {}
+        for factor, effect in found.items():
+            drawn = part.draws(f"x{factor:g}", kind, measure)
+            if kind in effect.controls and drawn:
+                band.append((factor, min(drawn) * scale.times, max(drawn) * scale.times))
+                means[factor] = effect.controls[kind].draws.mean
+        if means:
+            series.append(Series(words, line(means), mark, sorted(band)))
     said = ", ".join(
-        f"{number(at)}: {fixed(one.value * scale.times, scale.digits)}"
-        for at, one in sorted(found.items())
+        f"{number(at)}: {fixed(effect.value * scale.times, scale.digits)}"
+        for at, effect in sorted(found.items())
     )
     top = (0.0, 100.0) if measure != "chrf" else None
     description = f"{scale.words} by factor; as is {fixed(neutral, scale.digits)}, {said}."
     return line_chart(series, "factor of the heads", scale.words, description, y_range=top)
-
-
-def _around(factor: float, effect: Effect, scale: Scale) -> tuple[float, float, float]:
-    """The interval of the change, around the value that it leads to."""
-    _, low, high = effect.change
-    ends = [(effect.baseline + end) * scale.times for end in (low, high)]
-    return factor, max(0.0, ends[0]), min(100.0, ends[1])

@@ -8,17 +8,18 @@ from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import section
-from headscope.report.records.writing import WritingRecord, read_writing
 from headscope.report.sections.writing import (
     Scale,
     bars_section,
     examples_section,
+    not_measured,
     numbers_section,
     sure,
     told,
 )
 from headscope.report.words import count, number
-from headscope.runs.reading import naming
+from headscope.results.writing import Summaries
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -43,22 +44,19 @@ MEANING = {
 
 def page(path: Path) -> Page:
     """The report of the run of `verify summaries` in this folder."""
-    record = read_writing(path, "languages", "language", KIND)
-    with naming(path / "result.json", KIND):
-        heads, gate = list(map(str, record.result["heads"])), float(record.result["gate"])
-        repeated = record.result["task"] == "repeat"
-        missing = dict(record.result["not_measured"])
-        done = "removed" if gate == 0 else f"times {number(gate)}"
+    result = result_of(path, Summaries, KIND)
+    repeated = result.task == "repeat"
+    done = "removed" if result.gate == 0 else f"times {number(result.gate)}"
     kinds = {"general": f"general heads {done}"}
     what = "sentences that it repeats" if repeated else "summaries"
     head = masthead(
-        record.model,
-        f"How well it writes {what} with {count(len(heads), 'head')} that all languages share "
-        f"{done}, beside as many random ones.",
+        result.model_name,
+        f"How well it writes {what} with {count(len(result.heads), 'head')} that all languages "
+        f"share {done}, beside as many random ones.",
         [
-            ("heads", ", ".join(heads)),
-            ("languages", ", ".join(_names(record))),
-            ablated(record.result),
+            ("heads", ", ".join(result.heads)),
+            ("languages", ", ".join(result.groups)),
+            ablated(result),
         ],
         kicker="headscope verify summaries",
     )
@@ -69,7 +67,7 @@ def page(path: Path) -> Page:
             bars_section(
                 f"bars-{measure}",
                 f"{title} by language",
-                record,
+                result,
                 measure,
                 SCALES[measure],
                 kinds,
@@ -79,24 +77,20 @@ def page(path: Path) -> Page:
         for measure, title in TITLES.items()
     ]
     return simple_page(
-        f"{record.model} \u00b7 {KIND}",
+        f"{result.model_name} \u00b7 {KIND}",
         head,
         [
-            ("summary", "", _summary(record, repeated, missing)),
+            ("summary", "", _summary(result, repeated)),
             *bars,
-            ("numbers", "Numbers", numbers_section(record, SCALES, kinds, "Language")),
-            ("examples", "Outputs", examples_section(record, kinds, "Language")),
+            ("numbers", "Numbers", numbers_section(result, SCALES, kinds, "Language")),
+            ("examples", "Outputs", examples_section(path, kinds, "language")),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _names(record: WritingRecord) -> list[str]:
-    return [name for name in record.parts if name != "mean"]
-
-
-def _summary(record: WritingRecord, repeated: bool, missing: dict[str, str]) -> Html:
-    effects = record.whole.effects.get("general", {})
+def _summary(result: Summaries, repeated: bool) -> Html:
+    effects = result.whole.effects.get("general", {})
     lines = [
         told(effects[measure], SCALES[measure], "Without the heads")
         for measure in TITLES
@@ -107,12 +101,12 @@ def _summary(record: WritingRecord, repeated: bool, missing: dict[str, str]) -> 
             "No summaries were given, so the model repeated sentences, a task it was trained on: "
             "this says whether it can still write what it reads, not whether it can summarise."
         )
-    lines += [f"{SCALES[name].words} was not measured: {why}." for name, why in missing.items()]
+    lines += not_measured(result.not_measured, SCALES)
     return section(
         "summary",
         "In short",
         [tag("p", line) for line in lines],
-        sure(effects.get("rouge_l"), record.whole),
+        sure(effects.get("rouge_l"), result.whole),
     )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from headscope.report.charts import Series, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.writing import WritingRecord, read_writing
 from headscope.report.sections.writing import (
     Scale,
     bars_section,
@@ -21,7 +19,8 @@ from headscope.report.sections.writing import (
     told,
 )
 from headscope.report.words import count, enumeration, fixed, number
-from headscope.runs.reading import naming
+from headscope.results.writing import LensExample, Transfer
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -37,51 +36,43 @@ SAID = {
     "follows_b": Scale("the share that follow B", 100.0),
     "ranked_a": Scale("the share in which A\u2019s answer ranks above B\u2019s", 100.0),
 }
-MARKS = {"baseline": "key-base", "up": "key-top", "down": "key-low"}
 
 
 def page(path: Path) -> Page:
     """The report of the run of `verify transfer` in this folder."""
-    record = read_writing(path, "pairs", "pair", KIND)
-    with naming(path / "result.json", KIND):
-        up, down = float(record.result["up"]), float(record.result["down"])
-        heads = {str(code): one["heads"] for code, one in record.result["heads"].items()}
-        lens = record.result["lens"]
-        kinds = {
-            "up": f"A\u2019s heads times {number(up)}",
-            "down": "B\u2019s heads removed"
-            if down == 0
-            else f"B\u2019s heads times {number(down)}",
-        }
-        looked = _lens(lens, kinds)
-    sizes = sorted({len(one) for one in heads.values()})
+    result = result_of(path, Transfer, KIND)
+    down = "removed" if result.down == 0 else f"times {number(result.down)}"
+    kinds = {
+        "up": f"A\u2019s heads times {number(result.up)}",
+        "down": f"B\u2019s heads {down}",
+    }
+    sizes = sorted({len(own.heads) for own in result.heads.values()})
     head = masthead(
-        record.model,
+        result.model_name,
         "A statement in language A, one in language B that contradicts it, a question in English: "
         "which does the answer follow, with A\u2019s heads turned up or B\u2019s turned down?",
         [
-            ("pairs", count(len(record.parts) - ("mean" in record.parts), "pair")),
+            ("pairs", count(len(result.groups), "pair")),
             ("heads of a language", " or ".join(map(str, sizes))),
-            ablated(record.result),
+            ablated(result),
         ],
         kicker="headscope verify transfer",
     )
-    shown = _bars(record, kinds)
     return simple_page(
-        f"{record.model} \u00b7 {KIND}",
+        f"{result.model_name} \u00b7 {KIND}",
         head,
         [
-            ("summary", "", _summary(record, kinds, [c for c, one in heads.items() if not one])),
-            *shown,
-            ("lens", "Lens", looked),
-            ("numbers", "Numbers", numbers_section(record, SCALES, kinds, "Pair")),
-            ("examples", "Answers", examples_section(record, kinds, "Pair")),
+            ("summary", "", _summary(result, kinds)),
+            *_bars(result, kinds),
+            ("lens", "Lens", _lens(result.lens, kinds)),
+            ("numbers", "Numbers", numbers_section(result, SCALES, kinds, "Pair")),
+            ("examples", "Answers", examples_section(path, kinds, "pair")),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _bars(record: WritingRecord, kinds: Mapping[str, str]) -> list[tuple[str, str, Html | None]]:
+def _bars(result: Transfer, kinds: Mapping[str, str]) -> list[tuple[str, str, Html | None]]:
     read = {
         "follows_a": (
             "Read from the text",
@@ -102,7 +93,7 @@ def _bars(record: WritingRecord, kinds: Mapping[str, str]) -> list[tuple[str, st
             bars_section(
                 f"bars-{measure}",
                 f"{title}: share that follows A",
-                record,
+                result,
                 measure,
                 SCALES[measure],
                 kinds,
@@ -118,60 +109,61 @@ def _bars(record: WritingRecord, kinds: Mapping[str, str]) -> list[tuple[str, st
     ]
 
 
-def _summary(record: WritingRecord, kinds: Mapping[str, str], empty: list[str]) -> Html:
-    lines = []
-    first = None
-    for kind, words in kinds.items():
-        for measure, scale in SAID.items():
-            effect = record.whole.effects.get(kind, {}).get(measure)
-            if effect is not None:
-                first = first or effect
-                lines.append(told(effect, scale, f"With {words}"))
-    if empty:
+def _summary(result: Transfer, kinds: Mapping[str, str]) -> Html:
+    known = [
+        (effect, scale, f"With {words}")
+        for kind, words in kinds.items()
+        for measure, scale in SAID.items()
+        if (effect := result.whole.effect(kind, measure)) is not None
+    ]
+    lines = [told(*effect) for effect in known]
+    if empty := result.without_heads:
         lines.append(f"No heads are specific to {enumeration(empty)}, so none are changed there.")
+    first = known[0][0] if known else None
     return section(
-        "summary", "In short", [tag("p", line) for line in lines], sure(first, record.whole)
+        "summary", "In short", [tag("p", line) for line in lines], sure(first, result.whole)
     )
 
 
-def _lens(lens: Mapping[str, Any], kinds: Mapping[str, str]) -> Html:
+def _lens(lens: LensExample, kinds: Mapping[str, str]) -> Html:
     """Ranks of both answers layer by layer of one prompt, and the likeliest tokens."""
     charts, rows = [], []
-    for one in lens["conditions"]:
-        kind = str(one["kind"])
-        words = "as is" if kind == "baseline" else kinds[kind]
-        layers = one["layers"]
+    for condition in lens.conditions:
+        words = "as is" if condition.kind == "baseline" else kinds[condition.kind]
+        layers = condition.layers
+        of_a = [(row.layer, row.rank_a) for row in layers if row.rank_a is not None]
+        of_b = [(row.layer, row.rank_b) for row in layers if row.rank_b is not None]
         series = [
             Series(title, points, mark)
-            for title, key, mark in (("A", "rank_a", "key-top"), ("B", "rank_b", "key-base"))
-            if (points := [(row["layer"], row[key]) for row in layers if row[key] is not None])
+            for title, points, mark in (("A", of_a, "key-top"), ("B", of_b, "key-base"))
+            if points
         ]
         last = layers[-1]
         said = (
             f"{words}: ranks of the answers of A and B after each layer; after the last "
-            f"{fixed(last['rank_a'], 0)} and {fixed(last['rank_b'], 0)}"
+            f"{fixed(last.rank_a, 0)} and {fixed(last.rank_b, 0)}"
         )
         charts.append(
             tag("div", tag("h3", words), line_chart(series, "layer", "rank", said, y_log=True))
         )
         rows += [
             (
-                str(row["layer"]),
+                str(row.layer),
                 words,
-                fixed(row["rank_a"], 0),
-                fixed(row["rank_b"], 0),
-                _tokens(row["tokens"]),
+                fixed(row.rank_a, 0),
+                fixed(row.rank_b, 0),
+                _tokens(row.tokens),
             )
             for row in layers
         ]
-    answers = [", ".join(map(str, lens[key])) for key in ("answers_a", "answers_b")]
+    answers = [", ".join(forms) for forms in (lens.answers_a, lens.answers_b)]
     caption = join(
         tag("strong", "One prompt through the logit lens. "),
         "The hidden state after each layer at the last token of the prompt is read as if that "
         "layer were the last. Ranks are those of the best first token of either answer; rank 1 is "
         "the likeliest. A single example: exact for it, and no evidence for others.",
     )
-    prompt = tag("pre", tag("bdi", str(lens["prompt"])), class_="text")
+    prompt = tag("pre", tag("bdi", lens.prompt), class_="text")
     said = tag("p", "A: ", tag("bdi", answers[0]), "; B: ", tag("bdi", answers[1]), class_="note")
     header = ["Layer", "Heads", "Rank of A", "Rank of B", "Likeliest tokens"]
     numbers = scroll("Lens", table("Likeliest tokens by layer", header, rows))
@@ -184,7 +176,7 @@ def _lens(lens: Mapping[str, Any], kinds: Mapping[str, str]) -> Html:
     )
 
 
-def _tokens(tokens: list[str]) -> Child:
+def _tokens(tokens: Sequence[str]) -> Child:
     return [
         part
         for at, token in enumerate(tokens)

@@ -8,8 +8,8 @@ from itertools import pairwise
 from headscope.report.axes import Scale, scale
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import var_style
-from headscope.report.records.rating import Histogram
 from headscope.report.words import count, number, percent
+from headscope.results.rating import Histogram
 
 __all__ = ["STYLE", "Panel", "histograms", "widest"]
 

@@ -8,6 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headscope.results.rating import (
+    Histogram,
+    LanguageScores,
+    RatedFigures,
+    RatedLanguage,
+    TopDocument,
+)
+from headscope.runs import decode
 from headscope.use.corpus.records import Columns, Record
 
 if TYPE_CHECKING:
@@ -89,21 +97,25 @@ class _Language:
             if len(self.top) > TOP:
                 heapq.heappop(self.top)
 
-    def result(self, edges: tuple[int, int]) -> dict[str, Any]:
-        """Figures of the language; ``low`` and ``high`` bound the mean with 95 % confidence, by
-        the normal approximation over documents. The histogram reaches over fine bins `edges`."""
+    def result(self, edges: tuple[int, int]) -> RatedLanguage:
+        """Figures of the language; `low` and `high` bound the mean with 95 % confidence, by the
+        normal approximation over documents. The histogram reaches over fine bins `edges`."""
         mean = self.sum / self.documents
         deviation = math.sqrt(max(0.0, self.squares / self.documents - mean**2))
-        return {
-            "documents": self.documents,
-            "tokens": self.tokens,
-            "mean": mean,
-            "low": mean - NORMAL_95 * deviation / math.sqrt(self.documents),
-            "high": mean + NORMAL_95 * deviation / math.sqrt(self.documents),
-            "deviation": deviation,
-            "histogram": _histogram(self.bins, *edges),
-            "top": [one for _, _, one in sorted(self.top, key=lambda item: item[:2], reverse=True)],
-        }
+        margin = NORMAL_95 * deviation / math.sqrt(self.documents)
+        top = [one for _, _, one in sorted(self.top, key=lambda item: item[:2], reverse=True)]
+        return RatedLanguage(
+            scores=LanguageScores(
+                documents=self.documents,
+                tokens=self.tokens,
+                mean=mean,
+                low=mean - margin,
+                high=mean + margin,
+            ),
+            deviation=deviation,
+            histogram=_histogram(self.bins, *edges),
+            top=tuple(decode(TopDocument, one) for one in top),
+        )
 
 
 @dataclass
@@ -139,7 +151,18 @@ class Tally:
         """
         return self.tokens / self.seconds if self.seconds else None
 
-    def languages(self) -> dict[str, dict[str, Any]]:
+    @property
+    def figures(self) -> RatedFigures:
+        """What there is to say of all of it."""
+        return RatedFigures(
+            documents=self.documents,
+            rejected=self.rejected,
+            tokens=self.tokens,
+            tokens_per_second=self.tokens_per_second,
+            reasons=dict(sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))),
+        )
+
+    def languages(self) -> dict[str, RatedLanguage]:
         """What there is to say of each language, those with most documents first."""
         ordered = sorted(self._languages.items(), key=lambda item: (-item[1].documents, item[0]))
         # The same bins for all, so that languages can be compared bin by bin.
@@ -149,7 +172,7 @@ class Tally:
         return {code: one.result((min(places), max(places))) for code, one in ordered}
 
 
-def _histogram(fine: Mapping[int, int], low: int, high: int) -> dict[str, list[float] | list[int]]:
+def _histogram(fine: Mapping[int, int], low: int, high: int) -> Histogram:
     """Round steps that need at most `BINS` bins from the fine bin `low` to `high`."""
     steps = (factor * 10**power for power in range(12) for factor in (1, 2, 5))
     step = next(one for one in steps if high // one - low // one < BINS)
@@ -158,5 +181,5 @@ def _histogram(fine: Mapping[int, int], low: int, high: int) -> dict[str, list[f
     for place, count in fine.items():
         counts[place // step - first] += count
     per_nat = round(1 / _WIDTH)
-    edges = [number * step / per_nat for number in range(first, last + 2)]
-    return {"edges": edges, "counts": counts}
+    edges = (number * step / per_nat for number in range(first, last + 2))
+    return Histogram(tuple(edges), tuple(counts))

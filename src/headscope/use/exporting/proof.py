@@ -27,6 +27,7 @@ from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.hollow import loader_of
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.zeroing import changeable_weights
+from headscope.results.export import ExportProof
 from headscope.use.exporting.scaling import channel_factors
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TEXTS",
-    "Proof",
     "Reference",
     "compare",
     "let_go",
@@ -109,31 +109,7 @@ class Reference:
         return cls(tokens, gated, untouched, lm.dtype, lm.device, kernel, folded)
 
 
-@dataclass(frozen=True)
-class Proof:
-    """How far the export's logits are from those of the gated model.
-
-    Attributes:
-        largest_difference: over all tokens, the largest difference to the gated model.
-        untouched_difference: likewise to the model without the gate: what the gate does.
-        largest_logit: the largest absolute logit of the gated model, for scale.
-        same_choice: share of positions with the same most likely token as the gated model.
-        positions: number of tokens compared.
-        dtype: the dtype that both were computed in.
-        allowed: what rounding may explain, of the difference to the folded model where that is
-            known, else to the gated one. Where the gate does no more, nothing is proved.
-    """
-
-    largest_difference: float
-    untouched_difference: float
-    largest_logit: float
-    same_choice: float
-    positions: int
-    dtype: str
-    allowed: float
-
-
-def compare(reference: Reference, model: Any, rounded: torch.dtype) -> Proof:
+def compare(reference: Reference, model: Any, rounded: torch.dtype) -> ExportProof:
     """Compare an export with the gated model.
 
     `rounded` is the dtype that folded weights were rounded to. InputError if the two differ by
@@ -152,17 +128,19 @@ def compare(reference: Reference, model: Any, rounded: torch.dtype) -> Proof:
         int((mine.argmax(-1) == theirs.argmax(-1)).sum())
         for mine, theirs in zip(found, reference.gated, strict=True)
     )
-    proof = Proof(
+    allowed = share * largest
+    proof = ExportProof(
         largest_difference=_difference(found, reference.gated),
         untouched_difference=_difference(found, reference.untouched),
         largest_logit=largest,
         same_choice=same / positions,
         positions=positions,
         dtype=str(reference.dtype).removeprefix("torch."),
-        allowed=share * largest,
+        allowed=allowed,
+        rounded_to=str(rounded).removeprefix("torch."),
     )
     # Written so that NaN fails too.
-    if not off <= proof.allowed:
+    if not off <= allowed:
         raise InputError(
             f"the exported model differs from the gated one by up to {off:.3g}"
             f" (logits reach {proof.largest_logit:.3g}), which is more than rounding, so it is not "

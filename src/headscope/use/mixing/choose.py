@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
+from headscope.results.mixture import Count
 from headscope.use.mixing.cut import Blocks, Cuts, Places, cut
 from headscope.use.mixing.index import Block, Index
 from headscope.use.mixing.keys import mixed, score_order
@@ -18,21 +19,9 @@ from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.streaming import streaming_cut
 from headscope.use.mixing.texts import FRESH, IN_BASELINE, SELECTED, deal_texts
 
-__all__ = ["Choice", "Count", "LanguageChoice", "choose", "score_places"]
+__all__ = ["Choice", "LanguageChoice", "choose", "score_places"]
 
 Test = Callable[[Block], NDArray[np.bool_]]
-
-
-@dataclass(frozen=True)
-class Count:
-    """Documents and their predicted tokens (None where the records do not tell them)."""
-
-    documents: int
-    tokens: int | None
-
-    def by(self, unit: str) -> int:
-        """The number of documents, or of tokens."""
-        return self.documents if unit == "documents" else self.tokens or 0
 
 
 @dataclass(frozen=True)

@@ -4,86 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.results.mixture import LanguageMix, MixManifest, WrittenFile
+from headscope.runs.codec import decode
 from headscope.runs.plain import dump_json, plain
-from headscope.use.mixing.choose import Choice, Count, LanguageChoice
+from headscope.use.mixing.choose import Choice, LanguageChoice
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import RatedFile
-from headscope.use.mixing.writing import WrittenFile
 
-__all__ = ["FILE", "FORMAT", "LanguageMix", "Manifest"]
+__all__ = ["FILE", "FORMAT", "Manifest"]
 
 FILE = "manifest.json"
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class LanguageMix:
-    """One language of a mixture.
-
-    Attributes:
-        corpus, baseline, mixture: what there was, what the baseline has, what was written.
-        share_before, share_after: of the language in baseline and mixture, by what the plan counts.
-        share_difference: after minus before.
-        selected: documents of the baseline with the highest scores, once each; copies of a
-            selected text are selected too.
-        selected_share: of the baseline, by what the plan counts; `wanted` documents or tokens were
-            asked for.
-        threshold: the least score before the cut; None where the selection is random.
-        next_score: the highest score of the baseline behind the cut; None likewise.
-        cut: where the order by score and draw was cut: 32 hexadecimal digits; see
-            `headscope.use.mixing.choose.score_places`.
-        copies: how often each selected document stands in the mixture.
-        kept: what is there of the baseline's other documents.
-        reserve: what the rest of the corpus could give: documents below the cut whose text is not
-            in the baseline, each text once.  `refilled`: what it gave.
-    """
-
-    corpus: Count
-    baseline: Count
-    mixture: Count
-    share_before: float
-    share_after: float
-    share_difference: float
-    selected: Count
-    selected_share: float
-    wanted: int
-    threshold: float | None
-    next_score: float | None
-    cut: str | None
-    copies: int
-    kept: Count
-    reserve: Count
-    refilled: Count
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a mixture was made of and how, as `manifest.json` says it.
-
-    `inputs` hold name, SHA-256, bytes and records of each input file; `files` of each written one.
-    `digest` is the SHA-256 over names and digests of the written files.  `factor` is what all
-    budgets were multiplied by: below 1 where *remove* had too little to refill from.
-    `duplicates` counts records whose text stands in an earlier record: in the `baseline`, in the
-    `mixture` with each record taken once, and those `by_copies` that *enhance* wants.
-    """
-
-    plan: Mapping[str, Any]
-    inputs: tuple[Mapping[str, Any], ...]
-    documents: int
-    tokens: int | None
-    languages: Mapping[str, LanguageMix]
-    largest_difference: float
-    factor: float
-    duplicates: Mapping[str, int]
-    files: tuple[WrittenFile, ...]
-    digest: str
+class Manifest(MixManifest):
+    """The manifest of a mixture: made, written and read."""
 
     @classmethod
     def of(
@@ -154,12 +96,8 @@ class Manifest:
                     f"{path} has another format than this version of headscope writes; make the "
                     "mixture again"
                 )
-            value["inputs"] = tuple(value["inputs"])
-            value["files"] = tuple(WrittenFile(**one) for one in value["files"])
-            value["languages"] = {
-                code: _read_language(one) for code, one in value["languages"].items()
-            }
-            return cls(**value)
+            manifest: Manifest = decode(cls, value, FILE)
+            return manifest
         except OSError as error:
             raise InputError(
                 f"{path} cannot be read ({error.strerror}); name the folder of a mixture"
@@ -168,12 +106,6 @@ class Manifest:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(f"{path} is damaged; make the mixture again") from error
-
-
-def _read_language(value: dict[str, Any]) -> LanguageMix:
-    counted = {name: Count(**one) for name, one in value.items() if isinstance(one, dict)}
-    fields: dict[str, Any] = {**value, **counted}
-    return LanguageMix(**fields)
 
 
 def digest_of(files: list[WrittenFile]) -> str:

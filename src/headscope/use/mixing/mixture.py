@@ -7,10 +7,10 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from headscope.errors import InputError
-from headscope.runs import Run, carry_out, file_digest
+from headscope.results.mixture import MixedCorpus
+from headscope.runs import Run, carry_out, encode, file_digest
 from headscope.use.mixing.choose import choose
 from headscope.use.mixing.index import Progress, build_index
 from headscope.use.mixing.manifest import FILE, Manifest
@@ -57,17 +57,15 @@ def mix_in_run(
     out: str | Path | None,
     plan: MixPlan,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """As `mix`; returns the result of the run, as JSON.  `out` None: a folder below `runs`."""
+) -> MixedCorpus:
+    """As `mix`; returns the result of the run.  `out` None: a folder below `runs`."""
     began = time.monotonic()
     existed = out is not None and Path(out).exists()
     _check_apart(sources, out)
     files = rated_files(sources)
     whole = hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest()
-    provenance: dict[str, Any] = {"data": [str(file.path) for file in files], "seed": plan.seed}
-    inputs = {"documents": whole}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> MixedCorpus:
         try:
             manifest = make_mixture(run, sources, files, plan, progress)
         except InputError:
@@ -77,16 +75,23 @@ def mix_in_run(
             if error.errno is None or error.filename is not None:
                 raise
             raise OSError(error.errno, error.strerror, str(run.path)) from error
-        told = manifest.as_dict()
-        return {
-            "kind": plan.kind,
-            **{name: told[name] for name in ("documents", "tokens", "languages")},
-            **{name: told[name] for name in ("largest_difference", "factor", "duplicates")},
-            "manifest": FILE,
-            "digest": manifest.digest,
-        }
+        return MixedCorpus(
+            kind=plan.kind,
+            documents=manifest.documents,
+            tokens=manifest.tokens,
+            languages=manifest.languages,
+            largest_difference=manifest.largest_difference,
+            factor=manifest.factor,
+            duplicates=manifest.duplicates,
+            manifest=FILE,
+            digest=manifest.digest,
+        )
 
-    return carry_out(COMMAND, out, {"settings": plan}, inputs, compute, began, provenance)
+    about = {"data": [str(file.path) for file in files], "seed": plan.seed}
+    inputs = {"documents": whole}
+    return carry_out(
+        COMMAND, out, {"settings": plan}, inputs, compute, began, about, kind=MixedCorpus
+    )
 
 
 def make_mixture(
@@ -110,7 +115,7 @@ def make_mixture(
     written, lines = write_mixture(
         run.path, work / "drafts", files, index, choice.copies, plan, shown, progress
     )
-    run.write_json(SUMMARY, summary(index, plan, choice, near, lines))
+    run.write_json(SUMMARY, encode(summary(index, plan, choice, near, lines)))
     manifest = Manifest.of(plan, list(files), index.rows, choice, index.languages, written)
     manifest.write(run.path)
     shutil.rmtree(work)

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from headscope.errors import InputError
+from headscope.results.mixture import Count, LanguageMix
 from headscope.runs import file_digest
 from headscope.runs.plain import plain
-from headscope.use.mixing.choose import Count, choose, score_places
+from headscope.use.mixing.choose import choose, score_places
 from headscope.use.mixing.cut import Cuts
 from headscope.use.mixing.index import Index, build_index
-from headscope.use.mixing.manifest import FILE, LanguageMix, Manifest, digest_of
+from headscope.use.mixing.manifest import FILE, Manifest, digest_of
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import RatedFile, fields_of, rated_files
 from headscope.use.mixing.texts import IN_BASELINE, SELECTED, deal_texts

@@ -6,12 +6,13 @@ import heapq
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.columns import descend
+from headscope.results.mixture import MixSummary, ShownDocument, ShownLanguage
 from headscope.use.mixing.choose import Choice, score_places
 from headscope.use.mixing.index import Block, Index
 from headscope.use.mixing.plan import MixPlan
@@ -72,30 +73,30 @@ def documents_near(index: Index, plan: MixPlan, choice: Choice) -> list[Near]:
 
 def summary(
     index: Index, plan: MixPlan, choice: Choice, near: list[Near], lines: dict[int, bytes]
-) -> dict[str, Any]:
-    """For each language `edges` (b + 1), `baseline` and `selected` (b), and `documents`.
+) -> MixSummary:
+    """Scores of each language by `edges` (b + 1): counts of `baseline` and `selected` (b).
 
     The counts are those of the baseline's records between two edges, selected ones included.
     """
     histograms = _histograms(index, choice)
-    languages: dict[str, Any] = {}
+    languages: dict[str, ShownLanguage] = {}
     for code, number in sorted((code, at) for at, code in enumerate(index.languages)):
         shown = []
         for one in sorted((one for one in near if one.language == number), key=lambda o: -o.score):
             record = json.loads(lines[one.row])
             text = str(descend(record, plan.text_column))
             shown.append(
-                {
-                    "id": _readable(str(record.get("id"))),
-                    "score": one.score,
-                    "tokens": record.get("tokens"),
-                    "place": one.place,
-                    "text": _readable(text[:CHARACTERS]),
-                    "cut": len(text) > CHARACTERS,
-                }
+                ShownDocument(
+                    id=_readable(str(record.get("id"))),
+                    score=one.score,
+                    place=one.place,
+                    text=_readable(text[:CHARACTERS]),
+                    cut=len(text) > CHARACTERS,
+                    tokens=record.get("tokens"),
+                )
             )
-        languages[code] = {**histograms[number], "documents": shown}
-    return {"languages": languages}
+        languages[code] = ShownLanguage(*histograms[number], tuple(shown))
+    return MixSummary(languages)
 
 
 def _readable(text: str) -> str:
@@ -120,7 +121,9 @@ def _parts(
             yield block, language, here & selected, here & ~selected
 
 
-def _histograms(index: Index, choice: Choice) -> list[dict[str, Any]]:
+def _histograms(
+    index: Index, choice: Choice
+) -> list[tuple[tuple[float, ...], tuple[int, ...], tuple[int, ...]]]:
     lowest = np.full(len(index.languages), np.inf)
     highest = np.full(len(index.languages), -np.inf)
     for block, language, selected, rest in _parts(index, choice):
@@ -139,10 +142,8 @@ def _histograms(index: Index, choice: Choice) -> list[dict[str, Any]]:
             counts[language, 0] += np.histogram(block.score[selected | rest], bounds)[0]
             counts[language, 1] += np.histogram(block.score[selected], bounds)[0]
     return [
-        {
-            "edges": [] if bounds is None else bounds.tolist(),
-            "baseline": [] if bounds is None else all_counts.tolist(),
-            "selected": [] if bounds is None else some.tolist(),
-        }
+        ((), (), ())
+        if bounds is None
+        else (tuple(bounds.tolist()), tuple(all_counts.tolist()), tuple(some.tolist()))
         for bounds, (all_counts, some) in zip(edges, counts, strict=True)
     ]

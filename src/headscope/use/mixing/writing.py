@@ -13,7 +13,6 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from headscope.data.extras import need
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
+from headscope.results.mixture import WrittenFile
 from headscope.use.mixing.index import Index, Progress
 from headscope.use.mixing.keys import mixed
 from headscope.use.mixing.plan import Compression, MixPlan
@@ -37,19 +37,6 @@ KEPT = 1 << 25
 """So many bytes of records are kept before they are put into drafts."""
 SAVED = 1 << 28
 """After so many bytes of records it is noted which files are done."""
-
-
-@dataclass(frozen=True)
-class WrittenFile:
-    """A file of the mixture, its place below the output folder, and what it holds.
-
-    `bytes` and `sha256` are of the file as it lies.
-    """
-
-    file: str
-    documents: int
-    bytes: int
-    sha256: str
 
 
 def write_mixture(

@@ -6,29 +6,17 @@ Groups have the same arms by name, with heads of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_heads
+from headscope.results.writing import Condition
 from headscope.verify.removal.conditions import gate_key
-from headscope.verify.removal.outputs import CONTROLS
 
-__all__ = ["BASELINE", "MATCHED", "RANDOM", "Arm", "Name", "as_is", "beside", "controls"]
+__all__ = ["BASELINE", "MATCHED", "RANDOM", "Arm", "Name", "as_is", "beside"]
 
 BASELINE, RANDOM, MATCHED = "baseline", "random", "random-layer-matched"
-
-
-def controls(*kinds: str, apart: bool = False) -> dict[str, dict[str, str]]:
-    """Which random kinds stand beside each chosen kind, and how the fields about each end.
-
-    `apart`: each chosen kind has draws of its own, under its name.
-    """
-    return {
-        kind: {(f"{kind}-" if apart else "") + random: end for random, end in CONTROLS.items()}
-        for kind in kinds
-    }
 
 
 @dataclass(frozen=True)
@@ -54,16 +42,17 @@ class Arm:
         """What decides the outputs: arms with one key are the same gate."""
         return gate_key(self.heads, self.gate)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Its name and its heads, as a JSON object."""
-        return {
-            "kind": self.name.kind,
-            "k": len(self.heads),
-            "gate": self.gate,
-            "draw": self.name.draw,
-            "heads": [str(head) for head in self.heads],
-            "filled_up": self.filled_up,
-        }
+    def scored(self, scores: Mapping[str, float | None]) -> Condition:
+        """What a result says of it, with its scores by measure."""
+        return Condition(
+            kind=self.name.kind,
+            k=len(self.heads),
+            gate=self.gate,
+            draw=self.name.draw,
+            heads=tuple(map(str, self.heads)),
+            filled_up=self.filled_up,
+            unknown=scores,
+        )
 
 
 def as_is(heads: HeadSet) -> Arm:

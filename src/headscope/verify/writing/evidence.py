@@ -18,7 +18,8 @@ from headscope.estimates import known
 from headscope.measure.intervals import FromStatistics
 from headscope.measure.statistics import counted_mean
 from headscope.measure.trial import Group, Side, Trial
-from headscope.verify.writing.arms import BASELINE, Arm, Name
+from headscope.results.writing import Comparison, Condition, Control, Effect
+from headscope.verify.writing.arms import BASELINE, MATCHED, RANDOM, Arm, Name
 
 __all__ = ["Measure", "Numbers", "evidence"]
 
@@ -59,36 +60,31 @@ class Numbers:
 def evidence(
     groups: Mapping[str, Numbers],
     measures: Mapping[str, Measure],
-    controls: Mapping[str, Mapping[str, str]],
+    controls: Mapping[str, str],
     seed: int = 0,
     progress: Progress | None = None,
-    name: str = "languages",
     changes: bool = False,
-) -> dict[str, Any]:
-    """The figures over all groups and, under `name`, those of each.
+) -> tuple[Comparison, dict[str, Comparison]]:
+    """The figures over all groups, and those of each.
 
-    `controls` says for every chosen kind which random kinds stand beside it, each with the ending
-    of the fields about it. Fields: `baseline` (measure: score), `conditions` (an entry for each
-    other arm) and `effects`: by chosen kind and measure `value`, `change` (against the baseline),
-    `against_random…`, `p_sentences…`, `p_draws…`, `distinct_draws…`, `random…` (mean of draws).
-    Over several groups a kind counts where a group has it; `groups` says how many have. With
-    `changes` effects have `p_change`, a paired test of the prompts before and after.
+    `controls` are the chosen kinds, each with what the names of its random kinds begin with. Over
+    several groups a kind counts where a group has it. With `changes` effects have `p_change`.
     """
     names = list(dict.fromkeys(arm.name for numbers in groups.values() for arm in numbers.arms))
     trials = _trials(names, list(groups.values()), measures, seed)
-    found: dict[str, Any] = {}
+    found: dict[str, Comparison] = {}
     for at, (title, numbers) in enumerate(groups.items()):
         own = {key: Trial([trial.groups[at]]) for key, trial in trials.items()}
-        found[title] = _described([numbers], names, own, measures, controls, changes)
+        found[title] = _compared([numbers], names, own, measures, controls, changes)
         if progress:
             progress("comparing", at + 1, len(groups) + 1)
     parts = list(groups.values())
     whole = found[title]
     if len(parts) > 1:
-        whole = _described(parts, names, trials, measures, controls, changes)
+        whole = _compared(parts, names, trials, measures, controls, changes)
     if progress:
         progress("comparing", len(groups) + 1, len(groups) + 1)
-    return {**whole, name: found}
+    return whole, found
 
 
 def _trials(
@@ -119,74 +115,70 @@ def _trials(
     }
 
 
-def _described(
+def _compared(
     groups: Sequence[Numbers],
     names: Sequence[Name],
     trials: Mapping[str, Trial],
     measures: Mapping[str, Measure],
-    controls: Mapping[str, Mapping[str, str]],
+    controls: Mapping[str, str],
     changes: bool,
-) -> dict[str, Any]:
-    alone = len(groups) == 1
+) -> Comparison:
     places = [numbers.places() for numbers in groups]
     rows = []
     for at, name in enumerate(names):
         having = [number for number, arms in enumerate(places) if name in arms]
         if not having:
             continue
-        arm = groups[having[0]].arms[places[having[0]][name]]
-        about = arm.as_dict() if alone else {"kind": name.kind, "draw": name.draw}
         scores = {
             key: known(Trial([trial.groups[number] for number in having]).scores[at])
             for key, trial in trials.items()
         }
-        rows.append(about | scores)
-        if not alone:
-            rows[-1]["groups"] = len(having)
+        if len(groups) == 1:
+            rows.append(groups[0].arms[places[0][name]].scored(scores))
+        else:
+            rows.append(
+                Condition(kind=name.kind, draw=name.draw, groups=len(having), unknown=scores)
+            )
     effects = {
         kind: {
-            key: _effect(names, kind, endings, trial, measures[key].side, changes)
+            key: _effect(names, kind, prefix, trial, measures[key].side, changes)
             for key, whole in trials.items()
             if (trial := whole.among(names.index(Name(kind)))).groups
         }
-        for kind, endings in controls.items()
+        for kind, prefix in controls.items()
         if any(Name(kind) in arms for arms in places)
     }
-    base = next(row for row in rows if row["kind"] == BASELINE)
-    return {
-        "prompts": sum(numbers.prompts for numbers in groups),
-        "baseline": {key: base[key] for key in measures},
-        "conditions": [row for row in rows if row["kind"] != BASELINE],
-        "effects": effects,
-    }
+    return Comparison(
+        prompts=sum(numbers.prompts for numbers in groups),
+        baseline=next(row.scores for row in rows if row.kind == BASELINE),
+        conditions=tuple(row for row in rows if row.kind != BASELINE),
+        effects=effects,
+    )
 
 
 def _effect(
-    names: Sequence[Name],
-    kind: str,
-    endings: Mapping[str, str],
-    trial: Trial,
-    side: Side,
-    changes: bool,
-) -> dict[str, Any]:
+    names: Sequence[Name], kind: str, prefix: str, trial: Trial, side: Side, changes: bool
+) -> Effect:
     """A chosen kind by one measure, in the groups that have both."""
     at, base = names.index(Name(kind)), names.index(Name(BASELINE))
-    found: dict[str, Any] = {
-        "value": float(trial.scores[at]),
-        "baseline": float(trial.scores[base]),
-        "change": trial.difference(at, [base]).record(),
-        "groups": len(trial.groups),
-    }
-    for control, ending in endings.items():
+
+    def beside(random: str) -> Control | None:
         draws = [
             place
             for place, name in enumerate(names)
-            if name.kind == control and not np.isnan(trial.scores[place])
+            if name.kind == prefix + random and not np.isnan(trial.scores[place])
         ]
-        if draws:
-            against = trial.against(at, draws, side)
-            found[f"random{ending}"] = against.draws.record()
-            found |= against.record("sentences", ending)
-    if changes:
-        found["p_change"] = trial.p_examples(at, [base], "two-sided")
-    return found
+        if not draws:
+            return None
+        against = trial.against(at, draws, side)
+        return Control(against.draws, against)
+
+    return Effect(
+        value=float(trial.scores[at]),
+        baseline=float(trial.scores[base]),
+        change=trial.difference(at, [base]),
+        groups=len(trial.groups),
+        free=beside(RANDOM),
+        matched=beside(MATCHED),
+        p_change=trial.p_examples(at, [base], "two-sided") if changes else None,
+    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.states import states
+from headscope.results.writing import LensCondition, LensLayer
 from headscope.verify.removal.conditions import Pass
 from headscope.verify.writing.arms import Arm
 from headscope.verify.writing.ranks import Forms
@@ -28,15 +29,19 @@ def example_lens(
     arms: Sequence[Arm],
     forms: Forms,
     means: NDArray[np.float32] | None = None,
-) -> list[dict[str, Any]]:
+) -> tuple[LensCondition, ...]:
     """What each layer would say at the last token of a prompt, for every arm that is no draw.
 
-    By arm and layer the likeliest tokens with their logits, and the best rank of the first tokens
-    of either answer (`rank_a`, `rank_b`), of those forms that follow the same tokens as the first
-    form does; None where an answer has no such form. `means` are those of mean ablation.
+    Ranks are those of the forms that follow the same tokens as the first form does; None where an
+    answer has no such form. `means` are those of mean ablation.
     """
     before = forms[0].before
     known = [one for one in forms if one.before == before]
+
+    def best(side: str, ranks: Sequence[float]) -> int | None:
+        own = (int(rank) for form, rank in zip(known, ranks, strict=True) if form.side == side)
+        return min(own, default=None)
+
     found = []
     for arm in arms:
         if arm.name.draw is not None:
@@ -45,20 +50,15 @@ def example_lens(
             layers = states(lm, [before]).after_layer[0]
         top = lens(lm, layers, SHOWN)
         ranks = token_ranks(lm, layers, [one.token for one in known]).tolist()
-        rows = []
-        for layer, (tokens, logits) in enumerate(zip(top.tokens, top.logits, strict=True)):
-            best = {
-                f"rank_{side}": min(
-                    (
-                        int(rank)
-                        for form, rank in zip(known, ranks[layer], strict=True)
-                        if form.side == side
-                    ),
-                    default=None,
-                )
-                for side in ("a", "b")
-            }
-            said = [lm.tokenizer.decode([int(token)]) for token in tokens]
-            rows.append({"layer": layer, "tokens": said, "logits": logits.tolist(), **best})
-        found.append({"kind": arm.name.kind, "layers": rows})
-    return found
+        rows = [
+            LensLayer(
+                layer,
+                tuple(lm.tokenizer.decode([int(token)]) for token in tokens),
+                tuple(logits.tolist()),
+                best("a", ranks[layer]),
+                best("b", ranks[layer]),
+            )
+            for layer, (tokens, logits) in enumerate(zip(top.tokens, top.logits, strict=True))
+        ]
+        found.append(LensCondition(arm.name.kind, tuple(rows)))
+    return tuple(found)

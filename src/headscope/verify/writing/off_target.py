@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from headscope.errors import InputError
-from headscope.measure.identify import identify, off_targets
+from headscope.errors import InputError, MissingExtra
+from headscope.measure.identify import identifier_name, identify, off_targets
 from headscope.measure.statistics import counted
+from headscope.results.writing import Comparison, Written
 from headscope.verify.languages.sets import NAMED, LanguageHeads
-from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
+from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group, output_rows
 
@@ -27,11 +29,11 @@ __all__ = [
     "FULL",
     "MEASURES",
     "SPECIFIC",
+    "identified",
     "identified_rows",
     "language_arms",
-    "languages_written",
     "measure_languages",
-    "name_languages",
+    "with_languages",
 ]
 
 SPECIFIC, FULL, CHOSEN = "specific", "full", "chosen"
@@ -39,7 +41,7 @@ MEASURES = {
     "off_target": Measure(raises=True),
     "empty": Measure(raises=True),
 }
-CONTROLS = controls(SPECIFIC, FULL, CHOSEN)
+CONTROLS = {SPECIFIC: "", FULL: "", CHOSEN: ""}
 
 Named = Sequence[Sequence[Sequence[str | None]]]
 
@@ -66,11 +68,17 @@ def language_arms(found: LanguageHeads, draws: int, seed: int) -> tuple[Arm, ...
     return (*arms, *beside(size, 0.0, draws, seed, avoid=full))
 
 
-def name_languages(texts: Sequence[Sequence[Sequence[str]]]) -> Named:
-    """The identified language of every output, by group, arm and prompt; each text once."""
+def identified(texts: Sequence[Sequence[Sequence[str]]]) -> tuple[str | None, Named | None]:
+    """The identifier's name, and the language of every output by group, arm and prompt.
+
+    Neither where there is no identifier. Each text is looked at once.
+    """
     distinct = list(dict.fromkeys(one for group in texts for arm in group for one in arm))
-    known = dict(zip(distinct, identify(distinct), strict=True))
-    return [[[known[one] for one in arm] for arm in group] for group in texts]
+    try:
+        known = dict(zip(distinct, identify(distinct), strict=True))
+    except MissingExtra:
+        return None, None
+    return identifier_name(), [[[known[one] for one in arm] for arm in group] for group in texts]
 
 
 def measure_languages(
@@ -95,20 +103,27 @@ def measure_languages(
     return found, missing
 
 
-def languages_written(groups: Sequence[Group], named: Named) -> dict[str, list[dict[str, Any]]]:
-    """By group and arm, how many outputs are in which language, the most frequent first.
+def with_languages(
+    found: Mapping[str, Comparison], groups: Sequence[Group], named: Named | None
+) -> dict[str, Comparison]:
+    """The figures of each group with the languages of its outputs, where they are known.
 
     Outputs without a letter are in no language, under the name `none`.
     """
+    if named is None:
+        return dict(found)
     return {
-        group.name: [
-            {
-                "kind": arm.name.kind,
-                "draw": arm.name.draw,
-                "languages": dict(Counter(one or "none" for one in codes).most_common()),
-            }
-            for arm, codes in zip(group.arms, by_arm, strict=True)
-        ]
+        group.name: replace(
+            found[group.name],
+            written=tuple(
+                Written(
+                    arm.name.kind,
+                    arm.name.draw,
+                    dict(Counter(one or "none" for one in codes).most_common()),
+                )
+                for arm, codes in zip(group.arms, by_arm, strict=True)
+            ),
+        )
         for group, by_arm in zip(groups, named, strict=True)
     }
 

@@ -21,7 +21,7 @@ from headscope.measure.rouge import rouge_l
 from headscope.measure.statistics import counted
 from headscope.verify.removal.measures import Distinct, measure
 from headscope.verify.removal.outputs import Translations
-from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
+from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group
 
@@ -36,7 +36,7 @@ MEASURES = {
     "off_target": Measure(raises=True),
     "empty": Measure(raises=True),
 }
-CONTROLS = controls(GENERAL)
+CONTROLS = {GENERAL: ""}
 
 
 def general_arms(heads: HeadSet, gate: float, draws: int, seed: int) -> tuple[Arm, ...]:

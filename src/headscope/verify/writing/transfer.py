@@ -20,7 +20,7 @@ from headscope.data.transfer import TransferPrompt
 from headscope.data.transfer.prompts import follows
 from headscope.heads import HeadSet
 from headscope.measure.statistics import counted
-from headscope.verify.writing.arms import Arm, Name, as_is, beside, controls
+from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group, output_rows
 
@@ -44,7 +44,7 @@ MEASURES = {
     "neither": Measure(),
     "ranked_a": Measure(raises=True),
 }
-CONTROLS = controls(UP, DOWN, apart=True)
+CONTROLS = {UP: f"{UP}-", DOWN: f"{DOWN}-"}
 
 
 def transfer_arms(

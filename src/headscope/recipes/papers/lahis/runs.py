@@ -140,7 +140,7 @@ def summarise(setting: Setting, folder: Path, progress: Progress | None) -> Resu
         batch_tokens=setting.batch_tokens,
         rank="score",
     )
-    return verify_summaries(config, folder, progress)
+    return encode(verify_summaries(config, folder, progress))
 
 
 def translate(setting: Setting, folder: Path, progress: Progress | None) -> Result:
@@ -180,7 +180,7 @@ def _off_target(
         batch_tokens=setting.batch_tokens,
         rank="score",
     )
-    return verify_off_target(config, folder, progress)
+    return encode(verify_off_target(config, folder, progress))
 
 
 def lead_back(setting: Setting, folder: Path, progress: Progress | None) -> Result:
@@ -211,7 +211,7 @@ def lead_back(setting: Setting, folder: Path, progress: Progress | None) -> Resu
         batch_tokens=setting.batch_tokens,
         rank="score",
     )
-    return steer(config, folder, progress)
+    return encode(steer(config, folder, progress))
 
 
 def answer_contradictions(
@@ -229,7 +229,7 @@ def answer_contradictions(
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
-    return verify_transfer(config, folder, progress)
+    return encode(verify_transfer(config, folder, progress))
 
 
 def train_gates(

@@ -32,7 +32,7 @@ from headscope.recipes.papers.token_alignment_heads.steps import score_steps
 from headscope.recipes.papers.token_alignment_heads.trater import POCKET_TOKENS
 from headscope.recipes.trater.evidence import published_selection
 from headscope.recipes.use.rate import UseRate, use_rate
-from headscope.runs import Run, carry_out, dump_json
+from headscope.runs import Run, carry_out, dump_json, encode
 from headscope.shown.blocks import NOT_RUN, Claim, Findings, Row, Table
 from headscope.use.rating import Rating
 
@@ -86,7 +86,7 @@ def _corpus(setting: Setting, out: Path, progress: Progress | None) -> Mapping[s
 
 
 def _rate(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
-    return use_rate(_rating(setting), out, progress)
+    return encode(use_rate(_rating(setting), out, progress))
 
 
 def _rate_random(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
@@ -101,7 +101,7 @@ def _rate_random(setting: Setting, out: Path, progress: Progress | None) -> Mapp
         draws = []
         for number, heads in enumerate(sets):
             place = run.path / f"draw-{number:02d}"
-            rated = use_rate(replace(_rating(setting), heads=heads), place, progress)
+            rated = encode(use_rate(replace(_rating(setting), heads=heads), place, progress))
             best = best_documents(_documents(place), _share(setting))
             means = {name: one["mean"] for name, one in rated["languages"].items()}
             kinds = {name: [one.get("kind") for one in own] for name, own in best.items()}

@@ -1,0 +1,84 @@
+"""Results of commands that put a gate on a model: what was applied, and what the model writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headscope.results.common import ModelResult, Ranking
+from headscope.runs import Record, entry
+
+__all__ = ["AdaptedModel", "AdaptedOutput", "AppliedGate", "GateNumbers"]
+
+
+@dataclass(frozen=True)
+class GateNumbers(Record):
+    """All numbers of a gate but 1: by head (`layer.head`), and of feed-forward parts by layer."""
+
+    on: str = "output"
+    heads: Mapping[str, float] = field(default_factory=dict)
+    feed_forward: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppliedGate(Record):
+    """A gate by name, and how much of the model it changes.
+
+    `on` is what it multiplies, `output` or `query`; `mask` says whether it holds 0 and 1 alone.
+    Of `of` heads `heads` are multiplied, `removed` of them by 0, and so many `feed_forward` parts.
+    """
+
+    name: str
+    on: str
+    mask: bool = False
+    heads: int
+    removed: int
+    of: int
+    feed_forward: int
+    applied: GateNumbers = field(default_factory=GateNumbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptedOutput(Record):
+    """What was written of one prompt: a text, or messages with `role` and `content`.
+
+    `text_as_is` is the model's own, None where it was not asked; `reference` what was hoped for.
+    """
+
+    id: str
+    prompt: str | tuple[Mapping[str, str], ...]
+    text: str
+    text_as_is: str | None = entry(absent=True)
+    reference: str | None = entry(absent=True)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the gate made a difference."""
+        return self.text_as_is is not None and self.text_as_is != self.text
+
+    @property
+    def asked(self) -> str:
+        """The prompt as one text, a conversation with who speaks."""
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "\n".join(f"{turn['role']}: {turn['content']}" for turn in self.prompt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptedModel(ModelResult):
+    """What a model writes of so many `prompts` with a gate on it.
+
+    `changed` outputs differ from the model's own, `empty` and `empty_as_is` hold nothing; None
+    where the model was not asked as it is. `outputs` are the first ones; the run holds all.
+    """
+
+    gate: AppliedGate
+    ranked: Ranking | None = entry(flat="")
+    prompts: int
+    changed: int | None
+    empty: int
+    empty_as_is: int | None
+    max_new_tokens: int
+    chat: bool = False
+    data: Mapping[str, Mapping[str, str | int]] = field(default_factory=dict)
+    outputs: tuple[AdaptedOutput, ...] = ()

@@ -1,0 +1,114 @@
+"""The result of writing a gate into a checkpoint or an adapter, which says how exact it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nan
+from typing import Literal
+
+from headscope.results.adapt import AppliedGate
+from headscope.results.common import ModelFacts, ModelResult, Ranking
+from headscope.runs import Record, entry
+
+__all__ = [
+    "ExportBase",
+    "ExportProof",
+    "ExportedFiles",
+    "ExportedHead",
+    "ExportedModel",
+    "UnloadedModel",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedFiles:
+    """What was written: weight files, bytes of all weights, names of changed tensors or modules.
+
+    `tensors` counts all tensors of a checkpoint; None of an adapter.
+    """
+
+    files: tuple[str, ...]
+    size: int = entry(name="bytes")
+    changed: tuple[str, ...]
+    tensors: int | None = entry(absent=True)
+
+
+@dataclass(frozen=True)
+class ExportedHead:
+    """A head with the number that it is multiplied by."""
+
+    layer: int
+    head: int
+    gate: float
+
+
+@dataclass(frozen=True)
+class ExportBase(Record):
+    """The model that a gate was written into; `license_note` says why no license is known."""
+
+    name: str
+    hub: str | None
+    revision: str | None
+    license: str | None
+    license_note: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportProof(Record):
+    """How far the export's logits are from those of the gated model.
+
+    Attributes:
+        largest_difference: over all tokens, the largest difference to the gated model.
+        untouched_difference: likewise to the model without the gate: what the gate does.
+        largest_logit: the largest absolute logit of the gated model, for scale.
+        same_choice: share of positions with the same most likely token as the gated model.
+        positions: number of tokens compared.
+        dtype: the dtype that both were computed in.
+        allowed: what rounding may explain, of the difference to the folded model where that is
+            known, else to the gated one; NaN in runs that did not note it.
+        rounded_to: the dtype that multiplied weights were rounded to.
+    """
+
+    largest_difference: float
+    untouched_difference: float
+    largest_logit: float
+    same_choice: float
+    positions: int
+    dtype: str
+    allowed: float = nan
+    rounded_to: str
+
+    @property
+    def proves_nothing(self) -> bool:
+        """Whether the gate does no more than rounding may."""
+        return self.untouched_difference <= self.allowed
+
+
+@dataclass(frozen=True)
+class UnloadedModel(ModelFacts):
+    """The model of an export, which is written without a device; how its weights are quantised."""
+
+    device: str | None = None
+    quantised: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedModel(ModelResult):
+    """An export at `path`, a `checkpoint` or an `ia3` adapter, with its gate and its `heads`.
+
+    `found_by` is the signature of the run that found the gate, and `found_on_same_weights` is None
+    where that does not say on which weights. Where there is no `check`, `check_note` says why.
+    """
+
+    model: UnloadedModel | None = entry(absent=True)
+    path: str = ""
+    form: Literal["checkpoint", "ia3"] = entry(name="as")
+    gate: AppliedGate
+    ranked: Ranking | None = entry(flat="")
+    heads: tuple[ExportedHead, ...] = ()
+    found_by: str | None
+    found_on_same_weights: bool | None
+    base: ExportBase
+    written: ExportedFiles = entry(flat="")
+    check: ExportProof | None
+    check_note: str | None
