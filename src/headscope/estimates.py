@@ -35,6 +35,16 @@ class Estimate:
         low, high = np.quantile(estimates, [tail, 1 - tail])
         return cls(float(value), float(low), float(high))
 
+    @property
+    def known(self) -> bool:
+        """Whether there is a value."""
+        return not isnan(self.value)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is an interval."""
+        return not isnan(self.low) and not isnan(self.high)
+
     def record(self, value: str = "value") -> dict[str, float | None]:
         """As JSON: `value` under that name, `low` and `high`; None for what is not known."""
         return {value: known(self.value), "low": known(self.low), "high": known(self.high)}
@@ -50,12 +60,13 @@ class Draws:
     """Scores under random draws: their mean, the lowest and the highest, and each of them.
 
     `low` and `high` are a range, no interval. NaN where there is no draw, or one is not known.
+    JSON has no `each`.
     """
 
     mean: float = nan
     low: float = nan
     high: float = nan
-    each: tuple[float, ...] = ()
+    each: tuple[float, ...] = field(default=(), metadata=UNWRITTEN)
 
     @classmethod
     def of(cls, scores: Sequence[float] | Floats) -> Draws:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from math import isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -64,7 +65,7 @@ def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
 
 def cell(value: float | None, form: str) -> str:
     """A number of a table in the given form, such as `.3f` or `.1%`; a dash where there is none."""
-    return "-" if value is None else format(value, form)
+    return "-" if value is None or isnan(value) else format(value, form)
 
 
 def fail(message: str) -> None:

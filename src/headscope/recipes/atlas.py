@@ -49,7 +49,7 @@ from headscope.recipes.verify.reference import (
 )
 from headscope.recipes.verify.removal_run import removal_run
 from headscope.report import write_report
-from headscope.runs import Run, plain
+from headscope.runs import Run, encode, plain
 from headscope.settings import Option, Part, Settings
 from headscope.verify.removal import Removal, conditions
 
@@ -207,7 +207,7 @@ def _check(
     )
     planned = conditions([heads], removal, mean.select(config.threshold))
     means = None if reference is None else reference.means(lm, removal.batch_tokens)
-    shown = removal_run(lm, checked_on, planned, removal, run, means, progress)
+    shown = encode(removal_run(lm, checked_on, planned, removal, run, means, progress))
     rows = shown["conditions"]
     drawn = [row["chrf"] for row in rows if row["kind"] == "random"]
     return {

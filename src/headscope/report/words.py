@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import floor, log10
+from math import floor, isnan, log10
 from typing import Any
 
 from headscope.report.html import Html, tag
@@ -33,8 +33,8 @@ _DIRECTION = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
 
 
 def fixed(number: float | None, digits: int) -> str:
-    """A number with so many decimals and a real minus sign; an en dash for no number."""
-    if number is None:
+    """A number with so many decimals and a real minus sign; an en dash for no number or NaN."""
+    if number is None or isnan(number):
         return "\u2013"
     text = f"{number:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text.replace("-", MINUS)
@@ -56,7 +56,7 @@ def number(value: float) -> str:
 
 def between(low: float | None, high: float | None, digits: int) -> str:
     """An interval, with a word between its ends where one is negative; an en dash for none."""
-    if low is None or high is None:
+    if low is None or high is None or isnan(low) or isnan(high):
         return "\u2013"
     dash = "\u00a0to\u00a0" if low < 0 or high < 0 else "\u2009\u2013\u2009"
     return f"{fixed(low, digits)}{dash}{fixed(high, digits)}"

@@ -9,7 +9,17 @@ from typing import Any
 from headscope.heads import Head, HeadScores
 from headscope.runs import Record, Result, decode, entry
 
-__all__ = ["Checked", "Leakage", "ModelFacts", "ModelResult", "Ranking", "ScoredHead", "against"]
+__all__ = [
+    "Ablation",
+    "Checked",
+    "Leakage",
+    "ModelFacts",
+    "ModelResult",
+    "Ranking",
+    "ReferenceText",
+    "ScoredHead",
+    "against",
+]
 
 
 def against(ending: str = "", examples: str = "sentences") -> Any:
@@ -68,6 +78,23 @@ class Leakage(Record):
     known: bool
     overlap: int | None
     of: int
+
+
+@dataclass(frozen=True)
+class ReferenceText(Record):
+    """The texts that mean ablation takes its means over: where they come from, and how many."""
+
+    source: str | None = None
+    texts: int | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation(Record):
+    """What removed heads give: zero, or their mean output over a reference text."""
+
+    ablate: str = "zero"
+    reference_text: ReferenceText | None = None
 
 
 @dataclass(frozen=True)

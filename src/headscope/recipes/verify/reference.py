@@ -17,6 +17,8 @@ from headscope.data.prompts import Template, translation_prompts
 from headscope.errors import InputError
 from headscope.recipes.inputs import POCKET, ModelChoice
 from headscope.recipes.leakage import check_reference
+from headscope.results.common import ReferenceText
+from headscope.runs import encode
 from headscope.verify.removal.outputs import Ablate
 
 if TYPE_CHECKING:
@@ -86,9 +88,10 @@ class Reference:
             lm, [one.ids for one in answered], [one.start for one in answered], batch_tokens
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """What it is, as a JSON object."""
-        return {"source": self.source, "texts": len(self.texts), "digest": self.digest}
+    @property
+    def facts(self) -> ReferenceText:
+        """What a result says of it."""
+        return ReferenceText(self.source, len(self.texts), self.digest)
 
 
 def reference_number(*ablate: str) -> int:
@@ -98,7 +101,7 @@ def reference_number(*ablate: str) -> int:
 
 def about_reference(reference: Reference | None) -> dict[str, Any]:
     """What a result says about the examples."""
-    return {"reference_text": None if reference is None else reference.as_dict()}
+    return {"reference_text": None if reference is None else encode(reference.facts)}
 
 
 class Prompted(Protocol):

@@ -11,9 +11,10 @@ from headscope.errors import InputError
 from headscope.heads import Head, HeadScores, Rank, check_geometry, read_scores
 from headscope.report.records.outputs import BASELINE, TOP, Sentence, read_sentences
 from headscope.report.words import MEAN
+from headscope.results.removal import Effect
 from headscope.runs.reading import naming, read_object, read_result
 
-__all__ = ["AtlasRecord", "Counts", "Effect", "Overlap", "Removal", "read_atlas", "read_scores_run"]
+__all__ = ["AtlasRecord", "Counts", "Overlap", "Removal", "read_atlas", "read_scores_run"]
 
 
 @dataclass(frozen=True)
@@ -35,30 +36,6 @@ class Overlap:
     expected: float
     expected_exact: float
     p_value: float
-
-
-@dataclass(frozen=True)
-class Effect:
-    """chrF++ (0 to 100) of the untouched model, without the top heads, and of every random draw."""
-
-    baseline: float
-    top: float
-    random: tuple[float, ...]
-    matched: tuple[float, ...] = ()
-    """Draws from the same layers as the top heads, where there are any."""
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        return (self.baseline, self.top, *self.random, *self.matched)
-
-    @property
-    def random_mean(self) -> float:
-        return sum(self.random) / len(self.random)
-
-    @property
-    def at_least_as_harmful(self) -> int:
-        """How many random draws lowered chrF++ as much as the top heads did."""
-        return sum(draw <= self.top for draw in self.random)
 
 
 @dataclass(frozen=True)

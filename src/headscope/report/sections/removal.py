@@ -6,7 +6,7 @@ from headscope.heads import rank_words
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.atlas import AtlasRecord, Effect, Removal
+from headscope.report.records.atlas import AtlasRecord, Removal
 from headscope.report.sections.effects import (
     axis_end,
     effect_key,
@@ -17,6 +17,7 @@ from headscope.report.sections.effects import (
 )
 from headscope.report.sections.evidence import doing
 from headscope.report.words import MEAN, count, direction_label, fixed, p_value
+from headscope.results.removal import Effect
 
 __all__ = ["removal_section", "verdict"]
 

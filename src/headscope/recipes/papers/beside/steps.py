@@ -20,6 +20,7 @@ from headscope.recipes.verify.copying import VerifyCopying, verify_copying
 from headscope.recipes.verify.heads import VerifyHeads, verify_heads
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.recipes.verify.together import VerifyTogether, verify_together
+from headscope.runs import encode
 from headscope.verify.removal import Removal
 
 #: Directions of the pocket world in which every language is once the source and once the target.
@@ -102,4 +103,4 @@ def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> M
         copying = VerifyCopying(heads, k, model, checked, loss, "score")
         return verify_copying(copying, out, progress)
     sets = VerifyRemoval(heads, k, model, checked, loss, rank="score")
-    return verify_removal(sets, out, progress)
+    return encode(verify_removal(sets, out, progress))

@@ -32,7 +32,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
 )
 from headscope.recipes.verify.failures import VerifyFailures, verify_failures
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
-from headscope.runs import Run, carry_out
+from headscope.runs import Run, carry_out, encode
 from headscope.verify.removal import Removal
 
 __all__ = [
@@ -213,7 +213,7 @@ def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
         removal,
         rank=ranked_by(setting),
     )
-    return verify_removal(config, out, progress)
+    return encode(verify_removal(config, out, progress))
 
 
 def _failures(setting: Setting, out: Path, progress: Progress | None) -> Result:
