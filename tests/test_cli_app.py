@@ -17,6 +17,7 @@ from typer.main import get_command
 
 import headscope
 from headscope.cli import app as cli
+from headscope.cli.commands import commands_of
 from headscope.cli.output import BROKEN_PIPE
 
 COMMON = {"--json"}
@@ -258,8 +259,7 @@ FLAGS = {
 def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every command with its path, such as "pocket sample"."""
     group = group or get_command(cli.app)
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
+    for name, command in commands_of(group).items():
         if hasattr(command, "commands"):
             yield from commands(command, f"{path}{name} ")
         else:

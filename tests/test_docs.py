@@ -27,6 +27,7 @@ from typer.main import get_command
 import headscope
 from browser_helpers import chromium, visit
 from headscope.cli.app import app
+from headscope.cli.commands import commands_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -94,7 +95,7 @@ def leaf_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that words call, and what is left of them for it."""
     command, rest = root_command(), list(words)
     while hasattr(command, "commands"):
-        command = command.commands[rest.pop(0)]
+        command = commands_of(command)[rest.pop(0)]
     return command, rest
 
 

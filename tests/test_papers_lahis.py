@@ -160,8 +160,9 @@ def flags_known() -> set[str]:
     from typer.main import get_command
 
     from headscope.cli.app import app
+    from headscope.cli.commands import commands_of
 
-    commands = get_command(app).commands
+    commands = commands_of(get_command(app))
     return {flag for one in commands["reproduce"].params for flag in one.opts}
 
 

@@ -249,8 +249,9 @@ def test_without_data_every_experiment_names_flags_that_exist(large: Setting) ->
     from typer.main import get_command
 
     from headscope.cli.app import app
+    from headscope.cli.commands import commands_of
 
-    command = get_command(app).commands["reproduce"]  # type: ignore[attr-defined]
+    command = commands_of(get_command(app))["reproduce"]
     flags = {name for option in command.params for name in option.opts}
     for one in PAPER.experiments:
         missing = one.steps(large)

@@ -86,6 +86,7 @@ def test_the_pages_are_those_of_the_commands_that_exist() -> None:
     from typer.main import get_command
 
     from headscope.cli.app import app
+    from headscope.cli.commands import commands_of
     from headscope.recipes.papers.registry import ALL, BESIDE, PAPERS
 
     root = get_command(app)
@@ -94,5 +95,5 @@ def test_the_pages_are_those_of_the_commands_that_exist() -> None:
     for name in {*PAGES, "reproduce"} - papers:  # there the paper is an argument
         command = root
         for part in name.split():
-            assert part in command.commands, name
-            command = command.commands[part]
+            assert part in commands_of(command), name
+            command = commands_of(command)[part]

@@ -11,6 +11,7 @@ import typer
 from typer.main import get_command
 
 from headscope.cli.app import app
+from headscope.cli.commands import commands_of
 
 __all__ = ["pages", "walk"]
 
@@ -27,14 +28,14 @@ def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
     if not hasattr(command, "commands"):
         yield path, command
         return
-    for name, one in command.commands.items():
+    for name, one in commands_of(command).items():
         yield from walk(one, (*path, name))
 
 
 def pages() -> dict[str, str]:
     """File name to page: one for each group of commands, `index.md` for the others and the list."""
     root = get_command(app)
-    groups = {name: one for name, one in root.commands.items() if hasattr(one, "commands")}
+    groups = {name: one for name, one in commands_of(root).items() if hasattr(one, "commands")}
     single = [(path, one) for path, one in walk(root) if len(path) == 1]
     made = {
         f"{name}.md": "\n".join(

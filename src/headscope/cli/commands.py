@@ -22,7 +22,7 @@ from headscope.cli.output import emit, note, progress
 from headscope.errors import InputError
 from headscope.settings import MadeBy, Option, Part, marked
 
-__all__ = ["OUT_FILE", "Study", "build", "command_of", "group_of", "options_of"]
+__all__ = ["OUT_FILE", "Study", "build", "command_of", "commands_of", "group_of", "options_of"]
 
 RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
 OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
@@ -39,6 +39,7 @@ class Study:
         run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
         text: what the terminal shows of a result.
         out: what `--out` says, required unless it has a default; None: there is none.
+        loads: whether a model is loaded where there is progress.
         failure: why a result that is printed all the same ends the command with code 2, or None.
     """
 
@@ -46,6 +47,7 @@ class Study:
     run: Callable[..., Any]
     text: Callable[[Any], str]
     out: Option | None = RUN_FOLDER
+    loads: bool = True
     failure: Callable[[Any], str | None] = lambda result: None
 
     def __call__(self, given: Mapping[str, Any]) -> None:
@@ -54,7 +56,7 @@ class Study:
 
         settings = build(self.settings, given)
         takes = inspect.signature(self.run).parameters
-        if "progress" in takes:
+        if self.loads and "progress" in takes:
             hide_loading_bars()
         with progress() as update:
             helpers = {"out": given.get("out"), "progress": update, "tell": note}
@@ -206,6 +208,11 @@ def _plain(hint: Any) -> Any:
         kinds = [each for each in get_args(hint) if each is not NoneType]
         return kinds[0] if len(kinds) == 1 else hint
     return hint
+
+
+def commands_of(group: Any) -> dict[str, Any]:
+    """The commands and groups of a group by name, all of them read."""
+    return {name: group.get_command(None, name) for name in group.list_commands(None)}
 
 
 def group_of(folder: str, *names: str) -> type[TyperGroup]:

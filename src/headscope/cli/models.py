@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.cli.output import shown
-from headscope.errors import InputError
 
 if TYPE_CHECKING:
-    from headscope.data.align import LlmAligner
+    pass
 
-__all__ = ["hide_loading_bars", "llm_aligner"]
+__all__ = ["hide_loading_bars"]
 
 
 def hide_loading_bars() -> None:
@@ -36,21 +34,3 @@ def _loading_bar(factory: Callable[..., Any], args: Any, options: dict[str, Any]
     if title not in ("Loading weights", DEQUANTISING, CHECKING) or not args:
         return factory(*args, **options)
     return shown(title.lower(), args[0])
-
-
-def llm_aligner(
-    aligner: str | None,
-    model: str | None,
-    base_url: str | None,
-    confidence: float,
-    cache: Path | None = None,
-) -> LlmAligner | None:
-    """The annotator that `--aligner llm` asks; None for every other aligner."""
-    if aligner != "llm":
-        return None
-    if model is None:
-        raise InputError("--aligner llm needs the name of a model; add --llm-model NAME")
-    from headscope.data.align import LlmAligner
-    from headscope.data.align.llm import default_cache
-
-    return LlmAligner(model, base_url, cache or default_cache(), threshold=confidence)

@@ -186,11 +186,13 @@ class _Lines:
 
     def __init__(self) -> None:
         self._clock = _Clock()
-        self._last = time.monotonic()
+        self._last: float | None = None  # what comes before the first update is no wait
 
     def __call__(self, title: str, done: int, total: int) -> None:
         rate, left = self._clock.read(title, done, total)
         now = time.monotonic()
+        if self._last is None:
+            self._last = now
         if now - self._last < LINE_EVERY:
             return
         self._last = now

@@ -29,4 +29,4 @@ def _table(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"run: {result['run']}"])
 
 
-command = Study(UseMix, use_mix, _table)
+command = Study(UseMix, use_mix, _table, loads=False)

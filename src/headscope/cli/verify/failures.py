@@ -38,4 +38,4 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-command = Study(VerifyFailures, verify_failures, _table)
+command = Study(VerifyFailures, verify_failures, _table, loads=False)

@@ -8,4 +8,4 @@ from headscope.recipes.verify.removal import MeasureAgain, measure_again
 
 __all__ = ["command"]
 
-command = Study(MeasureAgain, measure_again, removal_table, out=None)
+command = Study(MeasureAgain, measure_again, removal_table, out=None, loads=False)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from headscope.data.tasks import Example, prompt
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet, resolve_heads
-from headscope.lm.prompting import Answered, uses_chat, wrap_prompts
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.masked_tasks import MaskedTask, mask_result, read_masked_task
 from headscope.recipes.tasks import TaskChoice, answers
@@ -24,6 +23,7 @@ from headscope.verify.one_by_one.walk import Step, Subject
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
 
 __all__ = [
     "about_cut",
@@ -71,6 +71,8 @@ def task_subjects(
     lm: LanguageModel, chosen: MaskedTask, max_new_tokens: int | None
 ) -> dict[str, list[Subject]]:
     """The bare prompt of every example, its answer, and the instructed prompt as the reference."""
+    from headscope.lm.prompting import uses_chat, wrap_prompts
+
     task = chosen.task
     special = not uses_chat(lm, task.chat)
 
