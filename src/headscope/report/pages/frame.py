@@ -18,6 +18,8 @@ from headscope.report.sections.provenance import (
     software_facts,
 )
 from headscope.report.words import count
+from headscope.results.common import Ablation, ReferenceText
+from headscope.runs import decode
 from headscope.runs.reading import read_object, read_result
 
 __all__ = ["ablated", "about_run", "masthead", "simple_page"]
@@ -43,13 +45,14 @@ def masthead(
     )
 
 
-def ablated(result: Mapping[str, Any]) -> tuple[str, str]:
+def ablated(result: Ablation | Mapping[str, Any]) -> tuple[str, str]:
     """A fact for the head of a page: what removed heads give, where that is not zero."""
-    if result.get("ablate") != "mean":
+    how = result if isinstance(result, Ablation) else decode(Ablation, result)
+    if how.ablate != "mean":
         return "", ""
-    reference = dict(result.get("reference_text") or {})
-    over = f" over {count(int(reference['texts']), 'text')}" if reference.get("texts") else ""
-    source = f", {reference['source']}" if reference.get("source") else ""
+    reference = how.reference_text or ReferenceText()
+    over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
+    source = f", {reference.source}" if reference.source else ""
     return "removed heads give", f"their mean output by class of position{over}{source}"
 
 
