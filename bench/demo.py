@@ -19,6 +19,7 @@ from machine import machine, tell
 from headscope.cli.output import progress
 from headscope.recipes.atlas import Atlas, atlas
 from headscope.recipes.survey import Survey, survey
+from headscope.runs import encode
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
         "command": "bench/demo.py",
         "machine": before,
         "atlas": _atlas(made),
-        "survey": _survey(surveyed),
+        "survey": _survey(encode(surveyed)),
         "induction": _induction(given.runs / "survey" / "runs" / "induction"),
     }
     tell(told, given.out)

@@ -16,6 +16,7 @@ from machine import machine, tell
 from headscope.cli.output import progress
 from headscope.recipes.compare.checkpoints import checkpoint_series
 from headscope.recipes.compare.formation import Formation, formation
+from headscope.runs import encode
 
 
 def main() -> None:
@@ -25,7 +26,8 @@ def main() -> None:
     given = parser.parse_args()
     before = machine("cpu")
     with progress() as update:
-        result = formation(Formation(checkpoint_series(["pocket"])), given.runs, update)
+        made = formation(Formation(checkpoint_series(["pocket"])), given.runs, update)
+    result = encode(made)
     told = {
         "command": "bench/formation.py",
         "machine": before,

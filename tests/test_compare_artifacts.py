@@ -11,6 +11,7 @@ from headscope.compare import class_shares, read_artifacts
 from headscope.compare.artifacts import check_one_geometry
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, save_scores
+from headscope.results.classes import Classes
 from headscope.runs import open_run
 
 GEOMETRY = Geometry.uniform(3, 4)
@@ -127,15 +128,14 @@ def test_class_shares_are_those_of_the_scores() -> None:
     from headscope.compare import Artifact
 
     row = class_shares(Artifact("a", "a", GEOMETRY, made))
-    assert row.counts == {"token_alignment": 3, "low_activity": 4, "inactive": 5}
-    assert row.shares.token_alignment == 3 / 12 and row.shares.low_activity == 4 / 12
-    assert sum((row.shares.token_alignment, row.shares.low_activity, row.shares.inactive)) == 1
-    assert row.counts_above_chance == {"token_alignment": 3, "low_activity": 2, "inactive": 7}
+    assert row.counts.each == (3, 4, 5)
+    assert row.shares.each == (3 / 12, 4 / 12, 5 / 12)
+    assert row.counts_above_chance == Classes(3, 2, 7)
     assert (row.total, row.layers, row.model) == (12, 3, "x")
-    assert (row.highest["layer"], row.highest["head"], row.highest["score"]) == (2, 3, 0.9)
+    assert (str(row.highest.place), row.highest.score) == ("2.3", 0.9)
     assert row.mean_score == pytest.approx(values.mean())
     stricter = class_shares(Artifact("a", "a", GEOMETRY, made), 0.3)
-    assert stricter.counts["token_alignment"] == 2
+    assert stricter.counts.token_alignment == 2
     bare = class_shares(Artifact("a", "a", GEOMETRY, HeadScores(GEOMETRY, values, "m")))
     assert bare.counts_above_chance is None and bare.shares_above_chance is None
     with pytest.raises(InputError, match="a set has no classes"):

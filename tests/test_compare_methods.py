@@ -19,7 +19,8 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.recipes.compare.methods import CompareMethods, compare_methods
 from headscope.report import write_report
-from headscope.runs import open_run
+from headscope.results.methods import Verdict
+from headscope.runs import encode, open_run
 
 GEOMETRY = Geometry((3, 4))
 HEADS = list(GEOMETRY.heads())
@@ -76,37 +77,37 @@ def runs(tmp_path: Path) -> list[str]:
 
 def test_columns_sets_and_who_selects_a_head(runs: list[str], tmp_path: Path) -> None:
     result = compare_methods(CompareMethods(tuple(runs), "2"), tmp_path / "out")
-    columns = {one["name"]: one for one in result["columns"]}
+    compared = result.comparison
+    columns = {one.name: one for one in compared.columns}
     assert list(columns) == [
         "translation-score", "mask", "lahis", "lahis de", "lahis en",
         "patching concept", "patching language",
     ]  # fmt: skip
-    chosen = {name: set(one["heads"]) for name, one in columns.items()}
+    chosen = {name: set(one.heads) for name, one in columns.items()}
     assert chosen["translation-score"] == {"0.0", "1.1"}  # the mean; 1.2 ties and comes later
-    assert chosen["mask"] == {"0.0", "1.1", "1.0"} and columns["mask"]["own_size"]
+    assert chosen["mask"] == {"0.0", "1.1", "1.0"} and columns["mask"].own_size
     assert chosen["lahis"] == {"0.2", "1.0"}
     assert chosen["lahis de"] == {"1.0"} and chosen["lahis en"] == set()
     assert chosen["patching concept"] == {"0.2", "0.0"}
     assert chosen["patching language"] == {"1.3", "0.0"}
-    heads = {f"{one['layer']}.{one['head']}": one for one in result["heads"]}
+    heads = {str(one.place): one for one in compared.heads}
     assert len(heads) == len(HEADS)
-    assert heads["0.0"]["selected_by"] == ["translation-score", "mask", "patching"]
-    assert heads["1.0"]["selected_by"] == ["mask", "lahis"]
-    assert heads["1.2"]["selected_by"] == []
-    assert result["heads"][0] is not None and result["heads"][0]["layer"] == 0
-    verdict = heads["0.0"]["columns"]["patching language"]
-    assert verdict == {"score": 9.0, "rank": 2, "selected": True}
+    assert heads["0.0"].selected_by == ("translation-score", "mask", "patching")
+    assert heads["1.0"].selected_by == ("mask", "lahis")
+    assert heads["1.2"].selected_by == ()
+    assert compared.heads[0].layer == 0
+    assert heads["0.0"].columns["patching language"] == Verdict(9.0, 2, True)
     # Equal scores share the lowest rank: five heads have 0.
-    assert heads["1.2"]["columns"]["patching language"]["rank"] == 3
-    methods = {one["name"]: one for one in result["methods"]}
-    assert methods["patching"]["specific"] == ["1.3"] and methods["patching"]["size"] == 3
-    assert methods["mask"]["specific"] == [] and result["shared"] == []
+    assert heads["1.2"].columns["patching language"].rank == 3
+    methods = {one.name: one for one in compared.methods}
+    assert methods["patching"].specific == ("1.3",) and methods["patching"].size == 3
+    assert methods["mask"].specific == () and compared.shared == ()
     rows = [line.rsplit(None, 2) for line in agreement_table(result).splitlines()[1:8]]
     told = {name: (int(size), int(alone)) for name, size, alone in rows}
     assert told["lahis"] == (2, 0) and told["patching language"] == (2, 1)
     assert all(alone <= size for size, alone in told.values())
-    assert len(result["pairs"]) == 21
-    assert result["model"]["digest"] == "aa" * 32
+    assert len(compared.pairs) == 21
+    assert result.model.digest == "aa" * 32
 
 
 def test_agreement_beside_chance_is_that_of_all_outcomes(runs: list[str]) -> None:
@@ -129,7 +130,7 @@ def test_agreement_beside_chance_is_that_of_all_outcomes(runs: list[str]) -> Non
 def test_the_files_hold_the_same_in_full(runs: list[str], tmp_path: Path) -> None:
     result = compare_methods(CompareMethods(tuple(runs), "2"), tmp_path / "out")
     table = json.loads((tmp_path / "out" / "methods.json").read_text())
-    assert table == result["heads"]
+    assert table == encode(result.comparison.heads)
     with (tmp_path / "out" / "methods.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(HEADS)

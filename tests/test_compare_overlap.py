@@ -145,16 +145,16 @@ def test_directions_are_grouped_by_how_they_relate() -> None:
     assert relations["en-de", "ru-de"] == "same target"
     assert relations["de-en", "en-ru"] == "other"
     assert relations["en-de", "mean"] is None
-    groups = {(one["by"], one["name"]): one for one in group_overlaps(rows, {n: n for n in names})}
-    counts = {name: one["count"] for name, one in groups.items()}
+    groups = {(one.by, one.name): one for one in group_overlaps(rows, {n: n for n in names})}
+    counts = {name: one.count for name, one in groups.items()}
     assert counts["relation", "opposite"] == counts["relation", "same source"] == 1
     assert sum(n for (by, _), n in counts.items() if by == "relation") == comb(5, 2)
     assert counts["source", "en → x"] == 1 and counts["target", "x → de"] == 1
     assert counts["pivot", "without en"] == 1  # ru-de and tr-es
     chosen = next(row for row in rows if (row.a, row.b) == ("ru-de", "tr-es"))
     group = groups["pivot", "without en"]
-    assert (group["jaccard"], group["expected"]) == (chosen.jaccard, chosen.expected)
-    assert group["lowest"] == group["highest"] == chosen.jaccard
+    assert (group.jaccard, group.expected) == (chosen.jaccard, chosen.expected)
+    assert group.lowest == group.highest == chosen.jaccard
 
 
 def test_one_direction_under_other_names_and_spellings() -> None:
@@ -163,7 +163,7 @@ def test_one_direction_under_other_names_and_spellings() -> None:
     (row,) = overlaps(sets, directions=ways)
     assert row.relation == "same direction"
     (relation, source, target) = group_overlaps([row], ways)
-    assert (relation["name"], source["language"], target["language"]) == (
+    assert (relation.name, source.language, target.language) == (
         "same direction", "en", "de",
     )  # fmt: skip
 

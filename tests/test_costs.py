@@ -412,16 +412,16 @@ def test_the_aim_of_an_hour_rests_on_the_attained_share() -> None:
     shape = PUBLISHED["Llama-3.1-8B"]
     told = costs_of(shape, h200())
     both = both_in_an_hour(told, shape, h200())
-    assert both["within_an_hour"] and both["fastest"] < both["hours"] < both["slowest"] < 1
+    assert both.within_an_hour and both.fastest < both.hours < both.slowest < 1
     # Of LAHIS alone, reckoned by hand: 20.48 million tokens at four operations a parameter.
-    lahis = next(one.cost for one in told if one.experiment.name == "LAHIS")
+    lahis = next(one.cost for one in told if one.name == "LAHIS")
     assert lahis.tokens == 10 * 1000 * 2048
     by_hand = lahis.tokens * 4 * 7.5e9
     assert by_hand < lahis.operations < 1.25 * by_hand
     assert lahis.seconds == pytest.approx(lahis.operations / (0.4 * 989e12))
     assert lahis.slowest == pytest.approx(lahis.operations / (0.3 * 989e12))
     # Where it would fail: below a fifth of the peak, all of it in operations.
-    needed = both["share_needed"]
+    needed = both.share_needed
     assert 0.18 < needed < 0.22
     _takes_an_hour_at(shape, needed)
 
@@ -429,7 +429,7 @@ def test_the_aim_of_an_hour_rests_on_the_attained_share() -> None:
 def _takes_an_hour_at(shape: Shape, needed: float) -> None:
     for share in (needed * 0.98, needed * 1.02):
         on = replace(h200(share), measured="so")
-        hours = both_in_an_hour(costs_of(shape, on), shape, on)["hours"]
+        hours = both_in_an_hour(costs_of(shape, on), shape, on).hours
         assert (hours < 1) == (share > needed)
 
 
@@ -437,8 +437,8 @@ def test_the_share_that_a_mixture_needs_counts_what_it_attains_of_it() -> None:
     # 365 PFLOP in an hour are a tenth of the peak, of which experts attain a half.
     shape = PUBLISHED["Qwen3-30B-A3B"]
     both = both_in_an_hour(costs_of(shape, h200()), shape, h200())
-    assert both["share_needed"] == pytest.approx(2 * 365e15 / 3600 / 989e12, rel=0.01)
-    _takes_an_hour_at(shape, both["share_needed"])
+    assert both.share_needed == pytest.approx(2 * 365e15 / 3600 / 989e12, rel=0.01)
+    _takes_an_hour_at(shape, both.share_needed)
 
 
 def test_experiments_name_commands_that_there_are() -> None:

@@ -168,9 +168,9 @@ def test_top_sets_of_checkpoints_are_cut_by_the_rank(rank: Rank, best: str) -> N
         "en", "de", "x", "0",
     )  # fmt: skip
     config = Formation((), score=TranslationScore(bootstrap_draws=5), rank=rank)
-    found = series(measured, {"en-de": pairs}, 1, config)
-    assert found["rank"] == rank
-    assert found["checkpoints"][0]["top_overlap_with_last"] == (best == BEST["score"])
+    ranking, rows = series(measured, {"en-de": pairs}, 1, config)
+    assert ranking.rank == rank
+    assert rows[0].top_overlap_with_last == (best == BEST["score"])
 
 
 STEPS = {

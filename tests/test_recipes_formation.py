@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,68 +22,71 @@ from headscope.pocket import weights
 from headscope.recipes.compare.checkpoints import checkpoint_series
 from headscope.recipes.compare.formation import Formation, formation, quality
 from headscope.recipes.inputs import PairsChoice
+from headscope.results.formation import FormationResult
+from headscope.runs import encode
 from lm_helpers import saved
 
 SHORT = TranslationScore(bootstrap_draws=20)
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> FormationResult:
     return formation(script.config(), tmp_path_factory.mktemp("series") / "run")
 
 
-def test_each_row_follows_from_the_scores_of_its_checkpoint(measured: dict[str, Any]) -> None:
-    rows = measured["checkpoints"]
-    assert [row["name"] for row in rows] == ["step-00800", "final"] and measured["last"] == "final"
+def test_each_row_follows_from_the_scores_of_its_checkpoint(measured: FormationResult) -> None:
+    rows = measured.checkpoints
+    assert [row.name for row in rows] == ["step-00800", "final"] and measured.last == "final"
     means = [
-        read_scores(Path(measured["run"]) / "checkpoints" / row["name"])["mean"] for row in rows
+        read_scores(Path(str(measured.run)) / "checkpoints" / row.name)["mean"] for row in rows
     ]
     last = set(means[-1].select(0.1))
     for row, scores in zip(rows, means, strict=True):
         total = scores.geometry.total
         counts = scores.classes(0.1)
-        assert row["counts"] == counts
-        assert [row[name] for name in counts] == [count / total for count in counts.values()]
+        assert encode(row.counts) == counts
+        assert row.shares.each == tuple(count / total for count in counts.values())
         mine = set(scores.select(0.1))
-        assert row["heads"] == [str(head) for head in scores.select(0.1)]
-        assert row["overlap_with_last"] == len(mine & last) / len(last)
-        top, final = (set(one.top(measured["k"])) for one in (scores, means[-1]))
-        assert row["top_overlap_with_last"] == len(top & final) / measured["k"]
-        assert row["mean_score"] == pytest.approx(np.nanmean(scores.values))
+        assert row.heads == tuple(map(str, scores.select(0.1)))
+        assert row.overlap_with_last == len(mine & last) / len(last)
+        top, final = (set(one.top(measured.k)) for one in (scores, means[-1]))
+        assert row.top_overlap_with_last == len(top & final) / measured.k
+        assert row.mean_score == pytest.approx(np.nanmean(scores.values))
         above = scores.above_chance().classes(0.1)
-        assert row["above_chance"]["token_alignment"] == above["token_alignment"] / total
-    assert rows[-1]["overlap_with_last"] == rows[-1]["top_overlap_with_last"] == 1
-    assert rows[-1]["rank_correlation_with_last"] == pytest.approx(1)
-    for data in measured["data"].values():  # found and verified on sentences of their own
-        assert data["path"] != data["verified_path"]
+        assert row.above_chance is not None
+        assert row.above_chance.token_alignment == above["token_alignment"] / total
+    assert rows[-1].overlap_with_last == rows[-1].top_overlap_with_last == 1
+    assert rows[-1].rank_correlation_with_last == pytest.approx(1)
+    for data in measured.data.values():  # found and verified on sentences of their own
+        assert data.path != data.verified_path
 
 
-def test_chrf_is_that_of_the_kept_translations(measured: dict[str, Any]) -> None:
-    lines = (Path(measured["run"]) / "outputs.jsonl").read_text("utf-8").splitlines()
+def test_chrf_is_that_of_the_kept_translations(measured: FormationResult) -> None:
+    lines = (Path(str(measured.run)) / "outputs.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     assert len(rows) == 2 * 2 * 2  # checkpoints, directions, sentences
-    for one in measured["checkpoints"]:
+    for one in measured.checkpoints:
         values = []
         for pair in ("en-de", "tr-en"):
-            mine = [r for r in rows if (r["checkpoint"], r["direction"]) == (one["name"], pair)]
+            mine = [r for r in rows if (r["checkpoint"], r["direction"]) == (one.name, pair)]
             value = chrf([r["output"] for r in mine], [r["reference"] for r in mine]).value
-            assert one["directions"][pair]["chrf"] == pytest.approx(value)
+            assert one.directions[pair].chrf.value == pytest.approx(value)
             values.append(value)
-        assert one["chrf"] == pytest.approx(sum(values) / 2)
-        assert one["chrf_low"] <= one["chrf_high"]
+        assert one.chrf.value == pytest.approx(sum(values) / 2)
+        assert one.chrf.low <= one.chrf.high
     # A trained model translates better than it did early on.
-    assert measured["checkpoints"][-1]["chrf"] > measured["checkpoints"][0]["chrf"] + 10
+    assert measured.checkpoints[-1].chrf.value > measured.checkpoints[0].chrf.value + 10
 
 
-def test_a_checkpoint_is_an_artifact_like_any_run(measured: dict[str, Any]) -> None:
-    place = Path(measured["run"]) / "checkpoints" / "final"
+def test_a_checkpoint_is_an_artifact_like_any_run(measured: FormationResult) -> None:
+    place = Path(str(measured.run)) / "checkpoints" / "final"
     scores = read_scores(place)["mean"]
     heads = resolve_heads(str(place), 5, scores.geometry)
     assert isinstance(heads, HeadSet) and heads == scores.top(5)
     assert json.loads((place / "provenance.json").read_bytes())["weights"]
 
 
-def test_a_killed_run_ends_with_the_same_numbers(measured: dict[str, Any], tmp_path: Path) -> None:
+def test_a_killed_run_ends_with_the_same_numbers(measured: FormationResult, tmp_path: Path) -> None:
     """Killed when the first checkpoint is finished and the second one is half scored."""
     out = tmp_path / "run"
     process_helpers.killed(script, out, "final: scoring", 1)
@@ -93,11 +97,10 @@ def test_a_killed_run_ends_with_the_same_numbers(measured: dict[str, Any], tmp_p
     result = formation(script.config(), out)
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
     assert {p: p.stat().st_mtime_ns for p in finished} == finished
-    for name in set(measured) - {"run", "seconds"}:
-        assert result[name] == measured[name], name
+    assert replace(result, run=measured.run, seconds=measured.seconds) == measured
     # A finished run comes back as it is.
     again = formation(script.config(), out)
-    assert again["seconds"] == result["seconds"]
+    assert again.seconds == result.seconds
 
 
 @pytest.fixture
@@ -134,12 +137,12 @@ def test_an_unreadable_checkpoint_is_named_and_skipped_on_request(
         formation(Formation(series, pairs, SHORT, check=2), out)
     assert not out.exists()  # told before any work
     result = formation(Formation(series, pairs, SHORT, check=2, skip_unreadable=True), out)
-    assert [row["name"] for row in result["checkpoints"]] == ["step-1", "step-3"]
-    assert [one["name"] for one in result["skipped"]] == ["step-2"]
-    assert "step-2" in result["skipped"][0]["reason"]
+    assert [row.name for row in result.checkpoints] == ["step-1", "step-3"]
+    assert [one.name for one in result.skipped] == ["step-2"]
+    assert "step-2" in result.skipped[0].reason
     # Heads were found on one half of the file and translations made of the other.
     found = json.loads((out / "found_on.json").read_bytes())["en-de"]["source"]
-    assert result["data"]["en-de"]["found_on"] == len(found) < 8
+    assert result.data["en-de"].found_on == len(found) < 8
     with pytest.raises(InputError, match="only 1 of 2 checkpoints can be read"):
         formation(Formation(series[1:], pairs, SHORT, skip_unreadable=True), tmp_path / "other")
 
@@ -178,7 +181,7 @@ def test_other_tokenizers_are_noted(data: Path, tmp_path: Path) -> None:
     pairs = PairsChoice(("en-de",), (str(data),))
     score = TranslationScore(bootstrap_draws=20, max_new_tokens=4)
     result = formation(Formation(series, pairs, score, check=1), tmp_path / "run")
-    assert result["same_tokenizer"] is False
+    assert result.same_tokenizer is False
 
 
 def test_statistical_links_are_computed_once_for_the_series(
@@ -221,11 +224,11 @@ def test_the_interval_of_the_mean_covers_directions_of_any_size() -> None:
         chrf(made, [p.target for p in pairs.pairs]).value
         for pairs, made in zip([one, other], outputs, strict=True)
     ]
-    assert both["chrf"] == pytest.approx(sum(values) / 2)
-    assert both["chrf_low"] <= both["chrf"] <= both["chrf_high"]
+    assert both.value == pytest.approx(sum(values) / 2)
+    assert both.low <= both.value <= both.high
     # Every draw holds a sentence of every direction, however few one has.
     perfect = quality([one, other], [[p.target for p in f.pairs] for f in (one, other)], SHORT)
-    assert perfect == pytest.approx({"chrf": 100, "chrf_low": 100, "chrf_high": 100})
+    assert astuple(perfect) == pytest.approx((100, 100, 100))
     # Two copies of one direction rise and fall together: the interval is that of one.
     single, double = quality([one], outputs[:1], SHORT), quality([one, one], outputs[:1] * 2, SHORT)
-    assert double == pytest.approx(single)
+    assert astuple(double) == pytest.approx(astuple(single))

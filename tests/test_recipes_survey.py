@@ -75,18 +75,18 @@ def test_a_survey_goes_on_after_a_stop_and_tells_what_was_left_out(tmp_path: Pat
     assert CALLS == ["one", "stopped"]
     result = survey(config, tmp_path / "s")
     assert CALLS == ["one", "stopped", "two"]  # the first method was not run again
-    rows = {row["method"]: row for row in result["runs"]}
-    assert rows["one"]["compared"] and rows["stops"]["run"] == "runs/stops"
+    rows = {row.method: row for row in result.runs}
+    assert rows["one"].compared and rows["stops"].run == "runs/stops"
     for long in ("mask", "single-removal"):
-        assert rows[long]["run"] is None and "--quick" in rows[long]["why"]
-    assert rows["fails"]["why"] == "there is nothing to count"
-    assert [row["name"] for row in result["methods"]] == ["one", "two"]
-    assert Path(result["report"]).is_file()
+        assert rows[long].run is None and "--quick" in str(rows[long].why)
+    assert rows["fails"].why == "there is nothing to count"
+    assert [row.name for row in result.comparison.methods] == ["one", "two"]
+    assert Path(str(result.report)).is_file()
     page = write_report(tmp_path / "s").read_text()
     assert "what stops does" in page and "there is nothing to count" in page
     assert "headscope survey" in page and page.index("What was run") < page.index("every method")
     again = survey(config, tmp_path / "s")
-    assert again["heads"] == result["heads"] and CALLS[-1] == "two"
+    assert again.comparison.heads == result.comparison.heads and CALLS[-1] == "two"
 
 
 def test_how_translations_are_prompted_reaches_the_methods_that_translate(

@@ -78,14 +78,14 @@ def test_the_overlap_page_holds_every_number(tmp_path: Path) -> None:
     result = compare_overlap(CompareOverlap((place,), k=4), tmp_path / "out")
     file = write_report(tmp_path / "out")
     said = text_of(file)
-    for pair in result["pairs"]:
-        assert f"{pair['jaccard']:.3f}" in said and f"{pair['expected_exact']:.3f}" in said
-    for group in result["groups"]:
-        assert group["name"] in said
+    for pair in result.pairs:
+        assert f"{pair.jaccard:.3f}" in said and f"{pair.expected_exact:.3f}" in said
+    for group in result.groups:
+        assert group.name in said
     assert "en → de" in said and "Compared were the first 4 heads of each" in said
     assert "3 pairs" in said
     cells = re.findall(r'class="cell s\d+"', file.read_text("utf-8"))
-    assert len(cells) == 2 * len(result["pairs"])
+    assert len(cells) == 2 * len(result.pairs)
 
 
 def test_the_overlap_page_of_two_sets_and_nasty_names(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_the_classes_page_holds_every_model(tmp_path: Path) -> None:
     )
     result = compare_classes(CompareClasses(specs), tmp_path / "out")
     said = text_of(write_report(tmp_path / "out"))
-    for one in result["models"]:
-        assert one["name"] in said
-        for share in (*one["shares"].values(), *one["shares_above_chance"].values()):
+    for one in result.models:
+        assert one.name in said and one.shares_above_chance is not None
+        for share in (*one.shares.each, *one.shares_above_chance.each):
             assert f"{share * 100:.1f} %" in said.replace("\u00a0", " ")
     assert "5 to 12" in said
 
@@ -175,5 +175,5 @@ def test_a_result_that_lacks_something_is_named(tmp_path: Path, lost: str) -> No
     other = tmp_path / "other"
     with open_run(other, "compare formation", {}, {}) as run:
         run.finish(result)
-    with pytest.raises(InputError, match=rf"result\.json: holds no '{lost}'"):
+    with pytest.raises(InputError, match=rf"result\.json: holds no 'result\.{lost}'"):
         formation_page(other)

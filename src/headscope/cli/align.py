@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from headscope.data.align import (
 from headscope.data.pairs import PairSource, read_pairs, write_pairs
 from headscope.errors import naming
 from headscope.find.translation_config import llm_aligner
+from headscope.runs import Result, decode
 from headscope.settings import MadeBy, Option, Settings
 
 
@@ -50,9 +50,19 @@ class Align(Settings):
     overwrite: Annotated[bool, Option("Replace what the file given by --out holds.")] = False
 
 
-def align(config: Align, out: Path | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class AlignResult(Result):
+    """What was linked; what an aligner counts besides stands in `unknown`."""
+
+    aligner: str
+    units: str
+    pairs: int
+    links: int
+    skipped: int
+
+
+def align(config: Align, out: Path | None = None) -> AlignResult:
     """Link the words and write the file, if it does not hold them already."""
-    started = time.monotonic()
     source = config.source
     pairs = read_pairs(source)
     with naming(source.data):
@@ -76,14 +86,14 @@ def align(config: Align, out: Path | None = None) -> dict[str, Any]:
             write_pairs(file.path, linked_pairs(pairs.pairs, alignment))
         result = {"aligner": chosen, "units": alignment.units, **alignment.stats}
         file.finish(result)
-    seconds = time.monotonic() - started
-    return {"signature": file.signature, "run": file.path, "seconds": seconds, **result}
+    made: AlignResult = decode(AlignResult, result)
+    return replace(made, signature=file.signature, run=str(file.path))
 
 
-def _line(result: dict[str, Any]) -> str:
+def _line(result: AlignResult) -> str:
     return (
-        f"{result['run']}: {result['links']} links in {result['pairs']} sentence pairs "
-        f"by {result['aligner']}, {result['skipped']} skipped"
+        f"{result.run}: {result.links} links in {result.pairs} sentence pairs "
+        f"by {result.aligner}, {result.skipped} skipped"
     )
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headscope.cli.commands import OUT_FILE, Study
-from headscope.recipes.check import Architectures, architectures, architectures_page
+from headscope.recipes.check import (
+    Architectures,
+    ArchitecturesResult,
+    architectures,
+    architectures_page,
+)
 
 
-def _text(result: dict[str, Any]) -> str:
-    if result["run"] is None:
+def _text(result: ArchitecturesResult) -> str:
+    if result.run is None:
         return architectures_page(result)
-    return f"{result['run']}: {len(result['architectures'])} architectures"
+    return f"{result.run}: {len(result.architectures)} architectures"
 
 
-def _failure(result: dict[str, Any]) -> str | None:
-    if not result["failed"]:
+def _failure(result: ArchitecturesResult) -> str | None:
+    if not result.failed:
         return None
     return (
-        f"{', '.join(result['failed'])}: gates or peaks differ from the slow reference with the "
+        f"{', '.join(result.failed)}: gates or peaks differ from the slow reference with the "
         "installed version of transformers; use one that the table in the documentation names"
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import keyword
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, is_dataclass, replace
 from dataclasses import fields as fields_of
 from pathlib import Path
 from types import NoneType, UnionType
@@ -53,9 +54,11 @@ class Study:
     def __call__(self, given: Mapping[str, Any]) -> None:
         """Run with the values of the options, and print the result."""
         from headscope.cli.models import hide_loading_bars
+        from headscope.runs import Result
 
         settings = build(self.settings, given)
         takes = inspect.signature(self.run).parameters
+        began = time.monotonic()
         if self.loads and "progress" in takes:
             hide_loading_bars()
         with progress() as update:
@@ -63,6 +66,8 @@ class Study:
             result = self.run(
                 settings, **{name: helpers[name] for name in helpers if name in takes}
             )
+        if isinstance(result, Result) and not result.seconds:
+            result = replace(result, seconds=time.monotonic() - began)
         emit(result, given["json"], self.text(result))
         if (why := self.failure(result)) is not None:
             raise InputError(why)

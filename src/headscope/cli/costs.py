@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, dataclass, fields
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
 
 from headscope.cli.commands import Study
 from headscope.errors import InputError
-from headscope.recipes.costs.experiments import both_in_an_hour, costs_of
-from headscope.recipes.costs.machines import ATTAINED, H200, h200
+from headscope.recipes.costs.experiments import Both, Cost, Costed, both_in_an_hour, costs_of
+from headscope.recipes.costs.machines import ATTAINED, H200, Machine, h200
 from headscope.recipes.costs.reading import read_shape
 from headscope.recipes.costs.shapes import PUBLISHED, Shape
-from headscope.runs import Signature
+from headscope.runs import Result, Signature, entry
 from headscope.settings import Option, Settings
 
 
@@ -39,9 +38,34 @@ class Costs(Settings):
     ] = "h200"
 
 
-def costs(config: Costs) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class ShapeFacts:
+    """A model: its shape, its parameters, and how many of them a token goes through."""
+
+    shape: Shape = entry(flat="")
+    parameters: int
+    active: int
+
+
+@dataclass(frozen=True)
+class ModelCosts:
+    """What each experiment costs for a model."""
+
+    shape: ShapeFacts
+    experiments: tuple[Costed, ...]
+    translation_scores_and_lahis: Both
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostsResult(Result):
+    """The costs for each model on a machine."""
+
+    machine: Machine
+    models: tuple[ModelCosts, ...]
+
+
+def costs(config: Costs) -> CostsResult:
     """The costs of every experiment for each model; the command's result."""
-    began = time.monotonic()
     shapes = [read_shape(name) for name in config.models or PUBLISHED]
     if config.machine == "model" and not config.models:
         raise InputError("--machine model needs a MODEL to load and to measure with; name one")
@@ -57,44 +81,28 @@ def costs(config: Costs) -> dict[str, Any]:
     found = []
     for shape in shapes:
         costed = costs_of(shape, where)
-        found.append(
-            {
-                "shape": asdict(shape) | {"parameters": shape.parameters, "active": shape.active},
-                "experiments": [
-                    {
-                        "name": one.experiment.name,
-                        "command": one.experiment.command,
-                        "size": one.experiment.size,
-                    }
-                    | asdict(one.cost)
-                    for one in costed
-                ],
-                "translation_scores_and_lahis": both_in_an_hour(costed, shape, where),
-            }
-        )
+        facts = ShapeFacts(shape=shape, parameters=shape.parameters, active=shape.active)
+        found.append(ModelCosts(facts, costed, both_in_an_hour(costed, shape, where)))
     signed = {"models": [asdict(one) for one in shapes], "on": config.machine}
-    return {
-        "signature": str(Signature.of("costs", signed, {})),
-        "run": None,
-        "seconds": time.monotonic() - began,
-        "machine": asdict(where) | {"attained": list(ATTAINED) if where.measured is None else None},
-        "models": found,
-    }
+    return CostsResult(
+        signature=str(Signature.of("costs", signed, {})),
+        machine=where,
+        models=tuple(found),
+    )
 
 
-def _text(result: dict[str, Any]) -> str:
-    machine = result["machine"]
-    tables = [_table(one, machine["measured"] is None) for one in result["models"]]
-    return "\n\n".join([_about(machine), *tables])
+def _text(result: CostsResult) -> str:
+    tables = [_table(one, result.machine.measured is None) for one in result.models]
+    return "\n\n".join([_about(result.machine), *tables])
 
 
-def _about(machine: dict[str, Any]) -> str:
-    if machine["measured"] is not None:
+def _about(machine: Machine) -> str:
+    if machine.measured is not None:
         return (
-            f"here, measured with {machine['measured']}: passes at "
-            f"{machine['forward']['operations'] / 1e9:.0f} GFLOP/s, with gradients at "
-            f"{machine['backward']['operations'] / 1e9:.0f}; for other models a first guess"
-            + (f"\nwarning: {machine['busy']}" if machine["busy"] else "")
+            f"here, measured with {machine.measured}: passes at "
+            f"{machine.forward.operations / 1e9:.0f} GFLOP/s, with gradients at "
+            f"{machine.backward.operations / 1e9:.0f}; for other models a first guess"
+            + (f"\nwarning: {machine.busy}" if machine.busy else "")
         )
     low, middle, high = ATTAINED
     return (
@@ -104,46 +112,45 @@ def _about(machine: dict[str, Any]) -> str:
     )
 
 
-def _table(model: dict[str, Any], assumed: bool) -> str:
-    shape = Shape(**{each.name: model["shape"][each.name] for each in fields(Shape)})
-    experiments = model["experiments"]
-    width = max(len(one["name"]) for one in experiments)
+def _table(model: ModelCosts, assumed: bool) -> str:
+    shape = model.shape.shape
+    width = max(len(one.name) for one in model.experiments)
     lines = [
         f"{shape.name}: {shape.parameters:,} parameters ({shape.active:,} a token), "
         f"{shape.all_weights / 1e9:.3g} GB of weights",
         f"{'':<{width}}  {'tokens':>8}  {'PFLOP':>9}  {'GB':>6}  {'fit on':>6}  hours",
     ]
     lines += [
-        f"{one['name']:<{width}}  {_short(one['tokens']):>8}  "
-        f"{one['operations'] / 1e15:>9,.4g}  {one['memory'] / 1e9:>6.3g}  {one['devices']:>6}  "
-        f"{_hours(one, assumed)}"
-        for one in experiments
+        f"{one.name:<{width}}  {_short(one.cost.tokens):>8}  "
+        f"{one.cost.operations / 1e15:>9,.4g}  {one.cost.memory / 1e9:>6.3g}  "
+        f"{one.cost.devices:>6}  {_hours(one.cost, assumed)}"
+        for one in model.experiments
     ]
-    many = max(one["devices"] for one in experiments)
+    many = max(one.cost.devices for one in model.experiments)
     if many > 1:
         eight = shape.quantised(8)
         lines.append(
             f"{many} of these machines hold it, one working at a time, or one with weights in 8 "
             f"bits ({eight.all_weights / 1e9:.0f} GB)"
         )
-    both = model["translation_scores_and_lahis"]
-    together = f"translation scores and LAHIS together: {both['hours']:.2f} machine-hours"
+    both = model.translation_scores_and_lahis
+    together = f"translation scores and LAHIS together: {both.hours:.2f} machine-hours"
     if assumed:
-        share = both["share_needed"]
+        share = both.share_needed
         needs = f"within one if passes attain {share:.0%} of the peak"
         together += (
-            f" ({both['fastest']:.2f} to {both['slowest']:.2f}); "
+            f" ({both.fastest:.2f} to {both.slowest:.2f}); "
             f"{needs if share < 1 else 'more than one at any share of the peak'}"
         )
     lines.append(together)
     return "\n".join(lines)
 
 
-def _hours(cost: dict[str, Any], assumed: bool) -> str:
-    middle = f"{cost['seconds'] / 3600:.3g}"
+def _hours(cost: Cost, assumed: bool) -> str:
+    middle = f"{cost.seconds / 3600:.3g}"
     if not assumed:
         return middle
-    return f"{middle} ({cost['fastest'] / 3600:.3g} to {cost['slowest'] / 3600:.3g})"
+    return f"{middle} ({cost.fastest / 3600:.3g} to {cost.slowest / 3600:.3g})"
 
 
 def _short(number: float) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from headscope.cli.commands import Study
-from headscope.find.registry import methods
-from headscope.runs import Signature
+from headscope.find.registry import Method, methods
+from headscope.runs import Result, Signature
 from headscope.settings import Settings
 
 
@@ -17,22 +15,24 @@ class Methods(Settings):
     """List the methods of finding heads: what each measures, and what data it needs."""
 
 
-def _methods(config: Methods) -> dict[str, Any]:
-    began = time.monotonic()
+@dataclass(frozen=True, kw_only=True)
+class MethodsList(Result):
+    """Every method."""
+
+    methods: tuple[Method, ...]
+
+
+def _methods(config: Methods) -> MethodsList:
     found = methods()
-    return {
-        "signature": str(Signature.of("methods", {"methods": [one.name for one in found]}, {})),
-        "run": None,
-        "seconds": time.monotonic() - began,
-        "methods": [asdict(one) for one in found],
-    }
+    key = Signature.of("methods", {"methods": [one.name for one in found]}, {})
+    return MethodsList(signature=str(key), methods=found)
 
 
-def _text(result: dict[str, Any]) -> str:
-    width = max(len(one["name"]) for one in result["methods"])
+def _text(result: MethodsList) -> str:
+    width = max(len(one.name) for one in result.methods)
     return "\n".join(
-        f"{one['name']:<{width}}  {one['measures']}\n{'':<{width}}  needs: {one['needs']}"
-        for one in result["methods"]
+        f"{one.name:<{width}}  {one.measures}\n{'':<{width}}  needs: {one.needs}"
+        for one in result.methods
     )
 
 

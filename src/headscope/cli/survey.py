@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headscope.cli.commands import Study
 from headscope.cli.compare.methods import agreement_table
 from headscope.recipes.survey import Survey, survey
+from headscope.results.methods import SurveyResult
 
 
-def _summary(result: dict[str, Any]) -> str:
+def _summary(result: SurveyResult) -> str:
     """Which methods ran, how they agree, and where to read on."""
     lines = []
-    for one in result["runs"]:
-        said = one["why"] or ""
-        time = "left out" if one["run"] is None else f"{one['seconds']:.0f} s"
-        lines.append(f"{one['method']:<18} {time:>9}  {said}".rstrip())
-    table = agreement_table(result)
-    return "\n".join([*lines, "", table, f"report: {result['report']}"])
+    for row in result.runs:
+        time = "left out" if row.run is None else f"{row.seconds:.0f} s"
+        lines.append(f"{row.method:<18} {time:>9}  {row.why or ''}".rstrip())
+    return "\n".join([*lines, "", agreement_table(result), f"report: {result.report}"])
 
 
 command = Study(Survey, survey, _summary)

@@ -6,13 +6,11 @@ instruction; `artifacts` reads what runs and folders hold.
 """
 
 from headscope.compare.artifacts import Artifact, read_artifacts
-from headscope.compare.classes import ClassShares, class_shares
-from headscope.compare.overlap import PairOverlap, group_overlaps, overlaps, rank_correlation
+from headscope.compare.classes import class_shares
+from headscope.compare.overlap import group_overlaps, overlaps, rank_correlation
 
 __all__ = [
     "Artifact",
-    "ClassShares",
-    "PairOverlap",
     "class_shares",
     "group_overlaps",
     "overlaps",

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.compare.artifacts import Artifact, read_artifacts
-from headscope.compare.overlap import PairOverlap, overlaps
+from headscope.compare.overlap import overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
+from headscope.results.overlap import PairOverlap
 
 __all__ = ["Dropped", "LearnedMask", "against", "dropped_groups", "kept_in_groups", "read_masks"]
 

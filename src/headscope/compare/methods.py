@@ -24,12 +24,10 @@ from headscope.heads import (
 )
 from headscope.heads.resolve import MEAN, check_finished
 from headscope.heads.store import kind_of
+from headscope.results.methods import Agreement, HeadVerdicts, Verdict
 
 __all__ = [
-    "Agreement",
-    "HeadRow",
     "MethodColumn",
-    "Verdict",
     "agreement",
     "amount",
     "head_rows",
@@ -79,36 +77,6 @@ class MethodColumn:
         return self.artifact.scores.top(k, rank)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What one column says of one head; rank 1 is the highest, ties share the lowest."""
-
-    score: float | None
-    rank: int | None
-    selected: bool
-
-
-@dataclass(frozen=True)
-class HeadRow:
-    """One head with what every column says, and the methods that select it in any column."""
-
-    head: Head
-    verdicts: tuple[Verdict, ...]
-    selected_by: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How many heads so many methods select.
-
-    `expected` is what independent random sets of the methods' sizes would give.
-    """
-
-    methods: int
-    heads: int
-    expected: float
-
-
 def read_methods(
     folders: Sequence[str], every_part: bool = False
 ) -> tuple[list[MethodColumn], Geometry]:
@@ -145,7 +113,7 @@ def read_methods(
 
 def head_rows(
     columns: Sequence[MethodColumn], sets: Sequence[HeadSet], rank: Rank = "above-chance"
-) -> list[HeadRow]:
+) -> list[HeadVerdicts]:
     """Every head: those selected by most methods first, then by layer and head.
 
     `rank`: what translation scores are ranked by.
@@ -154,16 +122,16 @@ def head_rows(
     ranks = [_ranks(column, rank) for column in columns]
     rows = []
     for head in geometry.heads():
-        verdicts = []
+        verdicts = {}
         chosen: dict[str, None] = {}
         for column, selected, places in zip(columns, sets, ranks, strict=True):
             scores = column.artifact.scores
             score = None if scores is None else scores[head]
-            verdicts.append(Verdict(score, places.get(head), head in selected))
+            verdicts[column.name] = Verdict(score, places.get(head), head in selected)
             if head in selected:
                 chosen[column.method] = None
-        rows.append(HeadRow(head, tuple(verdicts), tuple(chosen)))
-    return sorted(rows, key=lambda row: (-len(row.selected_by), row.head))
+        rows.append(HeadVerdicts(head.layer, head.head, tuple(chosen), verdicts))
+    return sorted(rows, key=lambda row: (-len(row.selected_by), row.place))
 
 
 def agreement(columns: Sequence[MethodColumn], sets: Sequence[HeadSet]) -> list[Agreement]:

@@ -8,10 +8,8 @@ reference (Heads Up!, similarity of masks), and Spearman's rank correlation over
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -20,54 +18,11 @@ from headscope.errors import InputError
 from headscope.heads import HeadScores, HeadSet, check_geometry
 from headscope.measure.correlation import mid_ranks
 from headscope.measure.statistics import overlap
+from headscope.results.overlap import Conditional, GroupOverlap, PairOverlap
 
-__all__ = ["Conditional", "PairOverlap", "group_overlaps", "overlaps", "rank_correlation"]
+__all__ = ["group_overlaps", "overlaps", "rank_correlation"]
 
 RELATIONS = ("same direction", "opposite", "same source", "same target", "other")
-
-
-@dataclass(frozen=True)
-class Conditional:
-    """The share of one set's heads that the other holds too; None where the set is empty.
-
-    `given_a` = |A ∩ B| / |A|, `given_b` = |A ∩ B| / |B|.
-    """
-
-    given_a: float | None
-    given_b: float | None
-
-
-@dataclass(frozen=True)
-class PairOverlap:
-    """Two sets of heads of one geometry, A and B.
-
-    Attributes:
-        a, b: their names.
-        jaccard: |A ∩ B| / |A ∪ B|, 1 for two empty sets.
-        expected: the papers' ratio e / (|A| + |B| − e) with e = |A||B| / N.
-        expected_exact: the mean Jaccard index of two random sets of these sizes.
-        p_value: probability that such sets share at least as many heads (hypergeometric).
-        intersection, size_a, size_b: numbers of heads.
-        recall: |A ∩ B| / |B|, B being the reference; None if B is empty.
-        conditional: the overlap given either set.
-        rank_correlation: Spearman's over all heads, ties by mean rank; None unless both have
-            scores that are not all equal.
-        relation: of two directions, one of `RELATIONS`; None where a name is no direction.
-    """
-
-    a: str
-    b: str
-    jaccard: float
-    expected: float
-    expected_exact: float
-    p_value: float
-    intersection: int
-    size_a: int
-    size_b: int
-    recall: float | None
-    conditional: Conditional
-    rank_correlation: float | None
-    relation: str | None
 
 
 def overlaps(
@@ -133,14 +88,12 @@ def rank_correlation(a: HeadScores, b: HeadScores) -> float | None:
 
 def group_overlaps(
     pairs: Sequence[PairOverlap], directions: Mapping[str, str | None], pivot: str = "en"
-) -> list[dict[str, Any]]:
+) -> list[GroupOverlap]:
     """Means over groups of pairs of directions; empty unless two names are directions.
 
     Groups by `relation` (the same direction, one the reverse of the other, one source, one target,
     other), by `source` and by `target` (both directions from, or into, that language), and those
-    without the `pivot`, beside those from and into it (Token Alignment Heads, Fig. 28). Each tells
-    `by`, `language`, `name`, `count`, the means of `jaccard`, `expected` and `expected_exact`,
-    the `lowest` and `highest` Jaccard and the `largest_p`.
+    without the `pivot`, beside those from and into it (Token Alignment Heads, Fig. 28).
     """
     ways = {name: parse_direction(way) for name, way in directions.items() if way and _is_way(way)}
     rows = [pair for pair in pairs if pair.a in ways and pair.b in ways]
@@ -162,7 +115,18 @@ def group_overlaps(
     if len(without) < len(ways):
         chosen.append(("pivot", pivot, f"without {pivot}", _within(rows, without)))
     return [
-        {"by": by, "language": language, "name": name, **_means(group)}
+        GroupOverlap(
+            by,
+            language,
+            name,
+            count=len(group),
+            jaccard=fmean(pair.jaccard for pair in group),
+            expected=fmean(pair.expected for pair in group),
+            expected_exact=fmean(pair.expected_exact for pair in group),
+            lowest=min(pair.jaccard for pair in group),
+            highest=max(pair.jaccard for pair in group),
+            largest_p=max(pair.p_value for pair in group),
+        )
         for by, language, name, group in chosen
         if group
     ]
@@ -170,18 +134,6 @@ def group_overlaps(
 
 def _within(pairs: Sequence[PairOverlap], names: Collection[str]) -> list[PairOverlap]:
     return [pair for pair in pairs if pair.a in names and pair.b in names]
-
-
-def _means(pairs: Sequence[PairOverlap]) -> dict[str, Any]:
-    return {
-        "count": len(pairs),
-        "jaccard": fmean(pair.jaccard for pair in pairs),
-        "expected": fmean(pair.expected for pair in pairs),
-        "expected_exact": fmean(pair.expected_exact for pair in pairs),
-        "lowest": min(pair.jaccard for pair in pairs),
-        "highest": max(pair.jaccard for pair in pairs),
-        "largest_p": max(pair.p_value for pair in pairs),
-    }
 
 
 def _relation(a: str | None, b: str | None) -> str | None:

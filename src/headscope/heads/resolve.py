@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 from headscope.errors import InputError
 from headscope.heads import store
@@ -158,7 +158,14 @@ def resolve_heads(
     )
 
 
-def about_rank(*found: HeadSet | Gate | None) -> dict[str, str | None]:
+class AboutRank(TypedDict):
+    """The entries of a result on the ranking of its heads."""
+
+    rank: str | None
+    rank_note: str | None
+
+
+def about_rank(*found: HeadSet | Gate | None) -> AboutRank:
     """What a result says of the ranking that its heads are the top of: `rank` and `rank_note`.
 
     Both are None for heads that are not the top of scores. Of several sets `rank` is above-chance

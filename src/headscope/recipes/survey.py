@@ -7,7 +7,7 @@ on with the method it was at, and within that where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -27,9 +27,11 @@ from headscope.recipes.inputs import (
     model_provenance,
 )
 from headscope.recipes.places import place_digests
-from headscope.recipes.survey_plans import PLANS, SurveyData
+from headscope.recipes.survey_plans import PLANS, Runner, SurveyData
 from headscope.report import write_report
-from headscope.runs import Run, carry_out
+from headscope.results.common import ModelFacts
+from headscope.results.methods import MethodRun, SurveyResult
+from headscope.runs import Result, Run, carry_out, decode, encode
 from headscope.settings import Option, Settings
 
 __all__ = ["COMMAND", "Survey", "survey"]
@@ -64,7 +66,7 @@ class Survey(Settings):
 
 def survey(
     config: Survey, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> SurveyResult:
     """Run the methods, compare them and write the report; the command's result.
 
     A method whose data cannot be used, or that finds nothing to count, is told with its reason,
@@ -87,14 +89,14 @@ def survey(
     }
     inputs = model_inputs(lm, {}) | place_digests(config.data.places())
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> SurveyResult:
         nonlocal lm
-        model = about_model(lm)
+        model = decode(ModelFacts, about_model(lm))
         del lm  # every method loads it by itself
         rows = [_run(one, config, run.path, progress) for one in wanted]
-        compared = [str(run.path / row["run"]) for row in rows if row["compared"]]
+        compared = [str(run.path / str(row.run)) for row in rows if row.compared]
         if len(compared) < 2:
-            why = "; ".join(f"{row['method']}: {row['why']}" for row in rows if row["why"])
+            why = "; ".join(f"{row.method}: {row.why}" for row in rows if row.why)
             raise InputError(
                 "fewer than two methods could be run, so there is nothing to compare "
                 f"({why or 'only one was asked for'}); name or give data for more of them"
@@ -103,50 +105,33 @@ def survey(
             CompareMethods(tuple(compared), config.k, rank=config.data.rank),
             run.path / COMPARISON,
         )
-        kept = ("k", "rank", "rank_note", "columns", "methods", "shared", "agreement", "pairs")
-        return {
-            "model": model,
-            "quick": config.quick,
-            "runs": rows,
-            **{name: found[name] for name in (*kept, "heads")},
-        }
+        return SurveyResult(
+            model=model, quick=config.quick, runs=tuple(rows), comparison=found.comparison
+        )
 
-    result = carry_out(COMMAND, out, settings, inputs, compute, began, model_provenance(lm))
-    return {**result, "report": str(write_report(result["run"]).resolve())}
+    result = carry_out(
+        COMMAND, out, settings, inputs, compute, began, model_provenance(lm), kind=SurveyResult
+    )
+    return replace(result, report=str(write_report(str(result.run)).resolve()))
 
 
-def _run(one: Method, config: Survey, folder: Path, progress: Progress | None) -> dict[str, Any]:
+def _run(one: Method, config: Survey, folder: Path, progress: Progress | None) -> MethodRun:
     """Run one method below `folder`, or say why not."""
+    row = MethodRun(one.name, one.measures, one.needs)
     place = f"{RUNS}/{one.name}"
-    row: dict[str, Any] = {
-        "method": one.name,
-        "measures": one.measures,
-        "needs": one.needs,
-        "run": None,
-        "compared": False,
-        "seconds": None,
-        "why": None,
-    }
     planned = _plan(one, config, folder)
     if isinstance(planned, str):
-        return row | {"why": planned}
+        return replace(row, why=planned)
     try:
-        result = planned(folder / place, progress)
+        result = encode(planned(folder / place, progress))
     except InputError as error:
-        return row | {"why": str(error)}
+        return replace(row, why=str(error))
     compared = one.name != "soft-gate"
     why = None if compared else "its heads are those of translation-score, and so not compared"
-    return row | {
-        "run": place,
-        "compared": compared,
-        "seconds": result.get("seconds"),
-        "why": why,
-    }
+    return replace(row, run=place, compared=compared, seconds=result.get("seconds"), why=why)
 
 
-def _plan(
-    one: Method, config: Survey, folder: Path
-) -> Callable[[Path, Progress | None], dict[str, Any]] | str:
+def _plan(one: Method, config: Survey, folder: Path) -> Runner | str:
     """How a method is run with the data at hand, or in words why it is not."""
     if one.recipe is not None:
         function = _from_elsewhere(one)
@@ -157,10 +142,10 @@ def _plan(
     return plan(config.model, config.data, config.quick, folder / RUNS)
 
 
-def _from_elsewhere(one: Method) -> Callable[..., dict[str, Any]]:
+def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:
     module, _, name = str(one.recipe).partition(":")
     try:
-        function: Callable[..., dict[str, Any]] = getattr(import_module(module), name)
+        function: Callable[..., Result | Mapping[str, Any]] = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             f"the recipe {one.recipe!r} of the method {one.name} cannot be loaded ({error}); write "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +12,13 @@ from headscope.recipes.documents import DocumentsChoice
 from headscope.recipes.inputs import POCKET, ModelChoice, PairsChoice, Progress
 from headscope.recipes.questions import QuestionsChoice
 from headscope.recipes.tasks import TaskChoice
+from headscope.runs import Result
 from headscope.settings import UNSIGNED, Option, Settings
 
-__all__ = ["PLANS", "Plan", "SurveyData"]
+__all__ = ["PLANS", "Plan", "Runner", "SurveyData"]
 
-Runner = Callable[[Path, Progress | None], dict[str, Any]]
+#: The method itself, given its folder; one from elsewhere may return a dictionary.
+Runner = Callable[[Path, Progress | None], Result | Mapping[str, Any]]
 #: Given the model, the data, whether it shall be quick, and the folder of all the runs.
 Plan = Callable[[ModelChoice, "SurveyData", bool, Path], Runner | str]
 

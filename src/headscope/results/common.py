@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.heads import Head, HeadScores
+from headscope.heads import Head, HeadScores, rank_words
 from headscope.runs import Record, Result, decode, entry
 
 __all__ = [
@@ -58,6 +58,11 @@ class Ranking(Record):
 
     rank: str | None = None
     rank_note: str | None = None
+
+    @property
+    def ranked_by(self) -> str | None:
+        """The same in words; None if by nothing."""
+        return rank_words({"rank": self.rank, "rank_note": self.rank_note})
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ class Record:
 class Result(Record):
     """What every command returns: the run's signature and folder, and the seconds it took.
 
-    A command leaves them to the run protocol, unless it has a signature of its own.
+    A command leaves them to the run protocol, unless it has a signature of its own; the command
+    line tells the seconds of commands without a run.
     """
 
     signature: str = ""

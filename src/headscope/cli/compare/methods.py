@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headscope.cli.commands import Study
+from headscope.cli.output import cell
 from headscope.recipes.compare.methods import CompareMethods, compare_methods
+from headscope.results.methods import MethodsResult, SurveyResult
 
 __all__ = ["agreement_table", "command"]
 
 
-def agreement_table(result: dict[str, Any], rows: int = 15) -> str:
+def agreement_table(result: MethodsResult | SurveyResult, rows: int = 15) -> str:
     """Sizes of the methods, their closest pairs, and the heads that most methods select."""
-    width = max(8, *(len(one["name"]) for one in result["columns"]))
-    specific = {one["name"]: set(one["specific"]) for one in result["methods"]}
+    compared = result.comparison
+    width = max(8, *(len(column.name) for column in compared.columns))
+    specific = {method.name: set(method.specific) for method in compared.methods}
     lines = [f"{'what':<{width}}  heads  by this method alone"]
-    for one in result["columns"]:
-        alone = len(specific[one["method"]] & set(one["heads"]))
-        lines.append(f"{one['name']:<{width}}  {one['size']:>5}  {alone:>20}")
-    # Columns of one method are alike by their making.
-    method = {one["name"]: one["method"] for one in result["columns"]}
-    apart = [pair for pair in result["pairs"] if method[pair["a"]] != method[pair["b"]]]
-    pairs = sorted(apart, key=lambda pair: (pair["p_value"], -pair["jaccard"]))
+    for column in compared.columns:
+        alone = len(specific[column.method] & set(column.heads))
+        lines.append(f"{column.name:<{width}}  {column.size:>5}  {alone:>20}")
+    pairs = sorted(compared.apart, key=lambda pair: (pair.p_value, -pair.jaccard))
     lines += ["", f"{'most alike':<{2 * width + 2}}  jaccard  expected        p     rank"]
-    for pair in pairs[:rows]:
-        rank = pair["rank_correlation"]
-        lines.append(
-            f"{pair['a']:<{width}}  {pair['b']:<{width}}  {pair['jaccard']:>7.3f}  "
-            f"{pair['expected_exact']:>8.3f}  {pair['p_value']:>7.2g}  "
-            f"{'-' if rank is None else f'{rank:.3f}':>7}"
-        )
+    lines += [
+        f"{pair.a:<{width}}  {pair.b:<{width}}  {pair.jaccard:>7.3f}  "
+        f"{pair.expected_exact:>8.3f}  {pair.p_value:>7.2g}  "
+        f"{cell(pair.rank_correlation, '.3f'):>7}"
+        for pair in pairs[:rows]
+    ]
     lines += ["", "selected by  heads  expected"]
     lines += [
-        f"{one['methods']:>11}  {one['heads']:>5}  {one['expected']:>8.1f}"
-        for one in result["agreement"]
+        f"{row.methods:>11}  {row.heads:>5}  {row.expected:>8.1f}" for row in compared.agreement
     ]
-    best = [one for one in result["heads"] if len(one["selected_by"]) > 1][:10]
+    best = [head for head in compared.heads if len(head.selected_by) > 1][:10]
     lines += ["", "heads that most methods select:"]
-    lines += [f"{one['layer']}.{one['head']}  {', '.join(one['selected_by'])}" for one in best]
-    return "\n".join([*lines, f"run: {result['run']}"])
+    lines += [f"{head.place}  {', '.join(head.selected_by)}" for head in best]
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
 command = Study(CompareMethods, compare_methods, agreement_table)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.cli.commands import OUT_FILE, Study
 from headscope.errors import InputError
+from headscope.runs import Result, Signature
 from headscope.settings import Option, Settings
 
 #: How the files begin that this command writes, and may write again.
@@ -44,22 +43,35 @@ class PocketSample(Settings):
     ] = False
 
 
-def sample(settings: PocketSample, out: Path | None) -> dict[str, Any]:
-    """Write the sentence pairs or the corpus, or list what there is."""
+@dataclass(frozen=True, kw_only=True)
+class SampledPairs(Result):
+    """How many sentence pairs were written, and the digest of the file."""
+
+    pairs: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledCorpus(Result):
+    """How many documents were written, and how many of them carry their translation."""
+
+    documents: int
+    bilingual: int
+
+
+def sample(settings: PocketSample, out: Path | None) -> Result:
+    """Write the sentence pairs or the corpus, or list what there is (in `unknown`)."""
     from headscope.data.pairs import write_pairs
     from headscope.pocket.sample import contents, sample_pairs
-    from headscope.runs import Signature
 
-    started = time.monotonic()
     if settings.listing:
         what = contents()
         key = Signature.of("pocket sample --list", what, {})
-        about = {"signature": str(key), "run": None, "seconds": time.monotonic() - started}
-        return {**about, **what}
+        return Result(signature=str(key), unknown=what)
     if settings.bilingual is not None:
         if settings.pair is not None:
             raise InputError("a corpus is in all languages; leave out --pair or --bilingual")
-        return _corpus(settings, settings.bilingual, out, started)
+        return _corpus(settings, settings.bilingual, out)
     if settings.pair is None:
         raise InputError(
             "no direction is given; add --pair en-de, --bilingual 0.05 for a corpus, or --list to "
@@ -72,21 +84,17 @@ def sample(settings: PocketSample, out: Path | None) -> dict[str, Any]:
     file = out or Path("runs") / f"pocket-sample-{key.hash}.tsv"
     _check_own(file, HEADER)
     write_pairs(file, pairs.pairs)
-    return {
-        "signature": str(key),
-        "run": file,
-        "seconds": time.monotonic() - started,
-        "pairs": len(pairs.pairs),
-        "sha256": pairs.digest,
-    }
+    return SampledPairs(
+        signature=str(key),
+        run=str(file),
+        pairs=len(pairs.pairs),
+        sha256=pairs.digest,
+    )
 
 
-def _corpus(
-    settings: PocketSample, bilingual: float, out: Path | None, started: float
-) -> dict[str, Any]:
+def _corpus(settings: PocketSample, bilingual: float, out: Path | None) -> SampledCorpus:
     from headscope.heads.store import write_bytes
     from headscope.pocket.corpus import corpus_documents
-    from headscope.runs import Signature
 
     split, n, seed = settings.split, settings.n, settings.seed
     config = {"split": split, "n": n, "seed": seed, "bilingual": bilingual}
@@ -97,13 +105,12 @@ def _corpus(
     lines = [json.dumps(document.record, ensure_ascii=False) for document in drawn]
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, "".join(f"{line}\n" for line in lines).encode())
-    return {
-        "signature": str(key),
-        "run": file,
-        "seconds": time.monotonic() - started,
-        "documents": len(drawn),
-        "bilingual": sum(bool(document.to) for document in drawn),
-    }
+    return SampledCorpus(
+        signature=str(key),
+        run=str(file),
+        documents=len(drawn),
+        bilingual=sum(bool(document.to) for document in drawn),
+    )
 
 
 def _check_own(file: Path, beginning: bytes) -> None:
@@ -114,17 +121,16 @@ def _check_own(file: Path, beginning: bytes) -> None:
                 raise InputError(f"{file} exists and holds no sample; name another file with --out")
 
 
-def _text(result: Mapping[str, Any]) -> str:
-    file = result["run"]
-    if file is None:
-        about = ("signature", "run", "seconds")
-        what = {name: values for name, values in result.items() if name not in about}
-        return "\n".join(f"{name}: {', '.join(values)}" for name, values in what.items())
-    if "pairs" in result:
-        return f"{file}: {result['pairs']} sentence pairs"
-    return (
-        f"{file}: {result['documents']} documents, {result['bilingual']} of them with a translation"
-    )
+def _text(result: Result) -> str:
+    match result:
+        case SampledPairs():
+            return f"{result.run}: {result.pairs} sentence pairs"
+        case SampledCorpus():
+            return (
+                f"{result.run}: {result.documents} documents, {result.bilingual} of them with a "
+                "translation"
+            )
+    return "\n".join(f"{name}: {', '.join(held)}" for name, held in result.unknown.items())
 
 
 command = Study(PocketSample, sample, _text, OUT_FILE)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.cli.commands import Study
+from headscope.runs import Result, Signature
 from headscope.settings import Option, Settings
 
 
@@ -25,24 +25,27 @@ class PocketTasks(Settings):
     seed: options.Seed = 0
 
 
-def write(settings: PocketTasks, out: Path) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class WrittenTasks(Result):
+    """How many items each task has, by its name."""
+
+    tasks: Mapping[str, int]
+
+
+def write(settings: PocketTasks, out: Path) -> WrittenTasks:
     """Write the tasks, and count their items."""
     from headscope.pocket.tasks import write_tasks
-    from headscope.runs import Signature
 
-    started = time.monotonic()
-    counts = write_tasks(out, settings.split, settings.n, settings.seed)
-    return {
-        "signature": str(Signature.of("pocket tasks", settings, {})),
-        "run": out,
-        "seconds": time.monotonic() - started,
-        "tasks": counts,
-    }
+    return WrittenTasks(
+        signature=str(Signature.of("pocket tasks", settings, {})),
+        run=str(out),
+        tasks=write_tasks(out, settings.split, settings.n, settings.seed),
+    )
 
 
-def _text(result: Mapping[str, Any]) -> str:
-    lines = [f"{name}: {count} items" for name, count in result["tasks"].items()]
-    return "\n".join([*lines, f"task files: {result['run']}"])
+def _text(result: WrittenTasks) -> str:
+    lines = [f"{name}: {count} items" for name, count in result.tasks.items()]
+    return "\n".join([*lines, f"task files: {result.run}"])
 
 
 command = Study(PocketTasks, write, _text, Option("Where the task files go.", metavar="DIR"))

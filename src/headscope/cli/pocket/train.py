@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope.cli.commands import Study
 from headscope.pocket.train import PocketTraining, train_pocket
+from headscope.runs import Result, Signature
 from headscope.settings import Option, Settings
 
 
@@ -24,26 +23,30 @@ class Train(Settings):
     ] = None
 
 
-def train(settings: Train, out: Path) -> dict[str, Any]:
-    """Train, and say where the weights are."""
-    from headscope.runs import Signature
+@dataclass(frozen=True, kw_only=True)
+class Trained(Result):
+    """The folder of the weights; None while the training is stopped."""
 
-    started = time.monotonic()
+    weights: str | None
+    finished: bool
+
+
+def train(settings: Train, out: Path) -> Trained:
+    """Train, and say where the weights are."""
     folder = train_pocket(out, settings.training, settings.device, stop_after=settings.stop_after)
     finished = folder.name == "final"
-    return {
-        "signature": str(Signature.of("pocket train", settings.training, {})),
-        "run": out,
-        "seconds": time.monotonic() - started,
-        "weights": folder if finished else None,
-        "finished": finished,
-    }
+    return Trained(
+        signature=str(Signature.of("pocket train", settings.training, {})),
+        run=str(out),
+        weights=str(folder) if finished else None,
+        finished=finished,
+    )
 
 
-def _text(result: Mapping[str, Any]) -> str:
-    if result["finished"]:
-        return f"weights: {result['weights']}"
-    return f"stopped; run again to go on: {result['run'] / 'state'}"
+def _text(result: Trained) -> str:
+    if result.finished:
+        return f"weights: {result.weights}"
+    return f"stopped; run again to go on: {Path(str(result.run)) / 'state'}"
 
 
 command = Study(Train, train, _text, Option("Where weights and state go.", metavar="DIR"))

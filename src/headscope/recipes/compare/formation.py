@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,7 @@ from headscope.compare.overlap import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import InputError, MissingExtra, naming
+from headscope.estimates import Estimate
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     Amount,
@@ -54,6 +55,14 @@ from headscope.recipes.inputs import (
     model_provenance,
     pair_inputs,
     resolved_chat,
+)
+from headscope.results.common import Ranking
+from headscope.results.formation import (
+    CheckpointRow,
+    FormationResult,
+    Quality,
+    SeriesData,
+    Skipped,
 )
 from headscope.runs import Run, carry_out
 from headscope.runs.parts import read_records
@@ -125,7 +134,7 @@ class Measured:
 
 def formation(
     config: Formation, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> FormationResult:
     """Score and check every checkpoint, one model in memory at a time.
 
     All checkpoints are opened before any work begins, so that one that cannot be read, or is of
@@ -160,7 +169,7 @@ def formation(
         "check": config.check,
         "baseline": config.baseline,
         "checkpoints": [one.checkpoint.name for one in opened],
-        "skipped": [one["name"] for one in skipped],
+        "skipped": [one.name for one in skipped],
         "computed_in": [one.dtype for one in opened],
     }
     inputs = {
@@ -170,7 +179,7 @@ def formation(
     } | pair_inputs(found_on, checked_on)
     about = {"models": [one.checkpoint.label for one in opened], "seed": config.score.seed}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> FormationResult:
         measured: list[Measured] = []
         for number, one in enumerate(opened):
             # Early checkpoints are not expected to translate; the last one is.
@@ -181,37 +190,42 @@ def formation(
         run.write_json("found_on.json", _digests(found_on))
         run.write_jsonl("outputs.jsonl", translations(checked_on, measured))
         tokenizers = {one.inputs["tokenizer"] for one in opened}
-        return {
-            **{key: measured[-1].result[key] for key in ("baseline_works", "baseline_check")},
-            "geometry": geometry.as_dict(),
-            "threshold": config.threshold,
-            "inactive": config.inactive,
-            "k": count_of(k, geometry.total),
-            "last": opened[-1].checkpoint.name,
-            **series(measured, checked_on, k, config),
-            "skipped": skipped,
-            "same_tokenizer": len(tokenizers) == 1,
-            "data": {
-                pair: {
-                    "path": pairs.path,
-                    "digest": pairs.digest,
-                    "found_on": len(pairs.pairs),
-                    "verified_on": len(checked_on[pair].pairs),
-                    "verified_path": checked_on[pair].path,
-                }
+        last = measured[-1].result
+        ranking, rows = series(measured, checked_on, k, config)
+        return FormationResult(
+            baseline_works=last["baseline_works"],
+            baseline_check=last["baseline_check"],
+            rank=ranking.rank,
+            rank_note=ranking.rank_note,
+            geometry=geometry.as_dict(),
+            threshold=config.threshold,
+            inactive=config.inactive,
+            k=count_of(k, geometry.total),
+            last=opened[-1].checkpoint.name,
+            checkpoints=rows,
+            skipped=tuple(skipped),
+            same_tokenizer=len(tokenizers) == 1,
+            data={
+                pair: SeriesData(
+                    path=pairs.path,
+                    digest=pairs.digest,
+                    found_on=len(pairs.pairs),
+                    verified_on=len(checked_on[pair].pairs),
+                    verified_path=checked_on[pair].path,
+                )
                 for pair, pairs in found_on.items()
             },
-        }
+        )
 
-    return carry_out(COMMAND, out, settings, inputs, compute, began, about)
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult)
 
 
 def _open_all(
     config: Formation, out: Path | None, progress: Progress | None
-) -> tuple[list[Opened], list[dict[str, str]]]:
+) -> tuple[list[Opened], list[Skipped]]:
     """Every checkpoint that can be read, and the others with the reason why not."""
     opened: list[Opened] = []
-    skipped: list[dict[str, str]] = []
+    skipped: list[Skipped] = []
     # A finished run needs no weights; only reading them tells which checkpoints have to be skipped.
     waits = out is not None and not config.skip_unreadable
     for number, checkpoint in enumerate(config.checkpoints):
@@ -220,7 +234,7 @@ def _open_all(
         except MissingExtra:
             raise  # a package is missing here, and the checkpoint is not to blame
         except InputError as error:
-            skipped.append({"name": checkpoint.name, "reason": str(error)})
+            skipped.append(Skipped(checkpoint.name, str(error)))
         else:
             chat = resolved_chat(lm, config.score).chat
             inputs = model_inputs(lm, {}) | {"chat": str(chat)}
@@ -232,14 +246,14 @@ def _open_all(
     if skipped and not config.skip_unreadable:
         more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
         raise InputError(
-            f"checkpoint {skipped[0]['name']}{more} cannot be read: "
-            f"{skipped[0]['reason'].rstrip('.')}; repair it, or go on without it by "
+            f"checkpoint {skipped[0].name}{more} cannot be read: "
+            f"{skipped[0].reason.rstrip('.')}; repair it, or go on without it by "
             "--skip-unreadable"
         )
     if len(opened) < 2:
         raise InputError(
             f"only {len(opened)} of {len(config.checkpoints)} checkpoints can be read, and a "
-            f"series needs two; {skipped[0]['name']}: {skipped[0]['reason']}"
+            f"series needs two; {skipped[0].name}: {skipped[0].reason}"
         )
     return opened, skipped
 
@@ -325,8 +339,8 @@ def series(
     checked_on: Mapping[str, PairFile],
     k: Amount,
     config: Formation,
-) -> dict[str, Any]:
-    """`checkpoints`, one row each beside the last one, and what their top sets are ranked by."""
+) -> tuple[Ranking, tuple[CheckpointRow, ...]]:
+    """What the top sets are ranked by, and the checkpoints, each beside the last one."""
     threshold, score = config.threshold, config.score
     # All by the same: a set by score says little beside one by score minus chance.
     ranking = about_rank(*(one.mean.top(k, config.rank) for one in measured))
@@ -344,41 +358,41 @@ def series(
         (near,) = overlaps({"a": aligned, "b": final}, {"a": one.mean, "b": last.mean})
         (near_top,) = overlaps({"a": top, "b": final_top})
         directions = {
-            pair: quality([pairs], [made], score)
+            pair: Quality(chrf=quality([pairs], [made], score))
             for (pair, pairs), made in zip(checked_on.items(), one.outputs, strict=True)
         }
         rows.append(
-            {
-                "name": name,
-                "model": one.opened.checkpoint.label,
-                "revision": one.opened.checkpoint.model.revision,
-                "step": one.opened.checkpoint.step,
-                "stage": one.opened.checkpoint.stage,
-                "digest": one.opened.inputs["model"],
-                **asdict(shares.shares),
-                "counted_over": shares.counted_over,
-                "counts": shares.counts,
-                "above_chance": shares.shares_above_chance and asdict(shares.shares_above_chance),
-                "counts_above_chance": shares.counts_above_chance,
-                "mean_score": shares.mean_score,
-                "highest": shares.highest,
-                "overlap_with_last": near.recall,
-                "overlap_with_last_expected": len(aligned) / shares.total,
-                "top_overlap_with_last": near_top.recall,
-                "top_overlap_with_last_expected": len(top) / shares.total,
-                "p_value": near.p_value,
-                "rank_correlation_with_last": near.rank_correlation,
-                "heads": [str(head) for head in aligned],
-                **quality(list(checked_on.values()), one.outputs, score),
-                "directions": directions,
-            }
+            CheckpointRow(
+                name=name,
+                model=one.opened.checkpoint.label,
+                revision=one.opened.checkpoint.model.revision,
+                step=one.opened.checkpoint.step,
+                stage=one.opened.checkpoint.stage,
+                digest=one.opened.inputs["model"],
+                shares=shares.shares,
+                counted_over=shares.counted_over,
+                counts=shares.counts,
+                above_chance=shares.shares_above_chance,
+                counts_above_chance=shares.counts_above_chance,
+                mean_score=shares.mean_score,
+                highest=shares.highest,
+                overlap_with_last=near.recall,
+                overlap_with_last_expected=len(aligned) / shares.total,
+                top_overlap_with_last=near_top.recall,
+                top_overlap_with_last_expected=len(top) / shares.total,
+                p_value=near.p_value,
+                rank_correlation_with_last=near.rank_correlation,
+                heads=tuple(map(str, aligned)),
+                chrf=quality(list(checked_on.values()), one.outputs, score),
+                directions=directions,
+            )
         )
-    return {**ranking, "rank": rank, "checkpoints": rows}
+    return Ranking(rank, ranking["rank_note"]), tuple(rows)
 
 
 def quality(
     directions: Sequence[PairFile], outputs: Sequence[Sequence[str]], score: TranslationScore
-) -> dict[str, Any]:
+) -> Estimate:
     """chrF++ of the outputs, the plain mean over directions, with its bootstrap interval.
 
     Sentences are resampled within directions, those of equal length alike, as in removals (see
@@ -397,8 +411,7 @@ def quality(
         score.seed,
         score.level,
     )
-    value = fmean(one.value for one in counted)
-    return {"chrf": value, "chrf_low": interval.low, "chrf_high": interval.high}
+    return replace(interval, value=fmean(one.value for one in counted))
 
 
 def translations(

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope.compare.masks import LearnedMask, against, dropped_groups, kept_in_groups, read_masks
-from headscope.compare.overlap import PairOverlap, group_overlaps, overlaps
+from headscope.compare.overlap import group_overlaps, overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.measure import bootstrap_mean
 from headscope.recipes.inputs import ModelChoice
-from headscope.runs import Run, carry_out
+from headscope.results.overlap import PairOverlap
+from headscope.runs import Run, carry_out, encode
 from headscope.settings import MadeBy, Option, Settings
 
 __all__ = ["COMMAND", "CompareMasks", "compare_masks"]
@@ -91,8 +92,8 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> dict[str, An
             "key_value_heads": None if key_heads is None else list(key_heads),
             "masks": [_about(mask, False, key_heads) for mask in masks]
             + [_about(mask, True, key_heads) for mask in bases],
-            "pairs": [asdict(pair) for pair in pairs],
-            "groups": group_overlaps(pairs, ways, config.pivot),
+            "pairs": encode(pairs),
+            "groups": encode(group_overlaps(pairs, ways, config.pivot)),
             "base": _base(masks, bases),
             "maps": {
                 mask.name: [[_number(value) for value in row] for row in mask.open]

@@ -6,13 +6,12 @@ import csv
 import io
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.compare.methods import (
-    HeadRow,
     MethodColumn,
     agreement,
     amount,
@@ -23,7 +22,15 @@ from headscope.compare.methods import (
 from headscope.compare.overlap import overlaps
 from headscope.heads import Amount, HeadSet, about_rank, count_of
 from headscope.heads.store import write_bytes
-from headscope.runs import Run, carry_out
+from headscope.results.methods import (
+    Column,
+    ComparedModel,
+    Comparison,
+    HeadVerdicts,
+    MethodHeads,
+    MethodsResult,
+)
+from headscope.runs import Run, carry_out, encode
 from headscope.settings import Option, Settings
 
 __all__ = ["COMMAND", "CompareMethods", "TopHeads", "compare_methods"]
@@ -61,7 +68,7 @@ class CompareMethods(Settings):
     ] = False
 
 
-def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str, Any]:
+def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsResult:
     """Compare, write `methods.csv` and `methods.json` into the run and return the result.
 
     Raises:
@@ -85,7 +92,7 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str
     )
     about = {"model": model, "weights": weights}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> MethodsResult:
         named = {column.name: one for column, one in zip(columns, sets, strict=True)}
         scores = {
             column.name: column.artifact.scores
@@ -93,68 +100,56 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> dict[str
             if column.artifact.scores is not None
         }
         rows = head_rows(columns, sets, config.rank)
-        table = [_row(row, columns) for row in rows]
         write_bytes(run.path / "methods.csv", _csv(rows, columns).encode())
-        run.write_json("methods.json", table)
+        run.write_json("methods.json", encode(rows))
         unions = selections(columns, sets)
-        return {
-            "model": {"name": model, "digest": weights, "geometry": geometry.as_dict()},
-            "k": k,
+        comparison = Comparison(
+            k=k,
             **about_rank(*sets),
-            "columns": [_about(column, one) for column, one in zip(columns, sets, strict=True)],
-            "methods": [
-                {
-                    "name": name,
-                    "size": len(one),
-                    "specific": [str(row.head) for row in rows if row.selected_by == (name,)],
-                }
+            columns=tuple(_column(column, one) for column, one in zip(columns, sets, strict=True)),
+            methods=tuple(
+                MethodHeads(
+                    name,
+                    len(one),
+                    tuple(str(row.place) for row in rows if row.selected_by == (name,)),
+                )
                 for name, one in unions.items()
-            ],
-            "shared": [str(row.head) for row in rows if len(row.selected_by) == len(unions)],
-            "agreement": [asdict(one) for one in agreement(columns, sets)],
-            "pairs": [asdict(pair) for pair in overlaps(named, scores, dict.fromkeys(named))],
-            "heads": table,
-        }
+            ),
+            shared=tuple(str(row.place) for row in rows if len(row.selected_by) == len(unions)),
+            agreement=tuple(agreement(columns, sets)),
+            pairs=tuple(overlaps(named, scores, dict.fromkeys(named))),
+            heads=tuple(rows),
+        )
+        of = ComparedModel(model, weights, geometry.as_dict())
+        return MethodsResult(model=of, comparison=comparison)
 
-    return carry_out(COMMAND, out, settings, inputs, compute, began, about)
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=MethodsResult)
 
 
-def _about(column: MethodColumn, selected: HeadSet) -> dict[str, Any]:
-    return {
-        "name": column.name,
-        "method": column.method,
-        "place": column.artifact.place,
-        "signature": column.signature,
-        "ranked": column.artifact.scores is not None,
-        "own_size": column.own is not None,
+def _column(column: MethodColumn, selected: HeadSet) -> Column:
+    return Column(
+        name=column.name,
+        method=column.method,
+        place=column.artifact.place,
+        signature=column.signature,
+        ranked=column.artifact.scores is not None,
+        own_size=column.own is not None,
         **about_rank(selected),
-        "weights": column.weights,
-        "size": len(selected),
-        "heads": [str(head) for head in selected],
-    }
+        weights=column.weights,
+        size=len(selected),
+        heads=tuple(map(str, selected)),
+    )
 
 
-def _row(row: HeadRow, columns: Sequence[MethodColumn]) -> dict[str, Any]:
-    return {
-        "layer": row.head.layer,
-        "head": row.head.head,
-        "selected_by": list(row.selected_by),
-        "columns": {
-            column.name: asdict(verdict)
-            for column, verdict in zip(columns, row.verdicts, strict=True)
-        },
-    }
-
-
-def _csv(rows: Sequence[HeadRow], columns: Sequence[MethodColumn]) -> str:
+def _csv(rows: Sequence[HeadVerdicts], columns: Sequence[MethodColumn]) -> str:
     """One line a head: score, rank and choice of every column; names may hold commas."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [f"{one.name} {what}" for one in columns for what in ("score", "rank", "selected")]
     writer.writerow(["layer", "head", "methods", *names])
     for row in rows:
-        cells: list[Any] = [row.head.layer, row.head.head, len(row.selected_by)]
-        for one in row.verdicts:
+        cells: list[object] = [row.layer, row.head, len(row.selected_by)]
+        for one in row.columns.values():
             cells += [
                 "" if one.score is None else repr(one.score),
                 "" if one.rank is None else one.rank,

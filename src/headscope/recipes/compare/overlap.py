@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from headscope import options
 from headscope.compare import Artifact, class_shares, group_overlaps, overlaps, read_artifacts
 from headscope.compare.artifacts import check_one_geometry
 from headscope.errors import InputError, naming
-from headscope.heads import Amount, Geometry, about_rank, check_thresholds
+from headscope.heads import Amount, Geometry, HeadSet, about_rank, check_thresholds
+from headscope.results.classes import ClassesResult
+from headscope.results.overlap import ComparedSet, OverlapResult
 from headscope.runs import Run, carry_out
 from headscope.settings import Option, Settings
 
@@ -88,7 +90,7 @@ class CompareClasses(Settings):
         super().__post_init__()
 
 
-def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str, Any]:
+def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapResult:
     """The overlap of every two artifacts of one geometry.
 
     Raises:
@@ -120,33 +122,23 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> dict[str
         "artifacts": [one.name for one in found],
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> OverlapResult:
         scores = {one.name: one.scores for one in found if one.scores is not None}
         pairs = overlaps(sets, scores, ways)
-        return {
-            "geometry": geometry.as_dict(),
-            "k": config.k,
-            "threshold": config.threshold,
+        return OverlapResult(
+            geometry=geometry.as_dict(),
+            k=config.k,
+            threshold=config.threshold,
             **about_rank(*sets.values()),
-            "artifacts": [
-                {
-                    **_about(one),
-                    "direction": one.direction,
-                    "ranked": one.scores is not None,
-                    **about_rank(sets[one.name]),
-                    "size": len(sets[one.name]),
-                    "heads": [str(head) for head in sets[one.name]],
-                }
-                for one in found
-            ],
-            "pairs": [asdict(pair) for pair in pairs],
-            "groups": group_overlaps(pairs, ways),
-        }
+            artifacts=tuple(_compared(one, sets[one.name]) for one in found),
+            pairs=tuple(pairs),
+            groups=tuple(group_overlaps(pairs, ways)),
+        )
 
-    return carry_out(OVERLAP, out, settings, _inputs(found), compute, began)
+    return carry_out(OVERLAP, out, settings, _inputs(found), compute, began, kind=OverlapResult)
 
 
-def compare_classes(config: CompareClasses, out: Path | None = None) -> dict[str, Any]:
+def compare_classes(config: CompareClasses, out: Path | None = None) -> ClassesResult:
     """Class shares of models of any geometry; of runs with several directions, their mean."""
     began = time.monotonic()
     if not config.artifacts:
@@ -159,25 +151,28 @@ def compare_classes(config: CompareClasses, out: Path | None = None) -> dict[str
         "artifacts": [one.name for one in found],
     }
 
-    def compute(run: Run) -> dict[str, Any]:
-        return {
-            "threshold": config.threshold,
-            "inactive": config.inactive,
-            "models": [asdict(row) for row in rows],
-        }
+    def compute(run: Run) -> ClassesResult:
+        return ClassesResult(
+            threshold=config.threshold, inactive=config.inactive, models=tuple(rows)
+        )
 
-    return carry_out(CLASSES, out, settings, _inputs(found), compute, began)
+    return carry_out(CLASSES, out, settings, _inputs(found), compute, began, kind=ClassesResult)
 
 
-def _about(one: Artifact) -> dict[str, Any]:
-    origin = one.origin
-    return {
-        "name": one.name,
-        "place": one.place,
-        "method": origin.method,
-        "model": origin.provenance.get("model"),
-        "signature": origin.signature,
-    }
+def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
+    origin = artifact.origin
+    return ComparedSet(
+        name=artifact.name,
+        place=artifact.place,
+        method=origin.method,
+        model=origin.provenance.get("model"),
+        signature=origin.signature,
+        direction=artifact.direction,
+        ranked=artifact.scores is not None,
+        **about_rank(heads),
+        size=len(heads),
+        heads=tuple(map(str, heads)),
+    )
 
 
 def _inputs(artifacts: Sequence[Artifact]) -> dict[str, str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from headscope.recipes.costs.estimate import estimate_seconds, operations, peak_memory
 from headscope.recipes.costs.machines import ATTAINED, H200, Machine, h200
 from headscope.recipes.costs.shapes import Shape
 from headscope.recipes.costs.work import Work
+from headscope.runs import entry
 
 __all__ = [
     "EXPERIMENTS",
+    "Both",
     "Cost",
     "Costed",
     "RealSize",
@@ -71,10 +72,27 @@ class Cost:
 
 @dataclass(frozen=True)
 class Costed:
-    """An experiment with its cost."""
+    """An experiment (see `RealSize`) with its cost."""
 
-    experiment: RealSize
-    cost: Cost
+    name: str
+    command: str
+    size: str
+    cost: Cost = entry(flat="")
+
+
+@dataclass(frozen=True)
+class Both:
+    """Translation scores and LAHIS together, in machine-hours, against the aim of one hour.
+
+    `share_needed` is the share of an H200's peak that passes of a plain model must attain for one
+    of them to take an hour for both, launches apart; a mixture of experts attains less of it.
+    """
+
+    hours: float
+    fastest: float
+    slowest: float
+    within_an_hour: bool
+    share_needed: float
 
 
 def _passes(tokens: float, length: float, batch: float = _BATCH) -> Work:
@@ -184,28 +202,20 @@ def cost_of(experiment: RealSize, shape: Shape, machine: Machine) -> Cost:
 
 def costs_of(shape: Shape, machine: Machine) -> tuple[Costed, ...]:
     """All experiments with their costs."""
-    return tuple(Costed(one, cost_of(one, shape, machine)) for one in EXPERIMENTS)
+    return tuple(
+        Costed(one.name, one.command, one.size, cost_of(one, shape, machine)) for one in EXPERIMENTS
+    )
 
 
-def both_in_an_hour(costs: tuple[Costed, ...], shape: Shape, machine: Machine) -> dict[str, Any]:
-    """Translation scores and LAHIS together, in machine-hours, against the aim of one hour.
+def both_in_an_hour(costs: tuple[Costed, ...], shape: Shape, machine: Machine) -> Both:
+    """Translation scores and LAHIS of these costs together."""
+    some = [one.cost for one in costs if one.name in ("translation scores", "LAHIS")]
 
-    `share_needed` is the share of an H200's peak that passes of a plain model must attain for one
-    of them to take an hour for both, launches apart; a mixture of experts attains less of it.
-    """
-    some = [one.cost for one in costs if one.experiment.name in ("translation scores", "LAHIS")]
-
-    def hours(name: str) -> float:
-        total: float = sum(getattr(one, name) * one.devices for one in some)
-        return total / 3600
-
+    hours, fastest, slowest = (
+        sum(getattr(one, name) * one.devices for one in some) / 3600
+        for name in ("seconds", "fastest", "slowest")
+    )
     needed = sum(one.operations * one.devices for one in some) / 3600 / H200["operations"]
     if shape.experts:
         needed /= machine.mixtures
-    return {
-        "hours": hours("seconds"),
-        "fastest": hours("fastest"),
-        "slowest": hours("slowest"),
-        "within_an_hour": hours("slowest") <= 1,
-        "share_needed": needed,
-    }
+    return Both(hours, fastest, slowest, slowest <= 1, needed)

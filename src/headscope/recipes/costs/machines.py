@@ -42,6 +42,7 @@ class Machine:
         logits: operations a second at which the output embedding and the log-softmax behind it are
             computed; None: as those of the layers.
         busy: why the rates may be too low, as a sentence; None: nothing else seems to work here.
+        attained: shares of the peak that are assumed: the lowest, that of `forward`, the highest.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Machine:
     text: float = 0.0
     logits: float | None = None
     busy: str | None = None
+    attained: tuple[float, ...] | None = None
 
 
 #: NVIDIA's figures for one H200 SXM: dense bfloat16 products, memory bandwidth, memory.
@@ -86,4 +88,5 @@ def h200(attained: float = ATTAINED[1]) -> Machine:
         H200["memory"],
         overlaps=True,
         mixtures=_MIXTURES,
+        attained=ATTAINED,
     )

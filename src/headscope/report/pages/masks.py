@@ -13,9 +13,11 @@ from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.pages.overlap import group_table, jaccard_matrix, pair_table
-from headscope.report.parts import figure, ramp_class, scroll, section, table
+from headscope.report.parts import figure, in_short, ramp_class, scroll, section, table
 from headscope.report.sections.mask_maps import maps_section
 from headscope.report.words import arrow, between, count, fixed, p_value, percent
+from headscope.results.overlap import GroupOverlap, PairOverlap
+from headscope.runs import decode
 from headscope.runs.reading import naming, read_result
 
 __all__ = ["page"]
@@ -41,7 +43,9 @@ def page(path: Path) -> Page:
             ("kept", f"{percent(min(shares))} to {percent(max(shares))}"),
             ("heads of the model", heads),
         ]
-        pairs, base = result["pairs"], result["base"]
+        base = result["base"]
+        overlaps = decode(tuple[PairOverlap, ...], result["pairs"], "result.pairs")
+        groups = decode(tuple[GroupOverlap, ...], result["groups"], "result.groups")
         return simple_page(
             "Learned masks",
             masthead(
@@ -54,12 +58,12 @@ def page(path: Path) -> Page:
             [
                 ("summary", "", _summary(result, own)),
                 ("base-masks", "Base model", None if base is None else _base(base)),
-                ("overlap", "Matrix", _matrix(own, pairs)),
+                ("overlap", "Matrix", _matrix(own, overlaps)),
                 ("maps", "Maps", _maps(result)),
                 ("layers", "Layers", _layers(own)),
                 ("key-groups", "Key groups", _key_groups(result, own)),
-                ("groups", "Directions", group_table(result["groups"])),
-                ("pairs", "Pairs", pair_table(pairs) if pairs else None),
+                ("groups", "Directions", group_table(groups)),
+                ("pairs", "Pairs", pair_table(overlaps) if overlaps else None),
                 ("provenance", "Provenance", about_run(path)),
             ],
         )
@@ -105,8 +109,7 @@ def _summary(result: Mapping[str, Any], own: Masks) -> Html:
                 f"drop {fixed(expected, 2)}."
             )
         )
-    heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    return tag("section", heading, tag("p", parts), id="summary", aria_labelledby="summary-title")
+    return in_short(join(*parts))
 
 
 def _base(base: Mapping[str, Any]) -> Html:
@@ -137,7 +140,7 @@ def _base(base: Mapping[str, Any]) -> Html:
     return section("base-masks", "The base model\u2019s masks", body)
 
 
-def _matrix(own: Masks, pairs: Sequence[Mapping[str, Any]]) -> Html | None:
+def _matrix(own: Masks, pairs: Sequence[PairOverlap]) -> Html | None:
     return jaccard_matrix([str(mask["name"]) for mask in own], pairs) if pairs else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.pages.overlap import jaccard_matrix, pair_table
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.methods import MethodsRecord, read_methods, read_runs
 from headscope.report.sections.methods import map_section, small_maps_section, table_section
 from headscope.report.words import count, enumeration, fixed, p_value
+from headscope.results.methods import Comparison, MethodsResult, SurveyResult
+from headscope.runs.reading import result_of
 
 __all__ = ["page", "survey_page"]
 
@@ -24,17 +26,18 @@ NAMED = 12
 
 def page(path: Path, command: str = "compare methods") -> Page:
     """The report of the comparison in this folder, made by this command."""
-    record = read_methods(path)
-    geometry = record.geometry
+    result = result_of(path, MethodsResult, "a comparison of methods")
+    geometry, compared = result.geometry, result.comparison
+    model = result.model.name or "a model"
     facts = [
-        ("", record.model),
+        ("", model),
         ("", f"{count(geometry.total, 'head')} in {count(geometry.layers, 'layer')}"),
-        ("", count(len(record.methods), "method")),
-        ("heads of a method's scores", str(record.k)),
+        ("", count(len(compared.methods), "method")),
+        ("heads of a method's scores", str(compared.k)),
     ]
-    names = [one.name for one in record.columns]
+    names = [one.name for one in compared.columns]
     return simple_page(
-        f"{record.model} \u00b7 methods",
+        f"{model} \u00b7 methods",
         masthead(
             "One model, many methods",
             "Which attention heads different methods find, how far the methods agree, and which "
@@ -43,13 +46,13 @@ def page(path: Path, command: str = "compare methods") -> Page:
             kicker=f"headscope {command}",
         ),
         [
-            ("summary", "", _summary(record)),
-            ("map", "Map", map_section(record)),
-            ("maps", "Small maps", small_maps_section(record)),
-            ("agreement", "Agreement", _agreement(record)),
-            ("overlap", "Overlap", jaccard_matrix(names, record.pairs)),
-            ("pairs", "Pairs", pair_table(record.pairs)),
-            ("table", "Heads", table_section(record)),
+            ("summary", "", _summary(compared)),
+            ("map", "Map", map_section(compared, geometry)),
+            ("maps", "Small maps", small_maps_section(compared, geometry)),
+            ("agreement", "Agreement", _agreement(compared)),
+            ("overlap", "Overlap", jaccard_matrix(names, compared.pairs)),
+            ("pairs", "Pairs", pair_table(compared.pairs)),
+            ("table", "Heads", table_section(compared)),
             ("provenance", "Provenance", about_run(path)),
         ],
         styles=(STYLE,),
@@ -59,16 +62,16 @@ def page(path: Path, command: str = "compare methods") -> Page:
 def survey_page(path: Path) -> Page:
     """The report of a survey: its comparison, and which methods took part."""
     made = page(path / "methods", "survey")
-    rows = read_runs(path)
+    survey = result_of(path, SurveyResult, "a survey")
     header = ("Method", "What it measures", "Seconds", "Remark")
     cells = [
         (
             tag("bdi", one.method),
             one.measures,
             "left out" if one.seconds is None else fixed(one.seconds, 0),
-            one.why,
+            one.why or "",
         )
-        for one in rows
+        for one in survey.runs
     ]
     shown = table("Methods of this survey", header, cells, class_="texts")
     caption = join(
@@ -87,56 +90,53 @@ def survey_page(path: Path) -> Page:
     return replace(made, sections=parts)
 
 
-def _summary(record: MethodsRecord) -> Html:
-    by_pair = sorted(record.pairs, key=lambda pair: -float(pair["jaccard"]))
-    # Columns of one method are alike or apart by their making, not by a finding.
-    method = {one.name: one.method for one in record.columns}
-    apart = [pair for pair in by_pair if method[pair["a"]] != method[pair["b"]]]
-    clear = sum(float(pair["p_value"]) < 0.05 for pair in apart)
+def _summary(compared: Comparison) -> Html:
+    apart = compared.apart
+    clear = sum(pair.p_value < 0.05 for pair in apart)
     lines: list[Child] = []
     if apart:
-        best = apart[0]
+        best = max(apart, key=lambda pair: pair.jaccard)
         lines.append(
             tag(
                 "p",
                 "The methods most alike are ",
-                tag("strong", tag("bdi", str(best["a"])), " and ", tag("bdi", str(best["b"]))),
-                f": they share {best['intersection']} of {best['size_a']} and {best['size_b']} "
-                f"heads (Jaccard index {fixed(best['jaccard'], 2)}; random sets of these sizes "
-                f"{fixed(best['expected_exact'], 2)}, p\u00a0{p_value(best['p_value'])}). Of "
+                tag("strong", tag("bdi", best.a), " and ", tag("bdi", best.b)),
+                f": they share {best.intersection} of {best.size_a} and {best.size_b} "
+                f"heads (Jaccard index {fixed(best.jaccard, 2)}; random sets of these sizes "
+                f"{fixed(best.expected_exact, 2)}, p\u00a0{p_value(best.p_value)}). Of "
                 f"{count(len(apart), 'pair')} of different methods {clear or 'none'} share more "
                 "than random sets would in 19 of 20 cases; about "
                 f"{round(0.05 * len(apart), 1):g} would do so by chance.",
             )
         )
-    none = next((one for one in record.agreement if one.methods == 0), None)
+    none = next((one for one in compared.agreement if one.methods == 0), None)
     if none is not None:
         lines.append(
             tag(
                 "p",
-                f"{none.heads} of {count(record.geometry.total, 'head')} are selected by no "
+                f"{none.heads} of {count(len(compared.heads), 'head')} are selected by no "
                 f"method ({fixed(none.expected, 1)} if the methods had nothing to do with each "
                 "other).",
             )
         )
-    shared = _named([str(head) for head in record.shared])
-    every = "Both" if len(record.methods) == 2 else f"All {len(record.methods)}"
+    shared = _named(compared.shared)
+    every = "Both" if len(compared.methods) == 2 else f"All {len(compared.methods)}"
     lines.append(
         tag(
             "p",
             f"{every} methods select ",
-            tag("strong", shared) if record.shared else "no head",
-            " in common." if not record.shared else ".",
+            tag("strong", shared) if compared.shared else "no head",
+            " in common." if not compared.shared else ".",
         )
     )
     return section("summary", "In short", *lines)
 
 
-def _agreement(record: MethodsRecord) -> Html:
+def _agreement(compared: Comparison) -> Html:
     rows: list[BarRow] = []
-    told = (one.methods for one in record.agreement if one.heads or one.expected >= 0.05)
+    told = (one.methods for one in compared.agreement if one.heads or one.expected >= 0.05)
     last = max(told, default=0)
-    for one in record.agreement[: last + 1]:
+    for one in compared.agreement[: last + 1]:
         words = "no method" if one.methods == 0 else count(one.methods, "method")
         rows.append(BarRow(f"selected by {words}", float(one.heads), "key-top", digits=0))
         rows.append(BarRow("  by chance", one.expected, "key-random"))
@@ -152,9 +152,9 @@ def _agreement(record: MethodsRecord) -> Html:
             tag("bdi", one.name),
             one.size,
             len(one.specific),
-            _named([str(head) for head in one.specific]) or "\u2013",
+            _named(one.specific) or "\u2013",
         )
-        for one in record.methods
+        for one in compared.methods
     ]
     header = ("Method", "Heads", "By it alone", "Which")
     alone = table("Heads by one method alone", header, specific, said={3}, class_="numbers")
@@ -171,7 +171,7 @@ def _agreement(record: MethodsRecord) -> Html:
     )
 
 
-def _named(heads: list[str]) -> str:
+def _named(heads: Sequence[str]) -> str:
     if len(heads) <= NAMED:
         return enumeration(heads)
     return f"{', '.join(heads[:NAMED])} and {len(heads) - NAMED} more"

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
-from headscope.heads import rank_words
+from headscope.heads import Geometry
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
-from headscope.report.parts import figure, ramp_class, scroll, section, table
+from headscope.report.parts import figure, in_short, ramp_class, scroll, section, table
 from headscope.report.words import arrow, between, count, fixed, p_value
-from headscope.runs.reading import naming, read_result
+from headscope.results.overlap import ComparedSet, GroupOverlap, OverlapResult, PairOverlap
+from headscope.runs.reading import result_of
 
 __all__ = ["group_table", "jaccard_matrix", "page", "pair_table"]
 
-Pairs = Sequence[Mapping[str, Any]]
+Pairs = Sequence[PairOverlap]
 
 GROUPED = {
     "source": "both out of this language",
@@ -34,91 +35,89 @@ RELATIONS = {
 
 def page(path: Path) -> Page:
     """The report of the comparison in this folder."""
-    result = read_result(path)
-    with naming(path / "result.json", "a comparison of sets"):
-        artifacts, pairs = result["artifacts"], result["pairs"]
-        names = [str(one["name"]) for one in artifacts]
-        geometry = result["geometry"]
-        sizes = sorted({int(one["size"]) for one in artifacts})
-        heads = f"{geometry['heads']} in {count(int(geometry['layers']), 'layer')}"
-        return simple_page(
+    result = result_of(path, OverlapResult, "a comparison of sets")
+    artifacts, pairs = result.artifacts, result.pairs
+    names = [one.name for one in artifacts]
+    geometry = Geometry.from_dict(result.geometry)
+    sizes = sorted({one.size for one in artifacts})
+    heads = f"{geometry.total} in {count(geometry.layers, 'layer')}"
+    return simple_page(
+        "Overlap of head sets",
+        masthead(
             "Overlap of head sets",
-            masthead(
-                "Overlap of head sets",
-                "How far sets of attention heads hold the same heads, beside what sets of their "
-                "sizes drawn at random would share.",
-                [
-                    ("", count(len(names), "set")),
-                    ("heads in a set", _range(sizes)),
-                    ("heads of the model", heads),
-                ],
-                "headscope compare overlap",
-            ),
+            "How far sets of attention heads hold the same heads, beside what sets of their "
+            "sizes drawn at random would share.",
             [
-                ("summary", "", _summary(pairs, result)),
-                ("overlap", "Matrix", jaccard_matrix(names, pairs)),
-                ("groups", "Groups", group_table(result["groups"])),
-                ("pairs", "Pairs", pair_table(pairs)),
-                ("sets", "Sets", _sets(artifacts)),
-                ("provenance", "Provenance", about_run(path)),
+                ("", count(len(names), "set")),
+                ("heads in a set", _range(sizes)),
+                ("heads of the model", heads),
             ],
-        )
+            "headscope compare overlap",
+        ),
+        [
+            ("summary", "", _summary(result)),
+            ("overlap", "Matrix", jaccard_matrix(names, pairs)),
+            ("groups", "Groups", group_table(result.groups)),
+            ("pairs", "Pairs", pair_table(pairs)),
+            ("sets", "Sets", _sets(artifacts)),
+            ("provenance", "Provenance", about_run(path)),
+        ],
+    )
 
 
-def _summary(pairs: Pairs, result: Mapping[str, Any]) -> Html:
-    jaccards = [pair["jaccard"] for pair in pairs]
-    chance = _mean([pair["expected_exact"] for pair in pairs])
-    clear = sum(pair["p_value"] < 0.05 for pair in pairs)
+def _summary(result: OverlapResult) -> Html:
+    pairs = result.pairs
+    jaccards = [pair.jaccard for pair in pairs]
+    chance = fmean(pair.expected_exact for pair in pairs)
+    clear = sum(pair.p_value < 0.05 for pair in pairs)
     if len(pairs) == 1:
         (pair,) = pairs
         words: list[Html] = [_one_pair(pair)]
     else:
-        low, high = (pick(pairs, key=lambda pair: pair["jaccard"]) for pick in (min, max))
+        low, high = (pick(pairs, key=lambda pair: pair.jaccard) for pick in (min, max))
         words = [
             join(
                 f"Over {count(len(pairs), 'pair')} of sets the Jaccard index, the heads both "
                 "have by the heads either has, is ",
-                tag("strong", fixed(_mean(jaccards), 2)),
+                tag("strong", fixed(fmean(jaccards), 2)),
                 f" on average ({fixed(chance, 2)} would be chance). It is highest between ",
                 _pair(high),
-                f" ({fixed(high['jaccard'], 2)}), lowest between ",
+                f" ({fixed(high.jaccard, 2)}), lowest between ",
                 _pair(low),
-                f" ({fixed(low['jaccard'], 2)}).",
+                f" ({fixed(low.jaccard, 2)}).",
             ),
             join(
                 f"In {_of(clear, len(pairs))} so large an overlap has a probability below 0.05 "
                 "under random sets."
             ),
         ]
-    if result["threshold"] is not None:
-        chosen = f"the heads that score above {fixed(result['threshold'], 2)}"
-    elif result["k"] is not None:
-        share = str(result["k"]).endswith("%") or float(result["k"]) < 1
-        chosen = f"the first {result['k']}{' of the' if share else ''} heads of each"
+    if result.threshold is not None:
+        chosen = f"the heads that score above {fixed(result.threshold, 2)}"
+    elif result.k is not None:
+        share = str(result.k).endswith("%") or float(result.k) < 1
+        chosen = f"the first {result.k}{' of the' if share else ''} heads of each"
     else:
         chosen = "saved sets as they are, and of scores the usual share of highest heads"
-    by = rank_words(result) if result["threshold"] is None else None
+    by = result.ranked_by if result.threshold is None else None
     words.append(join(f"Compared were {chosen}{f', ranked by {by}' if by else ''}."))
-    heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    body = [tag("p", one) for one in words]
-    return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
+    return in_short(*words)
 
 
-def _one_pair(pair: Mapping[str, Any]) -> Html:
-    rank = pair["rank_correlation"]
+def _one_pair(pair: PairOverlap) -> Html:
+    rank = pair.rank_correlation
     ranks = (
         ""
         if rank is None
         else f" Over all heads the two scores agree with a rank correlation of {fixed(rank, 2)}."
     )
     return join(
-        tag("bdi", arrow(str(pair["a"]))),
-        f" ({count(pair['size_a'], 'head')}) and ",
-        tag("bdi", arrow(str(pair["b"]))),
-        f" ({count(pair['size_b'], 'head')}) share ",
-        tag("strong", count(pair["intersection"], "head")),
-        f": a Jaccard index of {fixed(pair['jaccard'], 2)}, where random sets of these sizes reach "
-        f"{fixed(pair['expected_exact'], 2)} on average (p\u00a0{p_value(pair['p_value'])}).",
+        tag("bdi", arrow(pair.a)),
+        f" ({count(pair.size_a, 'head')}) and ",
+        tag("bdi", arrow(pair.b)),
+        f" ({count(pair.size_b, 'head')}) share ",
+        tag("strong", count(pair.intersection, "head")),
+        f": a Jaccard index of {fixed(pair.jaccard, 2)}, where random sets of these sizes reach "
+        f"{fixed(pair.expected_exact, 2)} on average (p\u00a0{p_value(pair.p_value)}).",
         ranks,
     )
 
@@ -128,12 +127,12 @@ def jaccard_matrix(names: Sequence[str], pairs: Pairs) -> Html:
     place = {name: number for number, name in enumerate(names)}
     cells = [Cell(number, number, "self") for number in range(len(names))]
     for pair in pairs:
-        at = place[pair["a"]], place[pair["b"]]
+        at = place[pair.a], place[pair.b]
         for row, column in (at, at[::-1]):
-            colour = ramp_class(pair["jaccard"], 1.0)
+            colour = ramp_class(pair.jaccard, 1.0)
             cells.append(Cell(row, column, colour, words=_words(pair)))
-    jaccards = [pair["jaccard"] for pair in pairs]
-    chance = _mean([pair["expected_exact"] for pair in pairs])
+    jaccards = [pair.jaccard for pair in pairs]
+    chance = fmean(pair.expected_exact for pair in pairs)
     description = (
         f"Matrix of the Jaccard index between {len(names)} sets of heads, from "
         f"{fixed(min(jaccards), 2)} to {fixed(max(jaccards), 2)}. The tables below hold every "
@@ -148,7 +147,7 @@ def jaccard_matrix(names: Sequence[str], pairs: Pairs) -> Html:
         "the Jaccard index, shared heads by all heads in either set. Sets of these sizes drawn at "
         f"random would reach {fixed(chance, 2)} on average (exact mean; the ratio of expected "
         "counts that the literature uses gives "
-        f"{fixed(_mean([pair['expected'] for pair in pairs]), 2)}). Each p is the probability of "
+        f"{fixed(fmean(pair.expected for pair in pairs), 2)}). Each p is the probability of "
         "as large an overlap of random sets (hypergeometric)",
         f"; among so many pairs about {by_chance} fall below 0.05 by chance alone. "
         if by_chance
@@ -161,7 +160,7 @@ def jaccard_matrix(names: Sequence[str], pairs: Pairs) -> Html:
     )
 
 
-def group_table(groups: Sequence[Mapping[str, Any]]) -> Html | None:
+def group_table(groups: Sequence[GroupOverlap]) -> Html | None:
     """Means over groups of directions; None where there are no directions."""
     if not groups:
         return None
@@ -169,14 +168,14 @@ def group_table(groups: Sequence[Mapping[str, Any]]) -> Html | None:
               "Expected (ratio)", "Expected (exact)", "Largest p")  # fmt: skip
     rows = [
         (
-            tag("bdi", str(one["name"])),
-            RELATIONS.get(str(one["name"])) or GROUPED.get(str(one["by"]), ""),
-            one["count"],
-            fixed(one["jaccard"], 3),
-            between(one["lowest"], one["highest"], 2),
-            fixed(one["expected"], 3),
-            fixed(one["expected_exact"], 3),
-            p_value(one["largest_p"]),
+            tag("bdi", one.name),
+            RELATIONS.get(one.name) or GROUPED.get(one.by, ""),
+            one.count,
+            fixed(one.jaccard, 3),
+            between(one.lowest, one.highest, 2),
+            fixed(one.expected, 3),
+            fixed(one.expected_exact, 3),
+            p_value(one.largest_p),
         )
         for one in groups
     ]
@@ -196,16 +195,16 @@ def pair_table(pairs: Pairs) -> Html:
               "of A", "of B (recall)", "Rank correlation")  # fmt: skip
     rows = [
         (
-            tag("bdi", arrow(str(pair["a"]))),
-            tag("bdi", arrow(str(pair["b"]))),
-            fixed(pair["jaccard"], 3),
-            fixed(pair["expected"], 3),
-            fixed(pair["expected_exact"], 3),
-            p_value(pair["p_value"]),
-            f"{pair['intersection']} of {pair['size_a']} and {pair['size_b']}",
-            fixed(pair["conditional"]["given_a"], 3),
-            fixed(pair["conditional"]["given_b"], 3),
-            fixed(pair["rank_correlation"], 3),
+            tag("bdi", arrow(pair.a)),
+            tag("bdi", arrow(pair.b)),
+            fixed(pair.jaccard, 3),
+            fixed(pair.expected, 3),
+            fixed(pair.expected_exact, 3),
+            p_value(pair.p_value),
+            f"{pair.intersection} of {pair.size_a} and {pair.size_b}",
+            fixed(pair.conditional.given_a, 3),
+            fixed(pair.conditional.given_b, 3),
+            fixed(pair.rank_correlation, 3),
         )
         for pair in pairs
     ]
@@ -225,29 +224,29 @@ def pair_table(pairs: Pairs) -> Html:
     return section("pairs", "Every pair", figure("pairs-figure", caption, body))
 
 
-def _sets(artifacts: Sequence[Mapping[str, Any]]) -> Html:
+def _sets(artifacts: Sequence[ComparedSet]) -> Html:
     rows = [
         tag(
             "details",
-            tag("summary", tag("bdi", str(one["name"])), f": {count(int(one['size']), 'head')}"),
-            tag("p", tag("code", ",".join(map(str, one["heads"])), class_="heads")),
-            tag("p", "Read from ", tag("code", str(one["place"]))),
+            tag("summary", tag("bdi", one.name), f": {count(one.size, 'head')}"),
+            tag("p", tag("code", ",".join(one.heads), class_="heads")),
+            tag("p", "Read from ", tag("code", one.place)),
         )
         for one in artifacts
     ]
     return section("sets", "The sets that were compared", rows)
 
 
-def _pair(pair: Mapping[str, Any]) -> Html:
-    return join(tag("bdi", arrow(str(pair["a"]))), " and ", tag("bdi", arrow(str(pair["b"]))))
+def _pair(pair: PairOverlap) -> Html:
+    return join(tag("bdi", arrow(pair.a)), " and ", tag("bdi", arrow(pair.b)))
 
 
-def _words(pair: Mapping[str, Any]) -> str:
+def _words(pair: PairOverlap) -> str:
     return (
-        f"{arrow(str(pair['a']))}  and  {arrow(str(pair['b']))}\n"
-        f"Jaccard {fixed(pair['jaccard'], 2)}, {pair['intersection']} shared\n"
-        f"expected {fixed(pair['expected_exact'], 2)} (exact), "
-        f"{fixed(pair['expected'], 2)} (ratio)\np {p_value(pair['p_value'])}"
+        f"{arrow(pair.a)}  and  {arrow(pair.b)}\n"
+        f"Jaccard {fixed(pair.jaccard, 2)}, {pair.intersection} shared\n"
+        f"expected {fixed(pair.expected_exact, 2)} (exact), "
+        f"{fixed(pair.expected, 2)} (ratio)\np {p_value(pair.p_value)}"
     )
 
 
@@ -262,7 +261,3 @@ def _range(sizes: Sequence[int]) -> str:
 
 def _of(some: int, every: int) -> str:
     return f"all {every}" if some == every else f"{some or 'none'} of {every}"
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)

@@ -12,19 +12,11 @@ from headscope.heads import HeadScores, Rank, check_geometry, read_scores
 from headscope.report.records.outputs import BASELINE, Sentence, read_sentences
 from headscope.report.words import MEAN
 from headscope.results.atlas import AtlasCheck
+from headscope.results.classes import Classes
 from headscope.runs import decode
 from headscope.runs.reading import naming, read_object, read_result
 
-__all__ = ["AtlasRecord", "Counts", "Overlap", "read_atlas", "read_scores_run"]
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many heads are in each of the three classes; over several directions the mean."""
-
-    token_alignment: float
-    low_activity: float
-    inactive: float
+__all__ = ["AtlasRecord", "Overlap", "read_atlas", "read_scores_run"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +47,8 @@ class AtlasRecord:
     threshold: float
     inactive: float
     rank: Rank
-    counts: dict[str, Counts]
-    counts_above_chance: dict[str, Counts]
+    counts: dict[str, Classes]
+    counts_above_chance: dict[str, Classes]
     top_k: int
     overlap: tuple[Overlap, ...]
     removal: AtlasCheck | None
@@ -141,8 +133,8 @@ def _record(
             threshold=threshold,
             inactive=inactive,
             rank=next(iter(scores.values())).rank_used(result.get("rank") or "score"),
-            counts={n: Counts(**one.classes(threshold, inactive)) for n, one in scores.items()},
-            counts_above_chance={n: Counts(**one) for n, one in above.items() if one},
+            counts={n: Classes(**one.classes(threshold, inactive)) for n, one in scores.items()},
+            counts_above_chance={n: Classes(**one) for n, one in above.items() if one},
             top_k=int(overlap.get("k") or 0),
             overlap=tuple(_overlap(pair) for pair in overlap["pairs"]),
             removal=removal,

@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
-from headscope.heads import count_words
-from headscope.report.html import Html, join, tag
-from headscope.report.parts import figure, legend, scroll, section, var_style
-from headscope.report.records.atlas import AtlasRecord, Counts
-from headscope.report.words import direction_label, fixed
+from collections.abc import Callable, Sequence
 
-__all__ = ["classes_section"]
+from headscope.heads import count_words
+from headscope.report.html import Child, Html, join, tag
+from headscope.report.parts import figure, legend, scroll, section, var_style
+from headscope.report.records.atlas import AtlasRecord
+from headscope.report.words import direction_label, fixed
+from headscope.results.classes import Classes
+
+__all__ = ["classes_figure", "classes_section"]
 
 CLASSES = (("ta", "token alignment"), ("low", "low activity"), ("off", "inactive"))
 
 
 def classes_section(record: AtlasRecord) -> Html:
     """Stacked bars of the classes, by TS and by TS minus chance, with their numbers."""
-    rows = []
-    for name in record.scores:
-        plain, above = record.counts[name], record.counts_above_chance.get(name)
-        bars = [tag("span", _bar(plain), class_="stack")]
-        if above is not None:
-            bars.append(tag("span", _bar(above), class_="stack"))
-        numbers = [*_numbers(plain), *(_numbers(above) if record.counts_above_chance else [])]
-        label = direction_label(name, len(record.directions))
-        rows.append(
+    rows = [
+        (
+            direction_label(name, len(record.directions)),
+            record.counts[name],
+            record.counts_above_chance.get(name),
+        )
+        for name in record.scores
+    ]
+    title = "Heads in each class, by direction"
+    return classes_figure(rows, count_words, title, "direction", _caption(record))
+
+
+def classes_figure(
+    rows: Sequence[tuple[Html, Classes, Classes | None]],
+    words: Callable[[float], str],
+    title: str,
+    by: str,
+    caption: Child,
+) -> Html:
+    """A row of bars each, its classes by TS and, where chance is known, by TS minus chance.
+
+    `words` says the numbers behind the bars, `title` what they are, `by` what a row is of.
+    """
+    chance = any(above is not None for _, _, above in rows)
+    body = []
+    for label, plain, above in rows:
+        bars = [tag("span", _bar(each), class_="stack") for each in (plain, above) if each]
+        numbers = [words(number) for number in plain.each]
+        if chance:
+            numbers += ["\u2013"] * 3 if above is None else [words(each) for each in above.each]
+        body.append(
             tag(
                 "tr",
                 tag("th", label, scope="row"),
@@ -31,28 +56,28 @@ def classes_section(record: AtlasRecord) -> Html:
                 [tag("td", number, class_="number") for number in numbers],
             )
         )
-    groups = ["by TS"] + (["by TS \u2212 chance"] if record.counts_above_chance else [])
+    groups = ["by TS"] + (["by TS \u2212 chance"] if chance else [])
     top = [tag("th", group, scope="colgroup", colspan=3) for group in groups]
     names = [
-        tag("th", words, scope="col", class_="number")
+        tag("th", name, scope="col", class_="number")
         for _ in groups
-        for words in ("align", "low", "inactive")
+        for name in ("align", "low", "inactive")
     ]
     header = tag(
         "thead",
         tag("tr", tag("td", rowspan=2), tag("td", class_="wide", rowspan=2), top),
         tag("tr", names),
     )
-    caption = tag("caption", "Heads in each class, by direction", class_="unseen")
-    picture = tag("table", caption, header, tag("tbody", rows), class_="classes")
+    unseen = tag("caption", title, class_="unseen")
+    picture = tag("table", unseen, header, tag("tbody", body), class_="classes")
     return section(
         "classes",
         "Three classes of heads",
         figure(
             "classes-figure",
-            _caption(record),
-            legend(*((f"key-{mark}", words) for mark, words in CLASSES)),
-            scroll("Classes of heads by direction", picture),
+            caption,
+            legend(*((f"key-{mark}", name) for mark, name in CLASSES)),
+            scroll(f"Classes of heads by {by}", picture),
         ),
     )
 
@@ -78,16 +103,9 @@ def _caption(record: AtlasRecord) -> Html:
     )
 
 
-def _bar(counts: Counts) -> list[Html]:
-    shares = (counts.token_alignment, counts.low_activity, counts.inactive)
+def _bar(classes: Classes) -> list[Html]:
+    total = max(1, sum(classes.each))
     return [
-        tag("i", class_=f"key-{mark}", style=var_style(w=number / max(1, sum(shares))))
-        for (mark, _), number in zip(CLASSES, shares, strict=True)
+        tag("i", class_=f"key-{mark}", style=var_style(w=number / total))
+        for (mark, _), number in zip(CLASSES, classes.each, strict=True)
     ]
-
-
-def _numbers(counts: Counts | None) -> list[str]:
-    if counts is None:
-        return ["\u2013"] * 3
-    numbers = (counts.token_alignment, counts.low_activity, counts.inactive)
-    return [count_words(number) for number in numbers]

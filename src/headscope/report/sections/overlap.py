@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from headscope.heads import rank_words
 from headscope.report.html import Html, join, tag
@@ -73,7 +74,7 @@ def _picture(record: AtlasRecord, side: int) -> Html:
     description = (
         f"Matrix of the Jaccard similarity of the top {record.top_k} heads between "
         f"{len(names)} directions, from {fixed(min(jaccards), 2)} to {fixed(max(jaccards), 2)}, "
-        f"mean {fixed(_mean(jaccards), 2)}. The table below holds every number."
+        f"mean {fixed(fmean(jaccards), 2)}. The table below holds every number."
     )
     pitch = max(10, min(22, 640 // len(names)))
     axis = Axis(labels if pitch >= 13 else [""] * len(labels), gaps=gaps)
@@ -90,9 +91,9 @@ def _caption(record: AtlasRecord) -> Html:
         tag("strong", f"How many of the top {record.top_k} heads two directions share: "),
         f"the Jaccard similarity, shared heads by all heads in either set, ranked by {by}. "
         "Sets of this size drawn at random would reach "
-        f"{fixed(_mean([p.expected_exact for p in pairs]), 2)} on average (exact mean; the "
+        f"{fixed(fmean(p.expected_exact for p in pairs), 2)} on average (exact mean; the "
         "simpler ratio of expected counts, as the literature has it, gives "
-        f"{fixed(_mean([p.expected for p in pairs]), 2)}). ",
+        f"{fixed(fmean(p.expected for p in pairs), 2)}). ",
         f"In {clear} of {count(len(pairs), 'pair')} as large an overlap has a probability below "
         f"0.05 under random sets (hypergeometric; at so many pairs about {by_chance} would by "
         "chance alone). Directions that share a language share sentences, so the pairs are not "
@@ -114,10 +115,10 @@ def _groups(record: AtlasRecord) -> Html:
         (
             tag("bdi", name),
             len(pairs),
-            fixed(_mean([pair.jaccard for pair in pairs]), 2),
+            fixed(fmean(pair.jaccard for pair in pairs), 2),
             between(min(p.jaccard for p in pairs), max(p.jaccard for p in pairs), 2),
-            fixed(_mean([pair.expected for pair in pairs]), 2),
-            fixed(_mean([pair.expected_exact for pair in pairs]), 2),
+            fixed(fmean(pair.expected for pair in pairs), 2),
+            fixed(fmean(pair.expected_exact for pair in pairs), 2),
             p_value(max(pair.p_value for pair in pairs)),
         )
         for name, pairs in rows
@@ -179,8 +180,4 @@ def _reverse(pair: Overlap) -> bool:
 
 
 def _expected(record: AtlasRecord) -> float:
-    return _mean([pair.expected_exact for pair in record.overlap])
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
+    return fmean(pair.expected_exact for pair in record.overlap)

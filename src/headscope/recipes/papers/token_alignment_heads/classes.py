@@ -25,6 +25,7 @@ from headscope.recipes.papers.token_alignment_heads.cells import (
 )
 from headscope.recipes.papers.token_alignment_heads.setting import NAME, THRESHOLD, bound, differs
 from headscope.recipes.papers.token_alignment_heads.steps import other_scores, score_steps
+from headscope.runs import encode
 from headscope.shown.blocks import Bars, Claim, Findings, Heatmap, Reference, Row, Table
 
 __all__ = ["CLASSES", "POSITIONS", "bounds", "class_claims", "class_words", "of_group", "thirds"]
@@ -83,7 +84,7 @@ def _class_steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 def _classes(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
     places = [setting.at(name) for name in ("scores", *(one.name for one in other_scores(setting)))]
-    return compare_classes(CompareClasses(tuple(map(str, places)), THRESHOLD), out)
+    return dict(encode(compare_classes(CompareClasses(tuple(map(str, places)), THRESHOLD), out)))
 
 
 def bounds(scores: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -30,6 +30,7 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     top,
 )
 from headscope.recipes.papers.token_alignment_heads.steps import FLORES, scoring, sentences_of
+from headscope.runs import encode
 from headscope.shown.blocks import Claim, Findings, Lines, Row, Series, Table
 
 __all__ = ["FORMATION", "formation_claim", "formation_words"]
@@ -82,7 +83,7 @@ def _run(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str,
         check=POCKET_CHECKED if not setting.data.pairs else CHECKED,
         rank=ranked_by(setting),
     )
-    return formation(config, out, progress)
+    return dict(encode(formation(config, out, progress)))
 
 
 def _revision(name: str) -> bool:

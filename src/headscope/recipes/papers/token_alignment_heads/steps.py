@@ -189,9 +189,8 @@ def _scores(setting: Setting, out: Path, progress: Progress | None) -> Result:
 
 
 def _overlap(setting: Setting, out: Path, progress: Progress | None) -> Result:
-    return compare_overlap(
-        CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting)), out
-    )
+    config = CompareOverlap((str(setting.at("scores")),), top(setting), rank=ranked_by(setting))
+    return dict(encode(compare_overlap(config, out)))
 
 
 def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:

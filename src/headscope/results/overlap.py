@@ -1,0 +1,114 @@
+"""How far sets of heads agree: what `compare overlap` returns, and other comparisons hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.options import Amount
+from headscope.results.common import Ranking
+from headscope.runs import Result
+
+__all__ = ["ComparedSet", "Conditional", "GroupOverlap", "OverlapResult", "PairOverlap"]
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """The share of one set's heads that the other holds too; None where the set is empty.
+
+    `given_a` = |A ∩ B| / |A|, `given_b` = |A ∩ B| / |B|.
+    """
+
+    given_a: float | None
+    given_b: float | None
+
+
+@dataclass(frozen=True)
+class PairOverlap:
+    """Two sets of heads of one geometry, A and B.
+
+    Attributes:
+        a, b: their names.
+        jaccard: |A ∩ B| / |A ∪ B|, 1 for two empty sets.
+        expected: the papers' ratio e / (|A| + |B| − e) with e = |A||B| / N.
+        expected_exact: the mean Jaccard index of two random sets of these sizes.
+        p_value: probability that such sets share at least as many heads (hypergeometric).
+        intersection, size_a, size_b: numbers of heads.
+        recall: |A ∩ B| / |B|, B being the reference; None if B is empty.
+        conditional: the overlap given either set.
+        rank_correlation: Spearman's over all heads, ties by mean rank; None unless both have
+            scores that are not all equal.
+        relation: of two directions, how they are related; None where a name is no direction.
+    """
+
+    a: str
+    b: str
+    jaccard: float
+    expected: float
+    expected_exact: float
+    p_value: float
+    intersection: int
+    size_a: int
+    size_b: int
+    recall: float | None
+    conditional: Conditional
+    rank_correlation: float | None
+    relation: str | None = None
+
+
+@dataclass(frozen=True)
+class GroupOverlap:
+    """Means over a group of pairs of directions.
+
+    Attributes:
+        by: what the group has in common: `relation`, `source`, `target` or `pivot`.
+        language: of a source, a target or a pivot.
+        name: of the group.
+        count: number of pairs.
+        jaccard, expected, expected_exact: means, see `PairOverlap`.
+        lowest, highest: of the Jaccard index.
+        largest_p: the highest p-value.
+    """
+
+    by: str
+    language: str | None
+    name: str
+    count: int
+    jaccard: float
+    expected: float
+    expected_exact: float
+    lowest: float
+    highest: float
+    largest_p: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedSet(Ranking):
+    """A set of heads that was compared, and where it comes from; `heads` as `LAYER.HEAD`."""
+
+    name: str
+    place: str
+    method: str | None = None
+    model: str | None = None
+    signature: str | None = None
+    direction: str | None = None
+    ranked: bool = False
+    size: int
+    heads: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapResult(Ranking, Result):
+    """The overlap of every two sets: the top `k` of scores or those above `threshold`.
+
+    Results of earlier versions do not say what heads are ranked by: it was the score.
+    """
+
+    rank: str | None = "score"
+    geometry: Mapping[str, Any]
+    k: Amount | None
+    threshold: float | None
+    artifacts: tuple[ComparedSet, ...]
+    pairs: tuple[PairOverlap, ...]
+    groups: tuple[GroupOverlap, ...]
