@@ -22,6 +22,7 @@ from headscope.cli.output import progress
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
+from headscope.runs import encode
 from headscope.verify.removal import Removal
 
 ALL = PairsChoice(pair=("all",))
@@ -56,7 +57,7 @@ def main() -> None:
             ),
         }
         results = {
-            name: verify_removal(config, given.runs / name.replace(" ", "-"), update)
+            name: encode(verify_removal(config, given.runs / name.replace(" ", "-"), update))
             for name, config in asked.items()
         }
     told = {

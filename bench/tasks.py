@@ -21,6 +21,7 @@ from headscope.pocket.tasks import CROSS_LINGUAL, write_tasks
 from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
+from headscope.runs import encode
 from headscope.verify.removal import Removal
 
 CROSS = {task.name for task in CROSS_LINGUAL}
@@ -45,7 +46,7 @@ def main() -> None:
         config = VerifyTasks(
             (str(given.runs / "tasks"),), str(given.runs / "heads"), removal=removal
         )
-        result = verify_tasks(config, given.runs / "verify", update)
+        result = encode(verify_tasks(config, given.runs / "verify", update))
     told = {
         "command": "bench/tasks.py",
         "machine": before,

@@ -95,6 +95,7 @@ def _evidence(labels: list[dict[str, Any]], top: float, sentences: int) -> dict[
                 gap = {"value": chrf - 80, "low": chrf - 83, "high": chrf - 77}
                 row[f"p_sentences{ending}"], row[f"p_draws{ending}"] = 0.0001, 1 / (1 + draws)
                 row[f"against_random{ending}"] = gap
+                row[f"distinct_draws{ending}"] = draws
         conditions.append(row)
     baseline = {**_measures(90.0), "low": 88.0, "high": 92.0}
     return {"sentences": sentences, "baseline": baseline, "conditions": conditions}

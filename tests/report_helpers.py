@@ -200,10 +200,10 @@ def _removal(
         directions[name] = {
             "baseline": {"chrf": baseline},
             "conditions": [
-                {"kind": "top", "k": k, "draw": None, "chrf": top},
+                {"kind": "top", "k": k, "gate": 0.0, "draw": None, "chrf": top},
                 *(
-                    {"kind": "random", "k": k, "draw": d, "chrf": baseline - rng.uniform(1, 30)}
-                    for d in range(DRAWS)
+                    {"kind": "random", "k": k, "gate": 0.0, "draw": d, "chrf": chrf}
+                    for d, chrf in enumerate(baseline - rng.uniform(1, 30, DRAWS))
                 ),
             ],
             "sentences": 100,

@@ -12,7 +12,8 @@ import pytest
 from headscope.data.pairs import PairFile
 from headscope.pocket.sample import sample_pairs
 from headscope.recipes.verify.removal_run import describe_conditions
-from headscope.runs import open_run
+from headscope.results.removal import Condition
+from headscope.runs import encode, open_run
 from headscope.verify.failures.classify import KINDS
 from headscope.verify.removal.outputs import Label, output_rows, translations
 
@@ -133,9 +134,11 @@ def removal_run(path: Path) -> Path:
     with open_run(path, "verify removal", {}, {}) as run:
         run.write_jsonl("outputs.jsonl", output_rows(labels, made))
         chosen = ["0.1", "0.2", "1.0", "1.1"]
-        heads = {one: {"heads": chosen[: one.k], "filled_up": 0} for one in labels[1:]}
+        rows = [
+            Condition(label=one, heads=tuple(chosen[: one.k]), filled_up=0) for one in labels[1:]
+        ]
         languages = {name: (one.source_language, one.target_language) for name, one in made.items()}
-        shown = describe_conditions(run, heads, languages, 1, made, None, 0)
+        shown = encode(describe_conditions(run, rows, languages, 1, made, None, 0))
         told = {"model": {"name": "small"}, "rank": "score", "links": {"method": None}}
         run.finish({**shown, **told})
     return path

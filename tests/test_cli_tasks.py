@@ -15,6 +15,8 @@ from headscope.cli.verify.tasks import tasks_table
 from headscope.pocket.tasks import write_tasks
 from headscope.report import write_report
 from headscope.report.words import fixed
+from headscope.results.tasks import TasksResult
+from headscope.runs import decode
 from headscope.verify.tasks import library as task_library
 
 Command = Callable[..., Any]
@@ -72,7 +74,7 @@ def test_the_json_has_the_agreed_names_and_the_run_its_files(
     page = write_report(out).read_text(encoding="utf-8")
     assert CHOICE in page and "without 3 chosen heads" in page and "chance" in page
     # Draws of the same layers are shown with their own mean and tests, on page and in table.
-    shown = tasks_table(result).splitlines()
+    shown = tasks_table(decode(TasksResult, result)).splitlines()
     at = next(number for number, line in enumerate(shown) if line.startswith(CHOICE))
     for kind, words, ending, line in (
         ("random", "random", "", shown[at]),

@@ -24,6 +24,7 @@ from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.recipes.verify.one_by_one import OneByOne, verify_one_by_one
 from headscope.recipes.verify.summaries import VerifySummaries, verify_summaries
 from headscope.report import write_report
+from headscope.runs import encode
 from headscope.use.rating import Rating
 from use_corpus_helpers import rated_records, write_jsonl
 from verify_helpers import rows_of
@@ -118,7 +119,7 @@ def test_one_by_one_puts_means_of_the_train_split_in_place(
 ) -> None:
     pairs = PairsChoice(("en-de",), limit=2)
     config = OneByOne(HEADS, pairs=pairs, max_new_tokens=6, ablate="mean")
-    result = verify_one_by_one(config, tmp_path / "run")
+    result = encode(verify_one_by_one(config, tmp_path / "run"))
     apart = sample_pairs("en-de", "train", 50, 0).pairs
     tested = sample_pairs("en-de", "test", 2, 0).pairs
     known = {one.source for one in tested}
@@ -137,7 +138,7 @@ def test_one_by_one_puts_means_of_the_train_split_in_place(
             made = pocket.generate([PROMPT.format(source)], GenerateConfig(6))[0]
         assert row["text"] == made.text
     zero = OneByOne(HEADS, pairs=pairs, text=False)
-    verify_one_by_one(zero, tmp_path / "zero")
+    encode(verify_one_by_one(zero, tmp_path / "zero"))
     others = rows_of(tmp_path / "zero" / "steps.jsonl")
     for one, other in zip(steps, others, strict=True):
         assert np.allclose(one["similarity"], other["similarity"], atol=1e-5) == (one["step"] == 0)

@@ -20,10 +20,10 @@ from headscope.recipes.compare.overlap import (
 )
 from headscope.report import write_report
 from headscope.report.html import join
-from headscope.report.records.atlas import Effect
 from headscope.report.sections.effects import effect_rows
 from headscope.report.sections.marked import marked
 from headscope.report.sections.provenance import facts_list
+from headscope.results.removal import Effect
 from headscope.runs import open_run
 from removal_report_helpers import write_removal
 

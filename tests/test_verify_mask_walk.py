@@ -26,6 +26,7 @@ from headscope.recipes.verify.mask_walks import (
 )
 from headscope.recipes.verify.one_by_one import OneByOne, starting_order
 from headscope.report import write_report
+from headscope.runs import encode
 from headscope.verify.one_by_one.walk import Step, Subject, prepare
 from lm_helpers import wrapped
 from mask_helpers import all_but, random_weights, write_mask_run
@@ -70,21 +71,21 @@ def test_a_saved_set_beside_scores_is_still_what_it_was(
 def test_the_cut_is_where_exactly_the_mask_is_left() -> None:
     kept = HeadSet(POCKET, tuple(head for head in POCKET.heads() if head not in REMOVED))
     rest = [head for head in POCKET.heads() if head not in REMOVED]
-    found = about_cut(kept, [*REMOVED, *rest])
+    found = encode(about_cut(kept, [*REMOVED, *rest]))
     assert found == {"kept": 93, "removed": 3, "cut_step": 3}
-    assert about_cut(kept, [REMOVED[0], rest[0], *REMOVED[1:]])["cut_step"] is None
-    assert about_cut(kept, REMOVED[:2])["cut_step"] is None
+    assert encode(about_cut(kept, [REMOVED[0], rest[0], *REMOVED[1:]]))["cut_step"] is None
+    assert encode(about_cut(kept, REMOVED[:2]))["cut_step"] is None
 
 
 def test_when_the_target_comes_first() -> None:
     def walk(*ranks: int) -> list[Step]:
         return [Step(rank, (1,), (0.5,)) for rank in ranks]
 
-    found = first_steps([walk(3, 1, 2), walk(1, 1, 1), walk(5, 4, 3)])
+    found = encode(first_steps([walk(3, 1, 2), walk(1, 1, 1), walk(5, 4, 3)]))
     assert found["first_steps"] == [1, 0, None]
     assert (found["median"], found["never"]) == (1, 1)
     assert found["share"] == pytest.approx([1 / 3, 2 / 3, 1 / 3])
-    assert first_steps([walk(2, 2)])["median"] is None
+    assert encode(first_steps([walk(2, 2)]))["median"] is None
 
 
 def test_random_orders_are_nested_and_hold_every_head() -> None:

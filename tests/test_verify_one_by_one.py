@@ -20,6 +20,7 @@ from headscope.lm.model import LanguageModel
 from headscope.recipes.inputs import PairsChoice
 from headscope.recipes.verify import walk_run as recipe
 from headscope.recipes.verify.one_by_one import OneByOne, starting_order, verify_one_by_one
+from headscope.runs import encode
 from headscope.verify.one_by_one.orders import (
     alone_gates,
     changes_alone,
@@ -302,7 +303,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     config = OneByOne(
         "5.3,5.0,4.3,5.11", pairs=PairsChoice(("en-de",), limit=3), text=False, order="alone"
     )
-    whole = verify_one_by_one(config, tmp_path / "whole")
+    whole = encode(verify_one_by_one(config, tmp_path / "whole"))
     calls: list[int] = []
     real = recipe.walk
 
@@ -314,7 +315,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
 
     monkeypatch.setattr(recipe, "walk", stops)
     with pytest.raises(KeyboardInterrupt):
-        verify_one_by_one(config, tmp_path / "run")
+        encode(verify_one_by_one(config, tmp_path / "run"))
     seen: list[int] = []
 
     def counts(*args: Any, **kwargs: Any) -> Any:
@@ -322,7 +323,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
         return real(*args, **kwargs)
 
     monkeypatch.setattr(recipe, "walk", counts)
-    result = verify_one_by_one(config, tmp_path / "run")
+    result = encode(verify_one_by_one(config, tmp_path / "run"))
     assert seen == [5, 5, 5, 5, 0, 0]  # known steps of each walk
     for name in ("steps", "baseline", "changes", "heads", "signature"):
         assert result[name] == whole[name], name

@@ -32,6 +32,8 @@ from headscope.recipes.verify.removal import (
     read_test_directions,
     verify_removal,
 )
+from headscope.results.removal import Measuring
+from headscope.runs import encode
 from headscope.runs.folder import reopen_run
 from headscope.verify.removal import Removal, conditions, measures
 from headscope.verify.removal.evidence import evidence, statistics
@@ -68,7 +70,7 @@ def run(
 ) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run") / "run"
     heads = VerifyRemoval("1.0,0.2,1.3", (3, 1), ModelChoice(str(model)), pairs, SETTINGS)
-    return out, verify_removal(heads, out)
+    return out, encode(verify_removal(heads, out))
 
 
 def parts_of(out: Path) -> list[str]:
@@ -247,7 +249,7 @@ def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> 
     kept = parts_of(killed)
     assert len(kept) == 4 and not (killed / "DONE.json").exists()
     config = script.config(str(model), str(data))
-    results = [verify_removal(config, out) for out in (killed, whole)]
+    results = [encode(verify_removal(config, out)) for out in (killed, whole)]
     assert parts_of(killed) == parts_of(whole)
     assert parts_of(killed)[:4] == kept
     assert without(results[0]) == without(results[1])
@@ -258,7 +260,7 @@ def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> 
 def test_measuring_again_gives_the_same_numbers(run: tuple[Path, dict[str, Any]]) -> None:
     out, result = run
     before = (out / "statistics.safetensors").read_bytes()
-    again = measure_again(MeasureAgain(out))
+    again = encode(measure_again(MeasureAgain(out)))
     assert json.loads((out / "result.json").read_text()) == json.loads(json.dumps(again))
     assert again == json.loads(json.dumps(result))
     assert (out / "statistics.safetensors").read_bytes() == before
@@ -271,14 +273,14 @@ def test_what_was_not_measured_is_null_until_it_is(
     config = dataclasses.replace(
         config, removal=dataclasses.replace(config.removal, max_new_tokens=4)
     )
-    whole = verify_removal(config, tmp_path / "whole")
+    whole = encode(verify_removal(config, tmp_path / "whole"))
 
     def absent() -> Any:
         raise MissingExtra("sacrebleu is not installed")
 
     with monkeypatch.context() as patch:
         patch.setattr("headscope.measure.metrics._sacrebleu", absent)
-        bare = verify_removal(config, tmp_path / "bare")
+        bare = encode(verify_removal(config, tmp_path / "bare"))
     assert bare["not_measured"].keys() >= {"chrf", "bleu", "source_copy"}
     assert "not installed" in bare["not_measured"]["chrf"]
     for one in (bare["baseline"], *bare["conditions"], bare["directions"]["en-de"]["baseline"]):
@@ -287,7 +289,7 @@ def test_what_was_not_measured_is_null_until_it_is(
     top = bare["conditions"][0]
     assert top["p_sentences"] is top["p_draws"] is bare["p_value"] is None
     assert top["change"]["chrf"] == {"value": None, "low": None, "high": None}
-    assert without(measure_again(MeasureAgain(tmp_path / "bare"))) == json.loads(
+    assert without(encode(measure_again(MeasureAgain(tmp_path / "bare")))) == json.loads(
         json.dumps(without(whole))
     )
 
@@ -309,13 +311,13 @@ def test_what_cannot_be_measured_again_keeps_its_value(
     with monkeypatch.context() as patch:
         patch.setattr("headscope.measure.external.comet", scored)
         patch.setattr(measures, "bleu_tokenizer", lambda _: BleuTokenizer("that of then"))
-        whole = verify_removal(config, tmp_path / "run")
+        whole = encode(verify_removal(config, tmp_path / "run"))
     assert isinstance(whole["baseline"]["comet"], float)
 
     with monkeypatch.context() as patch:  # now there is no COMET, no identifier, no tokeniser
         patch.setattr("headscope.measure.identify.off_targets", absent)
         patch.setitem(measures._MEASURES, "bleu", absent)
-        again = measure_again(MeasureAgain(tmp_path / "run"))
+        again = encode(measure_again(MeasureAgain(tmp_path / "run")))
     assert again == json.loads(json.dumps(whole))
 
     # Numbers of other outputs are not kept.
@@ -323,7 +325,7 @@ def test_what_cannot_be_measured_again_keeps_its_value(
     changed = json.loads(rows[0]) | {"output": "der Hund sieht den Hund"}
     lines = [json.dumps(changed, ensure_ascii=False), *rows[1:]]
     (tmp_path / "run" / "outputs.jsonl").write_text("\n".join(lines) + "\n")
-    after = measure_again(MeasureAgain(tmp_path / "run"))
+    after = encode(measure_again(MeasureAgain(tmp_path / "run")))
     assert after["baseline"]["comet"] is None and "comet" in after["not_measured"]
     assert after["directions"][changed["direction"]]["baseline"]["comet"] is None
 
@@ -333,7 +335,7 @@ def test_zero_and_mean_ablation_in_one_run(
 ) -> None:
     removal = Removal(draws=2, ablate=("mean", "zero"), max_new_tokens=6)
     config = VerifyRemoval("1.0,0.2", (), ModelChoice(str(model)), pairs, removal)
-    result = verify_removal(config, tmp_path / "run")
+    result = encode(verify_removal(config, tmp_path / "run"))
     rows = rows_of(tmp_path / "run" / "outputs.jsonl")
     files = {
         pair: read_pairs(PairSource(one.split("=")[1], pair))
@@ -387,11 +389,11 @@ def test_zero_and_mean_ablation_in_one_run(
         assert mean == zero and mean
     # A run of one kind has the same figures for it; a run measured again keeps them.
     alone = dataclasses.replace(config, removal=dataclasses.replace(removal, ablate=("mean",)))
-    single = verify_removal(alone, tmp_path / "single")
+    single = encode(verify_removal(alone, tmp_path / "single"))
     zeros = [one for one in result["conditions"] if one["ablate"] == "mean"]
     assert single["conditions"] == json.loads(json.dumps(zeros))
     assert single["signature"] != result["signature"]
-    assert measure_again(MeasureAgain(tmp_path / "run"))["conditions"] == json.loads(
+    assert encode(measure_again(MeasureAgain(tmp_path / "run")))["conditions"] == json.loads(
         json.dumps(result["conditions"])
     )
 
@@ -401,7 +403,7 @@ def test_a_run_of_before_kinds_of_ablation_keeps_its_own(
 ) -> None:
     removal = Removal(draws=1, ablate=("mean",), max_new_tokens=4)
     config = VerifyRemoval("1.0,0.2", (), ModelChoice(str(model)), pairs, removal)
-    whole = verify_removal(config, tmp_path / "run")
+    whole = encode(verify_removal(config, tmp_path / "run"))
     rows = rows_of(tmp_path / "run" / "outputs.jsonl")
     for row in rows:
         del row["ablate"]
@@ -415,7 +417,7 @@ def test_a_run_of_before_kinds_of_ablation_keeps_its_own(
     shutil.rmtree(tmp_path / "run" / "parts")
     with reopen_run(tmp_path / "run") as run:
         run.finish(result)
-    assert measure_again(MeasureAgain(tmp_path / "run"))["conditions"] == json.loads(
+    assert encode(measure_again(MeasureAgain(tmp_path / "run")))["conditions"] == json.loads(
         json.dumps(whole["conditions"])
     )
 
@@ -426,7 +428,7 @@ def test_too_few_sentences_to_set_any_aside_are_refused(model: Path, tmp_path: P
     pairs = PairsChoice(("en-de",), (str(data),))
     config = VerifyRemoval("1.0", (), ModelChoice(str(model)), pairs, Removal(ablate=("mean",)))
     with pytest.raises(InputError, match=r"few.*a quarter aside"):
-        verify_removal(config, tmp_path / "run")
+        encode(verify_removal(config, tmp_path / "run"))
 
 
 def test_empty_outputs_are_measured() -> None:
@@ -436,7 +438,7 @@ def test_empty_outputs_are_measured() -> None:
     )  # fmt: skip
     labels = [BASELINE, Label("top", 1, 0.0), Label("random", 1, 0.0, 0),
               Label("random-layer-matched", 1, 0.0, 0)]  # fmt: skip
-    shown = evidence(labels, [(), ("0.0",), ("0.1",), ("0.2",)], measure({"en-de": made}))
+    shown = encode(evidence(labels, [(), ("0.0",), ("0.1",), ("0.2",)], measure({"en-de": made})))
     top, random, matched = shown["conditions"]
     assert (top["chrf"], top["bleu"], top["empty"], top["source_copy"]) == (0.0, 0.0, 1.0, 0.0)
     assert (matched["empty"], matched["source_copy"]) == (0.5, 0.5)
@@ -454,7 +456,7 @@ def test_bleu_of_different_units_has_no_mean() -> None:
             f"en-{code}": Translations("en", code, ("1",), ("x",), texts[0], texts)
             for code in targets
         }
-        return evidence(labels, [(), ("0.0",), ("0.1",)], measure(made))
+        return encode(evidence(labels, [(), ("0.0",), ("0.1",)], measure(made)))
 
     same = shown("de", "fr")
     assert same["bleu_tokenizers"] == {"en-de": "13a", "en-fr": "13a"}
@@ -480,7 +482,9 @@ def test_kept_bleu_names_the_tokeniser_that_counted_it(monkeypatch: pytest.Monke
         with monkeypatch.context() as patch:
             patch.setitem(measures._MEASURES, "bleu", absent)
             now = measure(made)
-        return evidence(labels, [(), ("0.0",), ("0.1",)], kept_from(stored, now, told))
+        return encode(
+            evidence(labels, [(), ("0.0",), ("0.1",)], kept_from(stored, now, Measuring(**told)))
+        )
 
     for cut in ({"en-ko": "ko-mecab", "en-th": "flores200"}, {"en-ko": "spm", "en-th": "spm"}):
         shown = again({"bleu_tokenizers": cut})
@@ -499,7 +503,7 @@ def test_a_set_drawn_again_is_no_new_evidence() -> None:
         (("ein Hund",), ("",), *[("ein Hund",)] * 4),
     )  # fmt: skip
     labels = [BASELINE, Label("top", 1, 0.0), *(Label("random", 1, 0.0, n) for n in range(4))]
-    shown = evidence(labels, [(), ("0.0",), *[("0.1",)] * 4], measure({"en-de": made}))
+    shown = encode(evidence(labels, [(), ("0.0",), *[("0.1",)] * 4], measure({"en-de": made})))
     top = shown["conditions"][0]
     assert (top["distinct_draws"], top["p_draws"]) == (1, 1 / 2)
 
@@ -528,7 +532,7 @@ def test_the_pool_leaves_token_alignment_heads_out(
             pairs,
             dataclasses.replace(removal, **options),
         )
-        result = verify_removal(config, tmp_path / f"run {method} {options}")
+        result = encode(verify_removal(config, tmp_path / f"run {method} {options}"))
         kinds = ("random", "random-layer-matched")
         sets = [one["heads"] for one in result["conditions"] if one["kind"] in kinds]
         return result, {head for heads in sets for head in heads}
@@ -556,7 +560,7 @@ def test_the_heads_removed_are_the_highest_above_chance_or_by_score(
     def removed(rank: Any, spec: str = found) -> dict[str, Any]:
         config = VerifyRemoval(spec, (2,), ModelChoice(str(model)), pairs, removal, rank=rank)
         out = tmp_path / f"run {rank} {Path(spec).name}"
-        result = verify_removal(config, out)
+        result = encode(verify_removal(config, out))
         settings = json.loads((out / "run.json").read_bytes())["config"]
         assert settings["rank"] == result["rank"]
         return result
@@ -579,7 +583,7 @@ def test_default_number_of_heads(model: Path, pairs: PairsChoice, tmp_path: Path
 
     def removed(spec: str, *k: Any) -> Any:
         config = VerifyRemoval(spec, k, ModelChoice(str(model)), pairs, removal)
-        result = verify_removal(config, tmp_path / f"run {Path(spec).name} {k}")
+        result = encode(verify_removal(config, tmp_path / f"run {Path(spec).name} {k}"))
         return result["k"], result["heads"]
 
     assert removed(str(heads)) == ([1], ["0.0"])  # 15 % of 8
@@ -625,7 +629,7 @@ def test_pocket_needs_its_translation_heads(tmp_path: Path) -> None:
         pairs=PairsChoice(("en-de", "tr-es"), limit=8),
         removal=Removal(draws=2),
     )
-    result = verify_removal(config, tmp_path / "run")
+    result = encode(verify_removal(config, tmp_path / "run"))
     top = result["conditions"][0]
     assert result["baseline"]["chrf"] > 85
     assert top["change"]["chrf"]["high"] < -40
@@ -656,6 +660,6 @@ def test_scores_of_a_command_come_back_to_their_sentences(monkeypatch: pytest.Mo
     assert found.directions["de-en"].comet.tolist() == [[301], [302], [301]]
     assert "comet" not in found.missing and "bleurt" in found.missing
     labels = [BASELINE, Label("top", 1, 0.0), Label("random", 1, 0.0, 0)]
-    shown = evidence(labels, [(), ("0.0",), ("0.1",)], found)
+    shown = encode(evidence(labels, [(), ("0.0",), ("0.1",)], found))
     assert shown["baseline"]["comet"] == fmean([fmean([102, 201]), 301])
     assert shown["conditions"][0]["comet"] == fmean([fmean([102, 200]), 302])

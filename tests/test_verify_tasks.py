@@ -23,6 +23,7 @@ from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import LanguageModel
 from headscope.pocket.tasks import write_tasks
+from headscope.runs import encode
 from headscope.verify.removal import Condition
 from headscope.verify.removal.outputs import BASELINE, Label
 from headscope.verify.tasks.context import quiet, seeded
@@ -372,7 +373,7 @@ def test_figures_follow_from_the_outcomes() -> None:
     base = [1.0] * 30 + [0.0] * 10
     top = [0.0] * 30 + [1.0] * 10
     made = [outcome(base), outcome(top), outcome(base), outcome([*base[1:], 1.0])]
-    told = summarise("m", None, planned(2), made)
+    told = encode(summarise("m", None, planned(2), made))
     first, drawn = told["conditions"][0], told["conditions"][1]
     assert told["baseline"]["value"] == 0.75 and first["value"] == 0.25
     assert told["baseline"]["stderr"] == pytest.approx(np.std(base, ddof=1) / np.sqrt(40))
@@ -387,12 +388,12 @@ def test_a_set_that_was_drawn_again_is_no_further_evidence() -> None:
     made = [outcome([1.0] * 9), outcome([0.0] * 9), *[outcome([1.0] * 9)] * 3]
     once, again = planned(2)[2:]
     like = [*planned(0), once, again, Condition(Label("random", 2, 0.0, 2), again.heads)]
-    assert summarise("m", None, like, made)["conditions"][0]["p_draws"] == 1 / 3
+    assert encode(summarise("m", None, like, made))["conditions"][0]["p_draws"] == 1 / 3
 
 
 def test_a_share_of_few_examples_has_an_interval_also_at_its_ends() -> None:
     made = [outcome([1.0] * 5), outcome([0.0] * 5), outcome([1.0] * 5)]
-    told = summarise("m", None, planned(1), made)
+    told = encode(summarise("m", None, planned(1), made))
     # Wilson (1927): z²/(n + z²) away from the end, z = 1.96.
     width = 1.959964**2 / (5 + 1.959964**2)
     assert told["baseline"]["low"] == pytest.approx(1 - width) and told["baseline"]["high"] == 1
@@ -403,17 +404,17 @@ def test_a_share_of_few_examples_has_an_interval_also_at_its_ends() -> None:
 def test_where_less_is_better_the_tests_look_the_other_way() -> None:
     base, worse = [1.0] * 20 + [2.0] * 20, [5.0] * 20 + [6.0] * 20
     made = [outcome(base, False), outcome(worse, False), outcome(base, False)]
-    told = summarise("m", None, planned(1), made)
+    told = encode(summarise("m", None, planned(1), made))
     assert told["higher_is_better"] is False
     assert told["conditions"][0]["p_examples"] < 0.01
     assert told["conditions"][0]["p_draws"] == 0.5
     better = [made[0], outcome([0.5] * 40, False), made[2]]
-    assert summarise("m", None, planned(1), better)["conditions"][0]["p_draws"] == 1.0
+    assert encode(summarise("m", None, planned(1), better))["conditions"][0]["p_draws"] == 1.0
 
 
 def test_a_metric_that_is_no_mean_has_no_interval() -> None:
     made = [outcome([1.0, 2.0], mean=17.0), outcome([2.0, 2.0], mean=5.0), outcome([1.0, 1.0])]
-    told = summarise("m", None, planned(1), made)
+    told = encode(summarise("m", None, planned(1), made))
     assert told["baseline"]["low"] is None and told["baseline"]["stderr"] is None
     assert told["conditions"][0]["change"] == {"value": -12.0, "low": None, "high": None}
     assert told["conditions"][0]["p_examples"] is None

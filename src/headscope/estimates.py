@@ -35,6 +35,16 @@ class Estimate:
         low, high = np.quantile(estimates, [tail, 1 - tail])
         return cls(float(value), float(low), float(high))
 
+    @property
+    def known(self) -> bool:
+        """Whether there is a value."""
+        return not isnan(self.value)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is an interval."""
+        return not isnan(self.low) and not isnan(self.high)
+
     def record(self, value: str = "value") -> dict[str, float | None]:
         """As JSON: `value` under that name, `low` and `high`; None for what is not known."""
         return {value: known(self.value), "low": known(self.low), "high": known(self.high)}

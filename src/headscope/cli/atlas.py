@@ -7,22 +7,24 @@ from typing import Any
 from headscope.cli.commands import Study
 from headscope.cli.find.translation_score import class_lines
 from headscope.cli.output import cell
+from headscope.estimates import Against, Estimate
 from headscope.recipes.atlas import Atlas, atlas
+from headscope.results.atlas import AtlasCheck
 from headscope.results.translation import TranslationScores
 from headscope.runs import decode
 
 
 def _summary(result: dict[str, Any]) -> str:
     """What was found, in a few lines; the last one is where to read on."""
-    removal = result["removal"]
-    selected = next(one for one in removal["conditions"] if one["kind"] == "top")
+    removal: AtlasCheck = decode(AtlasCheck, result["removal"])
+    than = next(removal.cases).top.free or Against(Estimate(), None, None, 0)
     first = sorted(result["heads"], key=lambda one: int(one["rank"]))[:10]
     top = ", ".join(f"{one['layer']}.{one['head']}" for one in first)
-    without = "with the mean output of" if removal.get("ablate") == "mean" else "without"
+    without = "with the mean output of" if removal.ablate == "mean" else "without"
     scores = {
-        "as it is": removal["baseline"]["chrf"],
-        f"{without} its top {removal['k']} heads": removal["top"]["chrf"],
-        f"{without} {removal['k']} random heads": removal["random_mean"]["chrf"],
+        "as it is": removal.chrf,
+        f"{without} its top {removal.k} heads": removal.top.chrf,
+        f"{without} {removal.k} random heads": removal.random_mean.chrf,
     }
     chrf = ", ".join(f"{value:.1f} {name}" for name, value in scores.items() if value is not None)
     return "\n".join(
@@ -33,8 +35,8 @@ def _summary(result: dict[str, Any]) -> str:
             f"best: {top}",
             f"chrF++ of its translations: {chrf}",
             "selected against random: p "
-            f"{cell(selected['p_sentences'], '.2g')} over {removal['sentences']} sentences, "
-            f"{cell(selected['p_draws'], '.2g')} over {removal['draws']} draws",
+            f"{cell(than.p_examples, '.2g')} over {removal.sentences} sentences, "
+            f"{cell(than.p_draws, '.2g')} over {removal.draws} draws",
             f"signature: {result['signature']}",
             f"report: {result['report']}",
         ]

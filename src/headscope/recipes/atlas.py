@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
@@ -43,12 +44,12 @@ from headscope.recipes.inputs import (
 )
 from headscope.recipes.verify.reference import (
     Reference,
-    about_reference,
     reference_number,
     translations,
 )
 from headscope.recipes.verify.removal_run import removal_run
 from headscope.report import write_report
+from headscope.results.atlas import AtlasCheck, Mean
 from headscope.runs import Run, encode, plain
 from headscope.settings import Option, Part, Settings
 from headscope.verify.removal import Removal, conditions
@@ -154,8 +155,8 @@ def _make(
         },
         "directions": {pair: encode(describe(one, *how)) for pair, one in scores.items()},
         "overlap": _overlaps(scores, len(mean.top(k)), rank),
-        "removal": _check(
-            lm, config, mean, mean.top(k, rank), checked_on, reference, run, progress
+        "removal": encode(
+            _check(lm, config, mean, mean.top(k, rank), checked_on, reference, run, progress)
         ),
         "report": str((run.path / "report.html").resolve()),
     }
@@ -192,7 +193,7 @@ def _check(
     reference: Reference | None,
     run: Run,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> AtlasCheck:
     """What the model does as is, without the top heads, and without as many random ones."""
     removal = Removal(
         draws=config.draws,
@@ -208,16 +209,16 @@ def _check(
     planned = conditions([heads], removal, mean.select(config.threshold))
     means = None if reference is None else reference.means(lm, removal.batch_tokens)
     shown = removal_run(lm, checked_on, planned, removal, run, means, progress)
-    rows = shown["conditions"]
-    drawn = [row["chrf"] for row in rows if row["kind"] == "random"]
-    return {
-        "k": len(heads),
-        "draws": config.draws,
-        "ablate": config.ablate,
-        **about_reference(reference),
-        "heads": [str(head) for head in heads],
-        "random": [row["heads"] for row in rows if row["kind"] == "random"],
-        **shown,
-        "top": {"chrf": rows[0]["chrf"]},
-        "random_mean": {"chrf": None if None in drawn else sum(drawn) / len(drawn)},
-    }
+    case = next(shown.cases)
+    drawn, chrf = case.draws("random"), case.chrf("random")
+    return AtlasCheck(
+        **vars(shown),
+        k=len(heads),
+        draws=config.draws,
+        ablate=config.ablate,
+        reference_text=None if reference is None else reference.facts,
+        heads=tuple(map(str, heads)),
+        random=tuple(one.heads or () for one in drawn),
+        top=Mean(case.top.chrf),
+        random_mean=Mean(fmean(chrf) if chrf else None),
+    )

@@ -78,7 +78,7 @@ def entry(
         name: its name in JSON, such as `as`.
         absent: it is left out where it is None.
         flat: its type is a dataclass whose fields stand in the object around it, each name with
-            this ending; where that has none of them it is None.
+            this ending; where that has none of them it is None, if its type says that it may be.
         names: of `flat`, names in JSON instead of the fields', such as `p_examples`: `p_sentences`;
             the ending follows them.
     """
@@ -191,7 +191,7 @@ def _dataclass(kind: Any, value: Any, where: str) -> Any:
             inside = {key: f"{how.names.get(key, key)}{how.flat}" for key in _names(inner)}
             known |= set(inside.values())
             around = {key: value[outer] for key, outer in inside.items() if outer in value}
-            if around:
+            if around or not _may_be_none(hint):
                 given[each.name] = decode(inner, around, where)
             continue
         known.add(name)

@@ -92,7 +92,8 @@ def _completed(run: Run, compute: Callable[[Run], Any], began: float) -> Any:
     path, seconds = str(run.path), time.monotonic() - began
     if isinstance(computed, Result):
         signature = computed.signature or run.signature
-        typed = replace(computed, signature=signature, run=path, seconds=seconds)
+        taken = computed.seconds or seconds
+        typed = replace(computed, signature=signature, run=path, seconds=taken)
         if not typed.pending:
             run.finish(encode(typed))
         return typed

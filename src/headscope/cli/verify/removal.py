@@ -2,150 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from statistics import fmean
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
+from headscope.estimates import Estimate
 from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
+from headscope.results.removal import (
+    Case,
+    Condition,
+    Kind,
+    RemovalResult,
+    Tested,
+    Texts,
+    shared_heads,
+)
 
 __all__ = ["command", "removal_table"]
 
-#: What a draw has in common with the chosen heads that it stands beside.
-SAME = ("k", "gate", "ablate")
+#: Random draws as tables of texts and of losses name them.
+DRAWN: dict[Kind, str] = {"random": "random", "random-layer-matched": "same layers"}
+LOSS_DRAWN: dict[Kind, str] = {
+    "random": "random",
+    "random-layer-matched": "random, same layers",
+}
+#: What it says where draws of a kind hold heads from elsewhere than asked for.
+FILLED_UP: dict[Kind, str] = {
+    "random": "are token alignment heads, for want of others",
+    "random-layer-matched": "come from other layers or are token alignment heads",
+}
 
 
-def removal_table(result: Mapping[str, Any]) -> str:
+def removal_table(result: RemovalResult) -> str:
     """The conditions, the tests of each chosen set, what is not known, and the run's folder.
 
     Random draws are given as their mean, with the lowest and highest figure of a draw.
     """
-    measures = result.get("measures", ["text"])
-    lines = _texts(result) if "text" in measures else []
-    if "loss" in measures:
-        lines += _losses(result, "_loss" if "text" in measures else "")
-    lines += _remarks(result)
-    return "\n".join([*lines, f"run: {result['run']}"])
+    lines = _texts(result) + _losses(result) + _remarks(result)
+    return "\n".join([*lines, f"run: {result.run}"])
 
 
-def _texts(result: Mapping[str, Any]) -> list[str]:
+def _texts(result: RemovalResult) -> list[str]:
     """The translations under every condition, and the tests of chrF++."""
-    rows = [one for one in result["conditions"] if "chrf" in one]
+    base = result.baseline.text
+    if base is None:
+        return []
     lines = [_line("", "k", "gate", "chrF++", "change", "95 % interval", "BLEU", "off", "copy")]
-    base = result["baseline"]
-    interval = f"{cell(base['low'], '.1f')} to {cell(base['high'], '.1f')}"
+    interval = f"{cell(base.low, '.1f')} to {cell(base.high, '.1f')}"
     lines.append(_row("as is", "", "", base, "", f"chrF++ {interval}"))
-    for top in (one for one in rows if one["kind"] == "top"):
-        change = top["change"]["chrf"]
-        bounds = f"{_signed(change['low'])} to {_signed(change['high'])}"
-        at = top["k"], f"{top['gate']:g}"
-        mean = ", mean" if top["ablate"] == "mean" else ""
-        lines.append(_row(f"chosen{mean}", *at, top, _signed(change["value"]), bounds))
-        for kind, words in (("random", "random"), ("random-layer-matched", "same layers")):
-            draws = [
-                one
-                for one in rows
-                if one["kind"] == kind and all(one[name] == top[name] for name in SAME)
-            ]
-            if draws:
-                lines.append(_mean_row(words, *at, draws, base))
-    return lines + [_tests(one, result["draws"]) for one in rows if one["kind"] == "top"]
+    for case in result.cases:
+        top, change = case.top, case.top.change.chrf
+        at = str(top.label.k), f"{top.label.gate:g}"
+        words = "chosen, mean" if top.label.ablate == "mean" else "chosen"
+        lines.append(_row(words, *at, top.text, *_spread(change, "+.1f")))
+        for kind, words in DRAWN.items():
+            if drawn := [one.text for one in case.draws(kind) if one.text is not None]:
+                lines.append(_mean_row(words, *at, drawn, base.chrf))
+    return lines + [_tests(case, result.draws) for case in result.cases]
 
 
-#: How the parts of the losses are called, in the order of the table.
-CLASSES = {
-    "linked": "linked words, first token",
-    "linked_later": "linked words, later tokens",
-    "unlinked": "unlinked tokens",
-    "linked_minus_unlinked": "first of linked - unlinked",
-}
-
-
-def _losses(result: Mapping[str, Any], ending: str) -> list[str]:
+def _losses(result: RemovalResult) -> list[str]:
     """The NLL of the references under every condition, its tests, and the kinds of tokens."""
-    base = result["baseline"]
-    tokens = sum(result["reference_tokens"].values())
+    base, tokens = result.baseline.loss, result.reference_tokens
+    if base is None or tokens is None:
+        return []
     lines = [
-        f"NLL of the reference, nats a token ({result['sentences']} sentences, {tokens} tokens)",
+        f"NLL of the reference, nats a token ({result.sentences} sentences, {tokens.total} tokens)",
         _loss_line("", "k", "gate", "NLL", "change", "95 % interval"),
-        _loss_line("original", "", "", f"{base['nll']:.3f}", "",
-                   f"NLL {base['nll_low']:.3f} to {base['nll_high']:.3f}"),
+        _loss_line("original", "", "", f"{base.nll:.3f}", "",
+                   f"NLL {base.nll_low:.3f} to {base.nll_high:.3f}"),
     ]  # fmt: skip
-    for top in (one for one in result["conditions"] if one["kind"] == "top"):
-        at = str(top["k"]), f"{top['gate']:g}"
-        change = top["change"]["nll"]
-        words = "selected, mean" if top["ablate"] == "mean" else "selected"
-        lines.append(_loss_line(words, *at, f"{top['nll']:.3f}", *_spread(change)))
+    for case in result.cases:
+        top = case.top
+        if top.loss is None:
+            continue
+        at = str(top.label.k), f"{top.label.gate:g}"
+        words = "selected, mean" if top.label.ablate == "mean" else "selected"
+        lines.append(
+            _loss_line(words, *at, f"{top.loss.nll:.3f}", *_spread(top.change.nll, "+.3f"))
+        )
         tests = []
-        for kind, words, matched in (
-            ("random", "random", ""),
-            ("random-layer-matched", "random, same layers", "_layer_matched"),
-        ):
-            draws = [
-                one["nll"]
-                for one in result["conditions"]
-                if one["kind"] == kind and all(one[name] == top[name] for name in SAME)
-            ]
-            if draws:
-                mean = sum(draws) / len(draws)
+        for kind, words in LOSS_DRAWN.items():
+            if draws := case.nll(kind):
+                mean = fmean(draws)
                 span = f"{len(draws)} draws, {min(draws):.3f} to {max(draws):.3f}"
-                lines.append(
-                    _loss_line(words, *at, f"{mean:.3f}", f"{mean - base['nll']:+.3f}", span)
-                )
-                tests += _loss_tests(top, words, matched, ending)
+                lines.append(_loss_line(words, *at, f"{mean:.3f}", f"{mean - base.nll:+.3f}", span))
+                tests += _loss_tests(top, kind)
         lines += tests
     return lines
 
 
-def _loss_tests(top: Mapping[str, Any], words: str, matched: str, ending: str) -> list[str]:
+def _loss_tests(top: Condition, kind: Kind) -> list[str]:
     """Selected - random of all tokens and of each kind, with intervals and p-values."""
-    whole = {
-        **top[f"against_random{matched}{ending}"],
-        "p_sentences": top[f"p_sentences{matched}{ending}"],
-        "p_draws": top[f"p_draws{matched}{ending}"],
+    than, kinds = top.loss_than(kind), top.kinds_than(kind)
+    if than is None or kinds is None:
+        return []
+    least = f"{than.distinct} different sets, p over draws at least {cell(than.least_p, '.4g')}"
+    rows = {
+        "all tokens": Tested.told(than),
+        "linked words, first token": kinds.linked,
+        "linked words, later tokens": kinds.linked_later,
+        "unlinked tokens": kinds.unlinked,
+        "first of linked - unlinked": kinds.linked_minus_unlinked,
     }
-    sets, least = (top[f"{name}{matched}{ending}"] for name in ("distinct_draws", "least_p"))
-    least = f"{sets} different sets, p over draws at least {least:.4g}"
-    rows = {"all tokens": whole, **{n: top[f"classes{matched}"][k] for k, n in CLASSES.items()}}
-    lines = [f"selected - {words}, {top['k']} heads at gate {top['gate']:g} ({least}):"]
-    for name, one in rows.items():
-        if one["value"] is None:
+    at = f"{top.label.k} heads at gate {top.label.gate:g}"
+    lines = [f"selected - {LOSS_DRAWN[kind]}, {at} ({least}):"]
+    for name, test in rows.items():
+        if not test.known:
             lines.append(f"  {name:<28}-  (no such tokens)")
             continue
-        value, bounds = _spread(one)
+        value, bounds = _spread(test, "+.3f")
         lines.append(
-            f"  {name:<28}{value:>8}  {bounds:<20}  p {cell(one['p_sentences'], '.4g')} over "
-            f"sentences, {cell(one['p_draws'], '.4g')} over draws"
+            f"  {name:<28}{value:>8}  {bounds:<20}  p {cell(test.p_sentences, '.4g')} over "
+            f"sentences, {cell(test.p_draws, '.4g')} over draws"
         )
     return lines
 
 
-def _spread(one: Mapping[str, Any]) -> tuple[str, str]:
-    """A change of NLL and its interval."""
-    low, high = (cell(one[name], "+.3f") for name in ("low", "high"))
-    return f"{one['value']:+.3f}", f"{low} to {high}"
+def _spread(change: Estimate | None, form: str) -> tuple[str, str]:
+    """A change and its interval."""
+    change = change or Estimate()
+    return cell(change.value, form), f"{cell(change.low, form)} to {cell(change.high, form)}"
 
 
 def _loss_line(words: str, k: str, gate: str, nll: str, change: str, span: str) -> str:
     return f"{words:<20}{k:>4}{gate:>6}{nll:>8}{change:>8}  {span}".rstrip()
 
 
-def _mean_row(
-    words: str, k: int, gate: str, draws: list[Mapping[str, Any]], base: Mapping[str, Any]
-) -> str:
-    names = ("chrf", "bleu", "off_target", "source_copy")
-    mean = {name: _mean([one[name] for one in draws]) for name in names}
-    change = None if mean["chrf"] is None else mean["chrf"] - base["chrf"]
-    scores = [one["chrf"] for one in draws if one["chrf"] is not None]
-    span = f"draws {min(scores):.1f} to {max(scores):.1f}" if scores else ""
-    return _row(words, k, gate, mean, _signed(change), span)
-
-
-def _row(words: str, k: int | str, gate: str, of: Mapping[str, Any], change: str, span: str) -> str:
-    rates = (cell(of["off_target"], ".1%"), cell(of["source_copy"], ".1%"))
-    return _line(
-        words, k, gate, cell(of["chrf"], ".1f"), change, span, cell(of["bleu"], ".1f"), *rates
+def _mean_row(words: str, k: str, gate: str, draws: list[Texts], base: float | None) -> str:
+    mean = Texts(
+        chrf=_mean([one.chrf for one in draws]),
+        bleu=_mean([one.bleu for one in draws]),
+        off_target=_mean([one.off_target for one in draws]),
+        source_copy=_mean([one.source_copy for one in draws]),
     )
+    change = None if mean.chrf is None or base is None else mean.chrf - base
+    scores = [one.chrf for one in draws if one.chrf is not None]
+    span = f"draws {min(scores):.1f} to {max(scores):.1f}" if scores else ""
+    return _row(words, k, gate, mean, cell(change, "+.1f"), span)
+
+
+def _row(words: str, k: str, gate: str, of: Texts | None, change: str, span: str) -> str:
+    of = of or Texts()
+    rates = (cell(of.off_target, ".1%"), cell(of.source_copy, ".1%"))
+    return _line(words, k, gate, cell(of.chrf, ".1f"), change, span, cell(of.bleu, ".1f"), *rates)
 
 
 def _line(*cells: object) -> str:
@@ -154,62 +154,52 @@ def _line(*cells: object) -> str:
     return row.rstrip()
 
 
-def _tests(top: Mapping[str, Any], draws: int) -> str:
+def _tests(case: Case, draws: int) -> str:
     """The p-values of one set: over sentences and over draws, free and layer-matched."""
     parts = []
-    for words, ending in (("random", ""), ("same layers", "_layer_matched")):
-        by_sentence, by_draw = top[f"p_sentences{ending}"], top[f"p_draws{ending}"]
-        different = top[f"distinct_draws{ending}"]
-        if 0 < different < draws:
-            words += f" ({different} different {'set' if different == 1 else 'sets'})"
-        if by_sentence is not None:
-            parts.append(
-                f"against {words} {cell(by_sentence, '.4g')} over sentences, "
-                f"{cell(by_draw, '.4g')} over draws"
-            )
-    told = "; ".join(parts) or "not tested"
-    mean = ", mean ablation" if top["ablate"] == "mean" else ""
-    return f"p, {top['k']} heads at gate {top['gate']:g}{mean}: {told}"
+    for kind, words in DRAWN.items():
+        than = case.top.than(kind)
+        if than is None or than.p_examples is None:
+            continue
+        if 0 < than.distinct < draws:
+            sets = "set" if than.distinct == 1 else "sets"
+            words = f"{words} ({than.distinct} different {sets})"
+        parts.append(
+            f"against {words} {cell(than.p_examples, '.4g')} over sentences, "
+            f"{cell(than.p_draws, '.4g')} over draws"
+        )
+    told, label = "; ".join(parts) or "not tested", case.top.label
+    mean = ", mean ablation" if label.ablate == "mean" else ""
+    return f"p, {label.k} heads at gate {label.gate:g}{mean}: {told}"
 
 
-def _remarks(result: Mapping[str, Any]) -> list[str]:
+def _remarks(result: RemovalResult) -> list[str]:
     lines = []
-    leak = result["leakage"]
-    if not leak["known"]:
+    leak = result.leakage
+    if leak is None or not leak.known:
         lines.append("whether the heads were found on these sentences is not known")
-    elif leak["overlap"]:
-        lines.append(f"{leak['overlap']} of {leak['of']} test pairs are among what the heads were "
+    elif leak.overlap:
+        lines.append(f"{leak.overlap} of {leak.of} test pairs are among what the heads were "
                      "found on")  # fmt: skip
-    if result["pool_note"]:
-        lines.append(str(result["pool_note"]))
+    if result.pool_note:
+        lines.append(result.pool_note)
     lines += _filled_up(result)
-    missing = [f"{name}: {why}" for name, why in result.get("not_measured", {}).items()]
-    return [*lines, *(f"not measured, {one}" for one in missing)]
+    missing = {} if result.measuring is None else result.measuring.not_measured
+    return [*lines, *(f"not measured, {name}: {why}" for name, why in missing.items())]
 
 
-def _filled_up(result: Mapping[str, Any]) -> list[str]:
+def _filled_up(result: RemovalResult) -> list[str]:
     """Which random draws hold heads from elsewhere than asked for; those draws are much alike."""
     lines = []
-    for kind, words, where in (
-        ("random", "random", "are token alignment heads, for want of others"),
-        (
-            "random-layer-matched",
-            "same layers",
-            "come from other layers or are token alignment heads",
-        ),
-    ):
-        for k in result["k"]:
-            draws = [
-                one
-                for one in result["conditions"]
-                if (one["kind"], one["k"], one["gate"]) == (kind, k, result["gates"][0])
-                and one["ablate"] == result["ablate"]
-            ]
-            most = max((one["filled_up"] for one in draws), default=0)
+    for kind, where in FILLED_UP.items():
+        for k in result.k:
+            case = result.case(k, *result.main[1:])
+            draws = [] if case is None else [one for one in case.beside if one.label.kind == kind]
+            most = max((one.filled_up or 0 for one in draws), default=0)
             if most:
-                alike = len(set.intersection(*(set(one["heads"]) for one in draws)))
+                alike = shared_heads(draws)
                 lines.append(
-                    f"{words}, {k} heads: up to {most} heads of a draw {where}"
+                    f"{DRAWN[kind]}, {k} heads: up to {most} heads of a draw {where}"
                     + (f"; all {len(draws)} draws share {alike}" if len(draws) > 1 else "")
                 )
     return lines
@@ -217,11 +207,7 @@ def _filled_up(result: Mapping[str, Any]) -> list[str]:
 
 def _mean(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.1f}"
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 command = Study(VerifyRemoval, verify_removal, removal_table)

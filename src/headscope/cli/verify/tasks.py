@@ -10,13 +10,15 @@ from typing import Any
 from headscope.cli.commands import Study
 from headscope.cli.output import cell, emit
 from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
+from headscope.results.removal import Kind
+from headscope.results.tasks import Comparison, Metric, TasksResult, tops
 from headscope.runs import Signature
 from headscope.verify.tasks.library import GROUPS
 
 __all__ = ["command", "tasks_table"]
 
-#: Random controls by their kind in the result: their words, and how the names of their tests end.
-CONTROLS = {"random": ("random", ""), "random-layer-matched": ("same layers", "_layer_matched")}
+#: How random controls are called.
+CONTROLS: dict[Kind, str] = {"random": "random", "random-layer-matched": "same layers"}
 
 
 class _Tasks(Study):
@@ -39,47 +41,42 @@ class _Tasks(Study):
         emit(result, given["json"], "\n".join([*lines, more]))
 
 
-def tasks_table(result: Mapping[str, Any]) -> str:
+def tasks_table(result: TasksResult) -> str:
     """One line a task and head set: as is, without it, without random heads, and the tests.
 
     Of the random draws the mean is given, with the lowest and the highest; draws of the same layers
     have a line of their own below.
     """
-    named = {**result["tasks"], **result["groups"]}
+    named: dict[str, Comparison] = {**result.tasks, **result.groups}
     width = max(len(name) for name in named) + 2
     head = f"{'':<{width}}{'metric':<14}{'k':>4}{'gate':>6}{'chance':>8}{'as is':>8}{'chosen':>8}"
     lines = [f"{head}  {'control':<12}{'mean':>7}  {'draws':<16}{'p_examples':>10}{'p_draws':>9}"]
     for name, one in named.items():
-        for top in (row for row in one["conditions"] if row["kind"] == "top"):
+        chance = one.chance if isinstance(one, Metric) else None
+        for top in tops(one.conditions):
             start = (
-                f"{name:<{width}}{one['metric']:<14}{top['k']:>4}{top['gate']:>6g}"
-                f"{cell(one.get('chance'), '.3f'):>8}{one['baseline']['value']:>8.3f}"
-                f"{top['value']:>8.3f}"
+                f"{name:<{width}}{one.metric:<14}{top.label.k:>4}{top.label.gate:>6g}"
+                f"{cell(chance, '.3f'):>8}{one.baseline.value:>8.3f}{top.value:>8.3f}"
             )
-            for kind, (words, ending) in CONTROLS.items():
-                drawn = [
-                    row["value"]
-                    for row in one["conditions"]
-                    if (row["kind"], row["k"], row["gate"]) == (kind, top["k"], top["gate"])
-                ]
+            for kind, words in CONTROLS.items():
+                drawn, than = one.drawn(top, kind), top.than(kind)
                 if not drawn:
                     continue
                 span = f"{min(drawn):.3f} to {max(drawn):.3f}"
-                tests = (top.get(f"p_examples{ending}"), top.get(f"p_draws{ending}"))
+                tests = (None, None) if than is None else (than.p_examples, than.p_draws)
                 lines.append(
                     f"{start}  {words:<12}{fmean(drawn):>7.3f}  {span:<16}"
                     f"{cell(tests[0], '.4g'):>10}{cell(tests[1], '.4g'):>9}"
                 )
                 start = " " * len(start)
-    return "\n".join([*lines, *_remarks(result), f"run: {result['run']}"])
+    return "\n".join([*lines, *_remarks(result), f"run: {result.run}"])
 
 
-def _remarks(result: Mapping[str, Any]) -> list[str]:
-    lines = [str(result["pool_note"])] if result["pool_note"] else []
-    leak = result["leakage"]
-    if not leak["known"]:
+def _remarks(result: TasksResult) -> list[str]:
+    lines = [result.pool_note] if result.pool_note else []
+    if result.leakage is None or not result.leakage.known:
         lines.append("whether the heads were found on these examples is not known")
-    cut = {name: one["truncated"] for name, one in result["tasks"].items() if one["truncated"]}
+    cut = {name: one.truncated for name, one in result.tasks.items() if one.truncated}
     lines += [f"{name}: {n} prompts lost their beginning, being longer than the model's context"
               for name, n in cut.items()]  # fmt: skip
     return lines

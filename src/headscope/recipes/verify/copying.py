@@ -29,7 +29,7 @@ from headscope.measure.trial import Against, Group, Side, Trial
 from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
 from headscope.recipes.verify.removal import VerifyRemoval, opened
 from headscope.recipes.verify.removal_run import STATISTICS
-from headscope.runs import Run
+from headscope.runs import Run, encode
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.removal.losses import reference_losses
 from headscope.verify.removal.outputs import BASELINE, CONTROLS, Label
@@ -108,7 +108,7 @@ def verify_copying(
                 for at, condition in enumerate(planned[1:], 1)
             ],
             "tests": tests(planned, shown),
-            **opening.told,
+            **encode(opening.controls),
         }
 
     return run_with_model(

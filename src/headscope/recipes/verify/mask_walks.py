@@ -11,7 +11,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headscope.data.tasks import Example, prompt
 from headscope.errors import InputError
@@ -19,6 +19,7 @@ from headscope.heads import Geometry, Head, HeadSet, resolve_heads
 from headscope.recipes.inputs import ModelChoice
 from headscope.recipes.masked_tasks import MaskedTask, mask_result, read_masked_task
 from headscope.recipes.tasks import TaskChoice, answers
+from headscope.results.one_by_one import Cut, FirstSteps, RandomOrder
 from headscope.verify.one_by_one.walk import Step, Subject
 
 if TYPE_CHECKING:
@@ -98,31 +99,24 @@ def mask_cut(heads: str, geometry: Geometry) -> HeadSet | None:
     return None if mask_result(heads) is None else resolve_heads(heads, None, geometry)
 
 
-def about_cut(kept: HeadSet, order: Sequence[Head]) -> dict[str, Any]:
+def about_cut(kept: HeadSet, order: Sequence[Head]) -> Cut:
     """What a result says about the mask: the step at which exactly its heads are left, if any."""
     removed = len(kept.complement())
     outside = all(head not in kept for head in order[:removed])
-    return {
-        "kept": len(kept),
-        "removed": removed,
-        "cut_step": removed if outside and len(order) >= removed else None,
-    }
+    return Cut(len(kept), removed, removed if outside and len(order) >= removed else None)
 
 
-def first_steps(walks: Sequence[Sequence[Step]]) -> dict[str, Any]:
-    """When the target comes first: each prompt's first such step, and the share by step.
-
-    `median` counts prompts in which it never does as later than all; None if that is the middle.
-    """
+def first_steps(walks: Sequence[Sequence[Step]]) -> FirstSteps:
+    """When the target comes first."""
     every = [[step.target_rank for step in steps] for steps in walks]
     found = [next((at for at, rank in enumerate(ranks) if rank == 1), None) for ranks in every]
     middle = median(float("inf") if one is None else one for one in found)
-    return {
-        "first_steps": found,
-        "median": None if middle == float("inf") else middle,
-        "never": sum(one is None for one in found),
-        "share": [fmean(rank == 1 for rank in ranks) for ranks in zip(*every, strict=True)],
-    }
+    return FirstSteps(
+        tuple(found),
+        None if middle == float("inf") else middle,
+        sum(one is None for one in found),
+        tuple(fmean(rank == 1 for rank in ranks) for ranks in zip(*every, strict=True)),
+    )
 
 
 def random_orders(geometry: Geometry, draws: int, seed: int) -> list[tuple[Head, ...]]:
@@ -135,13 +129,13 @@ def random_orders(geometry: Geometry, draws: int, seed: int) -> list[tuple[Head,
     return orders
 
 
-def about_random(order: Sequence[Head], walks: Sequence[Sequence[Step]]) -> dict[str, Any]:
+def about_random(order: Sequence[Head], walks: Sequence[Sequence[Step]]) -> RandomOrder:
     """What a result says about the walks of all prompts in one random order."""
     by_step = list(zip(*walks, strict=True))
-    return {
-        "heads": [str(head) for head in order],
-        "target_rank": [fmean(one.target_rank for one in steps) for steps in by_step],
-        "target_rank_median": [median(one.target_rank for one in steps) for steps in by_step],
-        "target_first": [fmean(one.target_rank == 1 for one in steps) for steps in by_step],
-        "last_similarity": [fmean(one.similarity[-1] for one in steps) for steps in by_step],
-    }
+    return RandomOrder(
+        tuple(map(str, order)),
+        tuple(fmean(one.target_rank for one in steps) for steps in by_step),
+        tuple(median(one.target_rank for one in steps) for steps in by_step),
+        tuple(fmean(one.target_rank == 1 for one in steps) for steps in by_step),
+        tuple(fmean(one.similarity[-1] for one in steps) for steps in by_step),
+    )

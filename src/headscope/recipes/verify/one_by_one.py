@@ -46,11 +46,12 @@ from headscope.recipes.verify.mask_walks import (
     task_subjects,
 )
 from headscope.recipes.verify.reference import (
-    about_reference,
     reference_number,
     translations_or_documents,
 )
 from headscope.recipes.verify.walk_run import common_reference, first_example, step_rows, walk_all
+from headscope.results.common import Checked, Leakage
+from headscope.results.one_by_one import Change, OneByOneResult
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, MadeBy, Option, Part, Settings
 from headscope.verify.one_by_one.orders import (
@@ -172,7 +173,7 @@ class OneByOne(Settings):
 
 def verify_one_by_one(
     config: OneByOne, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> OneByOneResult:
     """Remove heads one by one and return what was seen; a run that was stopped goes on."""
     began = time.monotonic()
     chosen = _task(config)
@@ -209,30 +210,27 @@ def verify_one_by_one(
     if config.random_orders:
         settings |= {"random_orders": config.random_orders, "seed": config.seed}
 
-    def compute(run: Run) -> dict[str, Any]:
-        works = {}
+    def compute(run: Run) -> OneByOneResult:
+        works = None
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
         elif chosen:
             sides = {chosen.task.name: TaskSides(None, chosen.task)}
             works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, config.batch_tokens)
-        steps = _make(lm, config, base, subjects, run, means, progress)
-        return {
-            "data": chosen.data()
-            if chosen
-            else {
-                pair: {"path": one.path, "digest": one.digest, "sentences": len(one.pairs)}
-                for pair, one in directions.items()
-            },
-            "leakage": leakage,
-            **works,
-            "ablate": config.ablate,
-            **about_reference(reference),
-            **steps,
+        read = {
+            pair: {"path": one.path, "digest": one.digest, "sentences": len(one.pairs)}
+            for pair, one in directions.items()
         }
+        return replace(
+            _make(lm, config, base, subjects, run, means, progress),
+            data=chosen.data() if chosen else read,
+            leakage=None if leakage is None else Leakage(**leakage),
+            checked=None if works is None else Checked(**works),
+            reference_text=None if reference is None else reference.facts,
+        )
 
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began)
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult)
 
 
 def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
@@ -353,13 +351,13 @@ def _make(
     run: Run,
     means: NDArray[np.float32] | None,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> OneByOneResult:
     from headscope.lm.sharing.prefix import can_share
 
     share = can_share(lm)
     prepared = {name: [prepare(lm, one) for one in many] for name, many in subjects.items()}
     everyone = [one for many in prepared.values() for one in many]
-    order, changes = base.heads, None
+    order, changed = base.heads, None
     if config.order in ("pass", "alone"):
         seen = base.heads[: config.reorder]
         make = cumulative_gates if config.order == "pass" else alone_gates
@@ -368,7 +366,8 @@ def _make(
         walks = walk_all(lm, everyone, seen, make, config.gate, how, run, "order", title, progress)
         ranks = [[step.target_rank for step in steps] for steps in walks]
         caused = (changes_in_pass if config.order == "pass" else changes_alone)(ranks)
-        changes = dict(zip(seen, caused, strict=True))
+        heads = zip(seen, caused, strict=True)
+        changed = tuple(Change(head.layer, head.head, change) for head, change in heads)
         order = tuple(reordered(base.heads, caused))
     order = order[: config.steps]
     how = Walk(config.text, config.batch_tokens, share, means)
@@ -395,24 +394,19 @@ def _make(
     left = iter(walks)
     groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
     run.write_jsonl("steps.jsonl", step_rows(groups, order))
-    return {
-        "order": config.order,
-        **about_rank(base),
-        "gate": config.gate,
-        "heads": [str(head) for head in order],
-        "base_order": [str(head) for head in base],
-        "changes": None
-        if changes is None
-        else [
-            {"layer": head.layer, "head": head.head, "change": change}
-            for head, change in changes.items()
-        ],
-        "sentences": len(everyone),
-        "reference": config.reference or common_reference(everyone),
-        "layers_shared": share,
-        "mask": None if kept is None else about_cut(kept, order),
-        "target_first": first_steps(walks),
-        "random_orders": random,
-        "example": first_example(everyone[0], walks[0], order),
-        **describe(lm, groups, order),
-    }
+    return OneByOneResult(
+        **{**vars(describe(lm, groups, order)), **about_rank(base)},
+        ablate=config.ablate,
+        order=config.order,
+        gate=config.gate,
+        heads=tuple(map(str, order)),
+        base_order=tuple(map(str, base)),
+        changes=changed,
+        sentences=len(everyone),
+        reference=config.reference or common_reference(everyone),
+        layers_shared=share,
+        mask=None if kept is None else about_cut(kept, order),
+        target_first=first_steps(walks),
+        random_orders=tuple(random),
+        example=first_example(everyone[0], walks[0], order),
+    )

@@ -108,9 +108,7 @@ def verify_perplexity(
     )
     lm = config.model.load_for(out)
     sized = _sized(specs, config.k, list(files), lm, config.rank)
-    ranking: dict[str, Any] = about_rank(
-        *(heads for one in sized for heads in (one.chosen, one.full))
-    )
+    ranking = about_rank(*(heads for one in sized for heads in (one.chosen, one.full)))
     pools = [alignment_heads(spec, Removal(pool=removal.pool, threshold=removal.threshold), lm)
              for _, spec in specs]  # fmt: skip
     avoid, pool_note = pools[0] if len(pools) == 1 else (None, _several(removal.pool))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -38,12 +36,14 @@ from headscope.recipes.inputs import (
     run_with_model,
 )
 from headscope.recipes.leakage import check_leakage
-from headscope.recipes.verify.reference import about_reference, reference_number, translations
+from headscope.recipes.verify.reference import reference_number, translations
 from headscope.recipes.verify.removal_run import describe_conditions, read_losses, removal_run
+from headscope.results.common import Leakage
+from headscope.results.removal import Controls, RemovalResult, Shown, removal_of
 from headscope.runs import Run, carry_out_again
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal import Removal, conditions
-from headscope.verify.removal.outputs import Label, read_outputs
+from headscope.verify.removal.outputs import read_outputs
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -97,7 +97,8 @@ class Opened(NamedTuple):
     """What a removal begins with: sentences, model, settings with chat decided, the heads of each
     k from few to many, and the token alignment heads, which random draws leave out.
 
-    `signed` counts in the run's signature beside settings and heads, `told` stands in its result.
+    `signed` counts in the run's signature beside settings and heads, `controls` are told in its
+    result.
     """
 
     directions: dict[str, PairFile]
@@ -106,7 +107,7 @@ class Opened(NamedTuple):
     sets: list[HeadSet]
     avoid: HeadSet | None
     signed: dict[str, Any]
-    told: dict[str, Any]
+    controls: Controls
 
 
 def opened(
@@ -131,13 +132,13 @@ def opened(
         "leakage": leakage,
     }
     pool = "outside" if avoid is None else "non-alignment"
-    told = {"pool": pool, "pool_note": note, "leakage": leakage}
-    return Opened(directions, lm, removal, sets, avoid, signed, told)
+    controls = Controls(pool=pool, pool_note=note, leakage=Leakage(**leakage))
+    return Opened(directions, lm, removal, sets, avoid, signed, controls)
 
 
 def verify_removal(
     config: VerifyRemoval, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> RemovalResult:
     """Remove heads, and as many random ones, and return what that did to translations.
 
     A run that was stopped goes on where it was. Raises `InputError` if the heads were found on
@@ -150,27 +151,43 @@ def verify_removal(
     planned = conditions(one.sets, removal, one.avoid)
     reference = translations(lm, directions, removal) if apart else None
     settings = {
-        "settings": dataclasses.replace(config, removal=removal),
+        "settings": replace(config, removal=removal),
         "sets": [[str(head) for head in heads] for heads in one.sets],
         "rank": about_rank(*one.sets)["rank"],
         "reference text": None if reference is None else reference.digest,
         **one.signed,
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> RemovalResult:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
         means = None if reference is None else reference.means(lm, removal.batch_tokens)
         shown = removal_run(lm, directions, planned, removal, run, means, progress)
-        return {
-            "signature": "|".join([run.signature, *_links(shown)]),
-            **_about(one),
+        draws = removal.all_draws
+        told = {
+            **vars(one.controls),
+            **vars(shown),
+            **about_rank(*one.sets),
             **works,
-            **about_reference(reference),
-            **shown,
+            "k": tuple(map(len, one.sets)),
+            "gates": removal.gates,
+            "measures": tuple(draws),
+            "draws": next(iter(draws.values())),
+            "draws_loss": draws["loss"] if len(draws) > 1 else None,
         }
+        return RemovalResult(
+            **told,
+            signature="|".join([run.signature, *_links(shown)]),
+            threshold=removal.threshold,
+            ablate=removal.ablate[0],
+            reference_text=None if reference is None else reference.facts,
+            seed=removal.seed,
+            heads=tuple(map(str, one.sets[-1])),
+        )
 
     data, seed = pair_inputs(directions), removal.seed
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=seed)
+    return run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=RemovalResult
+    )
 
 
 @dataclass(frozen=True)
@@ -185,7 +202,7 @@ class MeasureAgain(Settings):
     ]
 
 
-def measure_again(config: MeasureAgain, progress: Progress | None = None) -> dict[str, Any]:
+def measure_again(config: MeasureAgain, progress: Progress | None = None) -> RemovalResult:
     """Work out a run's evidence again from its stored outputs, without the model.
 
     Replaces its statistics and its result. A measure that cannot be computed here either keeps its
@@ -193,28 +210,20 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> dic
     """
     path = config.run
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> RemovalResult:
         if run.key.command != COMMAND:
             raise InputError(
                 f"{path}: is a run of '{run.key.command}'; name the folder of a '{COMMAND}' run"
             )
-        old = run.result()
-        try:
-            languages = {
-                name: (one["source_language"], one["target_language"])
-                for name, one in old["directions"].items()
-            }
-            ablate = str(old.get("ablate", "zero"))
-            stored = {Label.of_row(one, absent=ablate): one for one in old["conditions"]}
-            seed, losses = int(old["seed"]), "loss" in old.get("measures", ())
-            texts = [at for at, one in stored.items() if "chrf" in one]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"{run.path / 'result.json'}: is not the result of '{COMMAND}'; run it again"
-            ) from error
+        old = removal_of(run.path)
+        languages = {
+            name: (part.source_language or "", part.target_language or "")
+            for name, part in old.directions.items()
+        }
+        texts = [one.label for one in old.conditions if one.text is not None]
         made = None
         if texts:
-            labels, made = read_outputs(run.path / "outputs.jsonl", languages, ablate)
+            labels, made = read_outputs(run.path / "outputs.jsonl", languages, old.ablate)
             if labels[1:] != texts:
                 raise InputError(
                     f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run "
@@ -222,27 +231,25 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> dic
                 )
         shown = describe_conditions(
             run,
-            {
-                label: {name: one[name] for name in ("heads", "filled_up")}
-                for label, one in stored.items()
-            },
+            old.conditions,
             languages,
             len({label.draw for label in texts} - {None}),
             made,
-            read_losses(run, languages) if losses else None,
-            seed,
+            read_losses(run, languages) if "loss" in old.measures else None,
+            old.seed,
             progress,
-            old,
+            old.measuring,
         )
         works = {}
-        if "baseline_check" in old:
+        if old.baseline_check:
             settings = run.key.config["settings"]["baseline"]
-            works = judge_translations(run, Rules(**settings), seed, old["baseline_check"]["try"])
+            works = judge_translations(run, Rules(**settings), old.seed, old.baseline_check["try"])
         if works.get("baseline_works") is None:
             works = {}
-        return {**old, "run": str(run.path), **works, **shown}
+        kept = {name: getattr(old, name) for name in ("links", "reference_links", "unknown")}
+        return replace(old, **{**vars(shown), **kept, **works})
 
-    result: dict[str, Any] = carry_out_again(path, compute)
+    result: RemovalResult = carry_out_again(path, compute)
     return result
 
 
@@ -255,7 +262,7 @@ def read_test_directions(
     """
     if choice.data or model != POCKET:
         return read_directions(choice, model, "test", seed=seed, reference=reference)
-    asked = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
+    asked = read_directions(replace(choice, limit=1), model, "test", seed=seed)
     limit = max(POCKET_AT_LEAST, min(POCKET_AT_MOST, POCKET_SENTENCES // len(asked)))
     return read_directions(choice, model, "test", limit=limit, seed=seed, reference=reference)
 
@@ -297,25 +304,8 @@ def _translation_scores(spec: str) -> HeadScores | None:
     return scores if scores is not None and scores.method == TRANSLATION_SCORE else None
 
 
-def _about(one: Opened) -> dict[str, Any]:
-    config = one.removal
-    return {
-        "k": [len(heads) for heads in one.sets],
-        **about_rank(*one.sets),
-        "gates": list(config.gates),
-        "measures": list(config.all_draws),
-        "draws": next(iter(config.all_draws.values())),
-        **({"draws_loss": config.all_draws["loss"]} if len(config.all_draws) > 1 else {}),
-        **one.told,
-        "threshold": config.threshold,
-        "ablate": config.ablate[0],
-        "seed": config.seed,
-        "heads": [str(head) for head in one.sets[-1]],
-    }
-
-
-def _links(shown: Mapping[str, Any]) -> list[str]:
+def _links(shown: Shown) -> list[str]:
     """What the links of the references add to a signature: aligners have no seed."""
-    digests = [one["digest"] for one in shown.get("reference_links", {}).values()]
+    digests = [one.digest for one in (shown.reference_links or {}).values()]
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
     return [f"links:{together[:12]}"] if digests else []

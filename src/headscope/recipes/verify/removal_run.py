@@ -12,8 +12,18 @@ from numpy.typing import NDArray
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 from headscope.recipes.inputs import Progress
+from headscope.results.removal import (
+    BASELINE,
+    Condition,
+    Label,
+    Measuring,
+    OutputLinks,
+    ReferenceLinks,
+    Shown,
+)
 from headscope.runs import Run
-from headscope.verify.removal import Condition, Removal, generate
+from headscope.verify.removal import Condition as Planned
+from headscope.verify.removal import Removal, generate
 from headscope.verify.removal.evidence import evidence, statistics
 from headscope.verify.removal.loss_evidence import loss_evidence
 from headscope.verify.removal.losses import (
@@ -22,13 +32,7 @@ from headscope.verify.removal.losses import (
     reference_losses,
 )
 from headscope.verify.removal.measures import kept_from, measure
-from headscope.verify.removal.outputs import (
-    BASELINE,
-    Label,
-    Translations,
-    output_rows,
-    translations,
-)
+from headscope.verify.removal.outputs import Translations, output_rows, translations
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -41,27 +45,21 @@ STATISTICS = "statistics.safetensors"
 def removal_run(
     lm: LanguageModel,
     directions: Mapping[str, PairFile],
-    planned: Sequence[Condition],
+    planned: Sequence[Planned],
     config: Removal,
     run: Run,
     means: NDArray[np.float32] | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Shown:
     """Measure every condition, keep it in `run`, and say what it shows.
 
-    Writes `statistics.safetensors`, and for texts `outputs.jsonl` and `links.jsonl`. The result is
-    that of `describe_conditions`, with how texts (`links`) and references (`reference_links`) were
-    linked.
+    Writes `statistics.safetensors`, and for texts `outputs.jsonl` and `links.jsonl`.
     """
-    draws, more = config.all_draws, dict[str, Any]()
-    losses = table = None
+    draws = config.all_draws
+    losses = table = found = links = None
     if "loss" in draws:
         found = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
         losses = reference_losses(lm, directions, found, planned, config, run, means, progress)
-        more["reference_links"] = {
-            name: {"aligner": one.aligner, "units": one.units, "digest": one.digest}
-            for name, one in found.items()
-        }
     if "text" in draws:
         wanted = [one for one in planned if (one.label.draw or 0) < draws["text"]]
         labels = [one.label for one in wanted]
@@ -71,68 +69,85 @@ def removal_run(
             for at, (name, pairs) in enumerate(directions.items())
         }
         run.write_jsonl("outputs.jsonl", output_rows(labels, table))
-        more["links"] = {"method": _write_links(run, directions, labels, table)}
-    heads = {
-        one.label: {"heads": [str(head) for head in one.heads], "filled_up": one.filled_up}
+        links = OutputLinks(_write_links(run, directions, labels, table))
+    conditions = [
+        Condition(
+            label=one.label, heads=tuple(map(str, one.heads)), filled_up=one.filled_up
+        )
         for one in planned[1:]
-    }
+    ]  # fmt: skip
     languages = {
         name: (one.source_language, one.target_language) for name, one in directions.items()
     }
     shown = describe_conditions(
-        run, heads, languages, draws.get("text", 0), table, losses, config.seed, progress
+        run, conditions, languages, draws.get("text", 0), table, losses, config.seed, progress
     )
-    return {**shown, **more}
+    if found is not None:
+        told = {n: ReferenceLinks(one.aligner, one.units, one.digest) for n, one in found.items()}
+        shown = replace(shown, reference_links=told)
+    return replace(shown, links=links)
 
 
 def describe_conditions(
     run: Run,
-    heads: Mapping[Label, Mapping[str, Any]],
+    conditions: Sequence[Condition],
     languages: Mapping[str, tuple[str, str]],
     text_draws: int,
     made: Mapping[str, Translations] | None,
     losses: Mapping[str, ReferenceLosses] | None,
     seed: int,
     progress: Progress | None = None,
-    before: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+    before: Measuring | None = None,
+) -> Shown:
     """The evidence in texts, of the first `text_draws`, and in losses, of all draws.
 
-    `heads` has `heads` and `filled_up` of each condition after the model as it is. Writes
+    `conditions` are those after the model as it is, of which labels and heads count. Writes
     `statistics.safetensors` into `run`: the numbers of every sentence. What cannot be measured now,
-    but was before, is kept; `before` is the result of then.
+    but was before, is kept; `before` is what was told then.
     """
-    shown, kept = list[dict[str, Any]](), dict[str, NDArray[Any]]()
+    kept = dict[str, NDArray[Any]]()
+    heads = {one.label: one.heads or () for one in conditions}
+    text = loss = None
     if made is not None:
         if progress:
             progress("measuring", 0, 1)
         measures = measure(made)
         if (run.path / STATISTICS).exists():
-            measures = kept_from(run.read_written(STATISTICS), measures, before or {})
+            measures = kept_from(run.read_written(STATISTICS), measures, before or Measuring())
         if progress:
             progress("measuring", 1, 1)
         kept |= statistics(measures)
         labels = [label for label in heads if (label.draw or 0) < text_draws]
-        sets = [(), *(tuple(heads[label]["heads"]) for label in labels)]
-        shown.append(evidence([BASELINE, *labels], sets, measures, seed, progress))
+        sets = [(), *(heads[label] for label in labels)]
+        text = evidence([BASELINE, *labels], sets, measures, seed, progress)
     if losses is not None:
         kept |= {f"{name}.{key}": array for name, one in losses.items()
                  for key, array in one.tensors().items()}  # fmt: skip
-        sets = [(), *(tuple(one["heads"]) for one in heads.values())]
-        ending = "_loss" if shown else ""
-        shown.append(loss_evidence([BASELINE, *heads], sets, losses, seed, ending))
+        loss = loss_evidence([BASELINE, *heads], [(), *heads.values()], losses, seed)
     run.write_tensors(STATISTICS, kept)
-    return {
-        **_merged(shown, heads),
-        "directions": {
-            name: {
-                **_merged([one["directions"][name] for one in shown], {key: {} for key in heads}),
-                "source_language": source,
-                "target_language": target,
-            }
+    shown = _together(text, loss)
+    rows = zip(shown.conditions, conditions, strict=True)
+    return replace(
+        shown,
+        conditions=tuple(
+            replace(row, heads=one.heads, filled_up=one.filled_up) for row, one in rows
+        ),
+        directions={
+            name: replace(shown.directions[name], source_language=source, target_language=target)
             for name, (source, target) in languages.items()
         },
-    }
+    )
+
+
+def _together(text: Shown | None, loss: Shown | None) -> Shown:
+    """What texts and losses show of the same conditions."""
+    if text is None or loss is None:
+        shown = text or loss
+        assert shown is not None
+        return shown
+    parts = text.directions.items()
+    directions = {name: part.with_losses(loss.directions[name]) for name, part in parts}
+    return replace(text.with_losses(loss), directions=directions)
 
 
 def read_losses(run: Run, directions: Iterable[str]) -> dict[str, ReferenceLosses]:
@@ -149,24 +164,6 @@ def read_losses(run: Run, directions: Iterable[str]) -> dict[str, ReferenceLosse
         raise InputError(
             f"{run.path / STATISTICS}: holds no losses; run the verification again"
         ) from error
-
-
-def _merged(
-    shown: Sequence[Mapping[str, Any]], heads: Mapping[Label, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """What several measures say of the same conditions; `heads` stand with each."""
-    rows: dict[Label, dict[str, Any]] = {label: {} for label in heads}
-    for part in shown:
-        for row in part["conditions"]:
-            one = rows.setdefault(Label.of_row(row), {})
-            change = {**one.get("change", {}), **row["change"]}
-            one |= {**row, "change": change}
-    for label, about in heads.items():
-        rows[label] |= about
-    found: dict[str, Any] = {}
-    for part in shown:
-        found |= {**part, "baseline": {**found.get("baseline", {}), **part["baseline"]}}
-    return {**found, "conditions": list(rows.values())}
 
 
 def _write_links(

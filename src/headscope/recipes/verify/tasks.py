@@ -16,9 +16,11 @@ from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.recipes.baseline import about_baseline
 from headscope.recipes.inputs import ModelChoice, Progress, run_with_model
-from headscope.recipes.leakage import Leakage, check_leakage
-from headscope.recipes.verify.reference import Reference, about_reference, documents
+from headscope.recipes.leakage import check_leakage
+from headscope.recipes.verify.reference import Reference, documents
 from headscope.recipes.verify.removal import alignment_heads, head_sets
+from headscope.results.common import Leakage
+from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.verify.removal import Condition, Removal, conditions
@@ -98,7 +100,7 @@ class VerifyTasks(Settings):
 
 def verify_tasks(
     config: VerifyTasks, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> TasksResult:
     """Run every task under every condition and return the command's result.
 
     A run that was stopped goes on where it was: each task under each condition is kept as soon as
@@ -128,28 +130,29 @@ def verify_tasks(
         **({} if reference is None else {"reference text": reference.digest}),
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> TasksResult:
         untouched = _measure(lm, config, loaded, planned[:1], run, reference, progress)
         works = _check(loaded, untouched, config.baseline)
         outcomes = _measure(lm, config, loaded, planned, run, reference, progress)
         run.write_jsonl("examples.jsonl", _examples(loaded))
         run.write_jsonl("samples.jsonl", _samples(loaded, planned, outcomes))
-        return {
-            "k": [len(heads) for heads in sets],
-            **about_rank(*sets),
-            "gates": list(removal.gates),
-            "draws": removal.draws,
-            "pool": "outside" if avoid is None else "non-alignment",
-            "pool_note": pool_note,
-            "ablate": removal.ablate[0],
-            **about_reference(reference),
-            "seed": removal.seed,
-            "heads": [str(head) for head in sets[-1]],
-            "leakage": leakage,
-            "harness": harness_version(),
-            **works,
-            **_describe(loaded, planned, outcomes, removal.seed),
-        }
+        tasks = _describe(loaded, planned, outcomes, removal.seed)
+        return TasksResult(
+            **{**about_rank(*sets), **works},
+            k=tuple(map(len, sets)),
+            gates=removal.gates,
+            draws=removal.draws,
+            pool="outside" if avoid is None else "non-alignment",
+            pool_note=pool_note,
+            ablate=removal.ablate[0],
+            reference_text=None if reference is None else reference.facts,
+            seed=removal.seed,
+            heads=tuple(map(str, sets[-1])),
+            leakage=leakage,
+            harness=harness_version(),
+            tasks=tasks,
+            groups=_groups(tasks),
+        )
 
     return run_with_model(
         lm,
@@ -161,6 +164,7 @@ def verify_tasks(
         began,
         seed=removal.seed,
         lm_eval=harness_version(),
+        kind=TasksResult,
     )
 
 
@@ -248,8 +252,8 @@ def _describe(
     planned: Sequence[Condition],
     outcomes: Mapping[str, Sequence[Outcome]],
     seed: int,
-) -> dict[str, Any]:
-    tasks: dict[str, Any] = {}
+) -> dict[str, Task]:
+    tasks = {}
     for task in loaded:
         made = outcomes[task.name]
         first = main_metric(task, made[0])
@@ -257,44 +261,39 @@ def _describe(
             metric: summarise(metric, task.chance, planned, made, seed)
             for metric in [first, *(name for name in made[0].metrics if name != first)]
         }
-        tasks[task.name] = {
-            **told.pop(first),
-            "groups": list(task.groups),
-            "shots": task.shots,
-            "truncated": max(one.truncated for one in made),
-            "other_metrics": told,
-        }
-    return {"tasks": tasks, "groups": _groups(loaded, tasks, planned)}
+        tasks[task.name] = Task(
+            **vars(told.pop(first)),
+            groups=tuple(task.groups),
+            shots=task.shots,
+            truncated=max(one.truncated for one in made),
+            other_metrics=told,
+        )
+    return tasks
 
 
-def _groups(
-    loaded: Sequence[LoadedTask], tasks: Mapping[str, Any], planned: Sequence[Condition]
-) -> dict[str, Any]:
+def _groups(tasks: Mapping[str, Task]) -> dict[str, Group]:
     """Plain means over the tasks of each group, of tasks that share one metric."""
     members: dict[str, list[str]] = {}
-    for task in loaded:
+    for name, task in tasks.items():
         for group in task.groups:
-            members.setdefault(group, []).append(task.name)
-    found: dict[str, Any] = {}
+            members.setdefault(group, []).append(name)
+    found: dict[str, Group] = {}
     for group, names in members.items():
-        metrics = sorted({tasks[name]["metric"] for name in names})
+        metrics = sorted({tasks[name].metric for name in names})
         for metric in metrics:
-            same = [tasks[name] for name in names if tasks[name]["metric"] == metric]
+            same = {name: tasks[name] for name in names if tasks[name].metric == metric}
             if len(same) < 2:
                 continue
-            title = group if len(metrics) == 1 else f"{group} ({metric})"
-            found[title] = {
-                "metric": metric,
-                "tasks": [name for name in names if tasks[name]["metric"] == metric],
-                "baseline": {"value": fmean(one["baseline"]["value"] for one in same)},
-                "conditions": [
-                    {
-                        **asdict(one.label),
-                        "value": fmean(task["conditions"][at]["value"] for task in same),
-                    }
-                    for at, one in enumerate(planned[1:])
-                ],
-            }
+            columns = zip(*(task.conditions for task in same.values()), strict=True)
+            found[group if len(metrics) == 1 else f"{group} ({metric})"] = Group(
+                metric=metric,
+                tasks=tuple(same),
+                baseline=Value(value=fmean(task.baseline.value for task in same.values())),
+                conditions=tuple(
+                    ValueCondition(label=rows[0].label, value=fmean(row.value for row in rows))
+                    for rows in columns
+                ),
+            )
     return found
 
 
@@ -314,7 +313,7 @@ def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
         )
         for task in loaded
     }
-    return check_leakage(config.heads, texts, config.allow_overlap)
+    return Leakage(**check_leakage(config.heads, texts, config.allow_overlap))
 
 
 def _examples(loaded: Sequence[LoadedTask]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from headscope.recipes.baseline import check_translations
 from headscope.recipes.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
 from headscope.recipes.verify.removal import VerifyRemoval, opened
 from headscope.recipes.verify.removal_run import STATISTICS
-from headscope.runs import Run
+from headscope.runs import Run, encode
 from headscope.verify.removal import Removal
 from headscope.verify.removal.losses import reference_alignment, reference_losses
 from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
@@ -80,7 +80,7 @@ def verify_together(
             "sentences": sum(len(one.tokens) for one in losses.values()),
             "directions": list(directions),
             **interactions(losses, sets, best, other, removal.seed),
-            **opening.told,
+            **encode(opening.controls),
             **works,
         }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headscope.heads import Geometry, Head
 from headscope.recipes.inputs import Progress
+from headscope.results.one_by_one import Example, ExampleText
 from headscope.runs import Run
 from headscope.verify.one_by_one.steps import Seen
 from headscope.verify.one_by_one.walk import (
@@ -35,23 +36,17 @@ def common_reference(everyone: Sequence[Prepared]) -> str | None:
     return everyone[0].subject.reference_prompt
 
 
-def first_example(
-    prepared: Prepared, steps: Sequence[Step], order: Sequence[Head]
-) -> dict[str, Any]:
+def first_example(prepared: Prepared, steps: Sequence[Step], order: Sequence[Head]) -> Example:
     """The first prompt by itself: its ranks, and its texts where they change."""
     subject = prepared.subject
     before = [None, *(step.text for step in steps)]
-    return {
-        "id": subject.id,
-        "prompt": subject.prompt,
-        "target": subject.target,
-        "target_ranks": [step.target_rank for step in steps],
-        "texts": [
-            {"step": at, "head": str(order[at - 1]) if at else None, "text": step.text}
-            for at, (step, last) in enumerate(zip(steps, before, strict=False))
-            if step.text is not None and step.text != last
-        ],
-    }
+    texts = [
+        ExampleText(at, str(order[at - 1]) if at else None, step.text)
+        for at, (step, last) in enumerate(zip(steps, before, strict=False))
+        if step.text is not None and step.text != last
+    ]
+    ranks = tuple(step.target_rank for step in steps)
+    return Example(subject.id, subject.prompt, subject.target, ranks, tuple(texts))
 
 
 def walk_all(

@@ -46,7 +46,7 @@ def _page(record: AtlasRecord) -> Page:
     ]
     return Page(
         title=f"{record.model.get('name') or 'model'} \u00b7 headscope atlas",
-        masthead=masthead(record, " ".join(ablated(record.result.get("removal") or {})).strip()),
+        masthead=masthead(record, " ".join(ablated(record.removal or {})).strip()),
         sections=[(name, title, html) for name, title, html in parts if html is not None],
         choices=direction_choices(record),
         data=scores_data(record) | {"sentences": sentences.data if sentences else None},
@@ -56,5 +56,5 @@ def _page(record: AtlasRecord) -> Page:
 
 
 def _sentences(record: AtlasRecord, shown: Browser | None) -> Html | None:
-    links = record.removal.links if record.removal else None
+    links = record.removal.linked_by if record.removal else None
     return browser_section(shown, links) if shown else None

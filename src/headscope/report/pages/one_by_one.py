@@ -11,7 +11,6 @@ from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, ramp_class, scroll, section, table
-from headscope.report.records.one_by_one import OneByOneRecord, Step, read_one_by_one
 from headscope.report.sections.mask_walk import (
     cut_line,
     example_section,
@@ -19,7 +18,8 @@ from headscope.report.sections.mask_walk import (
     switch_section,
 )
 from headscope.report.words import count, fixed, number
-from headscope.runs.reading import read_result
+from headscope.results.one_by_one import OneByOneResult, State
+from headscope.runs.reading import result_of
 
 __all__ = ["page"]
 
@@ -40,44 +40,45 @@ ORDERS = {
 
 def page(path: Path) -> Page:
     """The report of the run of `verify one-by-one` in this folder."""
-    record = read_one_by_one(path)
-    did = "removed" if record.gate == 0 else f"set to a gate of {number(record.gate)}"
+    result = result_of(path, OneByOneResult, "verify one-by-one")
+    model = (result.model and result.model.name) or "model"
+    did = "removed" if result.gate == 0 else f"set to a gate of {number(result.gate)}"
     lead = (
-        f"{count(len(record.rows) - 1, 'head')} of {record.model} {did} one after another, "
-        f"{ORDERS.get(record.order, record.order)}."
+        f"{count(len(result.steps), 'head')} of {model} {did} one after another, "
+        f"{ORDERS.get(result.order, result.order)}."
     )
     facts = [
-        ("prompts", str(record.sentences)),
-        ("layers", str(len(record.rows[0].similarity))),
-        ablated(read_result(path)),
+        ("prompts", str(result.sentences)),
+        ("layers", str(len(result.baseline.similarity))),
+        ablated(result),
     ]
     return simple_page(
-        f"{record.model} \u00b7 one by one",
+        f"{model} \u00b7 one by one",
         masthead("Heads one by one", lead, facts, kicker="headscope verify one-by-one"),
         [
-            ("summary", "", _summary(record)),
-            ("switch", "Switch", switch_section(record)),
-            ("ranks", "Ranks", _ranks(record)),
-            ("texts", "Texts", _texts(record)),
-            ("example", "One prompt", example_section(record)),
-            ("layers", "Layers", _layers(record)),
+            ("summary", "", _summary(result)),
+            ("switch", "Switch", switch_section(result)),
+            ("ranks", "Ranks", _ranks(result)),
+            ("texts", "Texts", _texts(result)),
+            ("example", "One prompt", example_section(result)),
+            ("layers", "Layers", _layers(result)),
             ("provenance", "Provenance", about_run(path)),
         ],
     )
 
 
-def _summary(record: OneByOneRecord) -> Html:
-    first, last = record.rows[0], record.rows[-1]
-    what = "The mean rank of the targets' first tokens" if record.sentences > 1 else "The rank of "
-    named: Child = "" if record.sentences > 1 else _token(record.target_token)
+def _summary(result: OneByOneResult) -> Html:
+    first, last = result.baseline, result.states[-1]
+    what = "The mean rank of the targets' first tokens" if result.sentences > 1 else "The rank of "
+    named: Child = "" if result.sentences > 1 else _token(result.baseline.target_token)
     parts: list[Child] = [
         tag(
             "p",
             what,
             named,
-            f" is {_rank(first.target)} in the model as it is and {_rank(last.target)} after the "
-            f"last of {count(len(record.rows) - 1, 'step')}. {_best(record)} Rank 1 is the token "
-            "the model would write next, rank 10 one that nine others are likelier than.",
+            f" is {_rank(first.target_rank)} in the model as it is and {_rank(last.target_rank)} "
+            f"after the last of {count(len(result.steps), 'step')}. {_best(result)} Rank 1 is the "
+            "token the model would write next, rank 10 one that nine others are likelier than.",
         )
     ]
     if first.chrf is not None and last.chrf is not None:
@@ -90,35 +91,35 @@ def _summary(record: OneByOneRecord) -> Html:
         )
     sure = (
         "This is one prompt: it shows what happened here, and no interval can be given for others."
-        if record.sentences == 1
-        else f"Means over {record.sentences} prompts; single ones may differ widely, and no random "
+        if result.sentences == 1
+        else f"Means over {result.sentences} prompts; single ones may differ widely, and no random "
         "order is shown beside this one."
     )
-    if record.random and record.sentences > 1:
-        sure = f"Means over {record.sentences} prompts; single ones may differ widely."
-    words = mask_words(record)
+    if result.random_orders and result.sentences > 1:
+        sure = f"Means over {result.sentences} prompts; single ones may differ widely."
+    words = mask_words(result)
     return section("summary", "In short", *parts, words, tag("p", sure, class_="sure"))
 
 
-def _ranks(record: OneByOneRecord) -> Html:
-    rows = _thinned(record.rows)
-    labels = [_plain(token) for token in record.top_tokens] or [""] * 5
-    target = _plain(record.target_token) if record.target_token else ""
+def _ranks(result: OneByOneResult) -> Html:
+    rows = _thinned(result.states)
+    labels = [_plain(token) for token in (result.baseline.top5_tokens or ())] or [""] * 5
+    target = _plain(result.baseline.target_token) if result.baseline.target_token else ""
     marks = ("key-base", "key-s14", "key-s9", "key-s4", "key-off")
     series = [
-        Series(f"target {target}".strip(), [(row.step, row.target) for row in rows], "key-top")
+        Series(f"target {target}".strip(), [(row.at, row.target_rank) for row in rows], "key-top")
     ]
     for place, (label, mark) in enumerate(zip(labels, marks, strict=False)):
-        points = [(row.step, row.top[place]) for row in rows]
+        points = [(row.at, row.top5_ranks[place]) for row in rows]
         series.append(Series(f"at first rank {place + 1} {label}".strip(), points, mark))
     worst = max(y for one in series for _, y in one.points)
-    series += cut_line(record, (1.0, worst))
+    series += cut_line(result, (1.0, worst))
     chart = line_chart(
         series,
-        "heads removed" if record.gate == 0 else "heads changed",
+        "heads removed" if result.gate == 0 else "heads changed",
         "rank (1: the likeliest)",
         "Ranks of the target's first token and of the five tokens that were likeliest at first, "
-        f"after each step. {_told(record)}",
+        f"after each step. {_told(result)}",
         y_log=True,
     )
     caption = (
@@ -127,46 +128,46 @@ def _ranks(record: OneByOneRecord) -> Html:
         "was changed. Rank 1 is the likeliest; equal distances upwards are equal ratios, as from "
         "1 to 10 and from 10 to 100. "
         + (
-            f"Means of ranks over {record.sentences} prompts, which a few prompts with large "
+            f"Means of ranks over {result.sentences} prompts, which a few prompts with large "
             "ranks can lift far; they carry no interval."
-            if record.sentences > 1
+            if result.sentences > 1
             else "One prompt: exact for it, and no interval for others."
         )
-        + _left_out(record)
+        + _left_out(result)
     )
     return section(
         "ranks", "What the model is about to say", figure("ranks-figure", caption, chart)
     )
 
 
-def _texts(record: OneByOneRecord) -> Html | None:
-    if record.rows[0].changed is None:
+def _texts(result: OneByOneResult) -> Html | None:
+    if result.baseline.texts_changed is None:
         return None
-    if record.sentences > 1:
+    if result.sentences > 1:
         series = [
             Series(
-                "chrF++", [(r.step, r.chrf) for r in _thinned(record.rows) if r.chrf is not None]
+                "chrF++", [(r.at, r.chrf) for r in _thinned(result.states) if r.chrf is not None]
             )
         ]
         chart = line_chart(
             series,
-            "heads removed" if record.gate == 0 else "heads changed",
+            "heads removed" if result.gate == 0 else "heads changed",
             "chrF++",
             "chrF++ of the texts against the targets after each step",
             y_range=(0, 100),
         )
-        mean = ", mean over directions" if record.directions > 1 else ""
+        mean = ", mean over directions" if result.directions else ""
         caption = (
-            f"chrF++ (0 to 100) of the greedy continuations of {record.sentences} prompts against "
+            f"chrF++ (0 to 100) of the greedy continuations of {result.sentences} prompts against "
             f"their targets{mean}. With so few sentences it can move by several points by chance, "
             "and it carries no interval. Every text of every step is in steps.jsonl of the run."
         )
         return section("texts", "What it writes", figure("texts-figure", caption, chart))
-    changes = [row for row in record.rows if row.text is not None]
+    changes = [row for row in result.states if row.text is not None]
     shown = [
         [
-            str(row.step),
-            row.head or "none, as it is",
+            str(row.at),
+            row.last or "none, as it is",
             tag("bdi", (row.text or "").strip() or "(nothing)"),
         ]
         for row in changes[:TEXTS]
@@ -182,8 +183,8 @@ def _texts(record: OneByOneRecord) -> Html | None:
     )
 
 
-def _layers(record: OneByOneRecord) -> Html:
-    rows = _thinned(record.rows)
+def _layers(result: OneByOneResult) -> Html:
+    rows = _thinned(result.states)
     layers = len(rows[0].similarity)
     cells = [
         Cell(
@@ -199,14 +200,14 @@ def _layers(record: OneByOneRecord) -> Html:
     grid = matrix(
         cells,
         Axis([str(layer) for layer in reversed(range(layers))], "layer"),
-        Axis([str(r.step) if i % every == 0 else "" for i, r in enumerate(rows)], "step"),
+        Axis([str(r.at) if i % every == 0 else "" for i, r in enumerate(rows)], "step"),
         max(5, min(14, 560 // len(rows))),
         "Similarity of each layer's output to the reference pass, after each step",
         row_pitch=14,
     )
     against = (
         "the untouched model under another prompt, given as the reference"
-        if record.reference
+        if result.reference
         else "the untouched model"
     )
     caption = (
@@ -214,11 +215,11 @@ def _layers(record: OneByOneRecord) -> Html:
         f"{against}; late layers on top, steps from left to right. 1 is the same direction; "
         "values below 0 are shown as 0. "
         + (
-            f"Means over {record.sentences} prompts, without intervals."
-            if record.sentences > 1
+            f"Means over {result.sentences} prompts, without intervals."
+            if result.sentences > 1
             else "One prompt."
         )
-        + _left_out(record)
+        + _left_out(result)
     )
     box = scroll("Similarity by layer and step", grid)
     return section(
@@ -228,7 +229,7 @@ def _layers(record: OneByOneRecord) -> Html:
     )
 
 
-def _thinned(rows: Sequence[Step]) -> list[Step]:
+def _thinned(rows: Sequence[State]) -> list[State]:
     """At most about `POINTS` rows at even distances, the first and the last among them."""
     if len(rows) <= POINTS:
         return list(rows)
@@ -236,30 +237,30 @@ def _thinned(rows: Sequence[Step]) -> list[Step]:
     return [rows[place] for place in sorted(places)]
 
 
-def _left_out(record: OneByOneRecord) -> str:
-    shown = len(_thinned(record.rows))
-    if shown == len(record.rows):
+def _left_out(result: OneByOneResult) -> str:
+    shown = len(_thinned(result.states))
+    if shown == len(result.states):
         return ""
-    return f" {shown} of {len(record.rows)} steps are drawn, at even distances."
+    return f" {shown} of {len(result.states)} steps are drawn, at even distances."
 
 
-def _best(record: OneByOneRecord) -> str:
+def _best(result: OneByOneResult) -> str:
     """Where the target's rank is best, in a sentence."""
-    best = min(record.rows, key=lambda row: row.target)
-    if best.step == 0:
+    best = min(result.states, key=lambda row: row.target_rank)
+    if best.at == 0:
         return "After no step is it better than in the untouched model."
-    return f"It is best, {_rank(best.target)}, {_after(best)}."
+    return f"It is best, {_rank(best.target_rank)}, {_after(best)}."
 
 
-def _after(row: Step) -> str:
+def _after(row: State) -> str:
     """When a row was seen, in words."""
-    return f"after step {row.step} (head {row.head})" if row.step else "in the untouched model"
+    return f"after step {row.at} (head {row.last})" if row.at else "in the untouched model"
 
 
-def _told(record: OneByOneRecord) -> str:
+def _told(result: OneByOneResult) -> str:
     """The target's ranks in words, at a few steps."""
-    rows = record.rows[:: max(1, len(record.rows) // 8)]
-    return "Target: " + ", ".join(f"{_rank(row.target)} {_after(row)}" for row in rows) + "."
+    rows = result.states[:: max(1, len(result.states) // 8)]
+    return "Target: " + ", ".join(f"{_rank(row.target_rank)} {_after(row)}" for row in rows) + "."
 
 
 def _rank(value: float) -> str:

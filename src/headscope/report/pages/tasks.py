@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headscope.estimates import Against, Estimate
 from headscope.heads import rank_words
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
@@ -13,7 +14,10 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.words import between, count, few_draws, fixed, number, p_value
-from headscope.runs.reading import naming, read_result
+from headscope.results.removal import Kind
+from headscope.results.tasks import Group, Task, TaskCondition, TasksResult, tops
+from headscope.runs import encode
+from headscope.runs.reading import naming, result_of
 
 __all__ = ["page"]
 
@@ -28,71 +32,59 @@ METRICS = {
 }
 """The usual metrics of the harness in plain words."""
 
-Task = Mapping[str, Any]
-
-CONTROLS = {"random": ("random", ""), "random-layer-matched": ("same layers", "_layer_matched")}
-"""Random controls by their kind: their words, and how the names of their tests end."""
+#: How random controls are called.
+CONTROLS: dict[Kind, str] = {"random": "random", "random-layer-matched": "same layers"}
 
 
 def page(path: Path) -> Page:
     """The report of the run in this folder."""
-    result = read_result(path)
+    result = result_of(path, TasksResult, "tasks under removal")
     with naming(path / "result.json", "tasks under removal"):
-        tasks: Mapping[str, Task] = result["tasks"]
-        largest = max(result["k"])
+        tasks, largest = result.tasks, max(result.k)
+        model = result.model and result.model.name
         return simple_page(
             "Tasks without heads",
             masthead(
                 "Tasks without heads",
-                f"What {result['model']['name']} can still do when "
+                f"What {model} can still do when "
                 f"{count(largest, 'attention head')} are removed: each task beside the untouched "
                 "model, as many random heads, and guessing.",
                 [
                     ("", count(len(tasks), "task")),
-                    ("examples", number(sum(one["examples"] for one in tasks.values()))),
-                    ("random draws", str(result["draws"])),
+                    ("examples", number(sum(one.examples for one in tasks.values()))),
+                    ("random draws", str(result.draws)),
                     ablated(result),
-                    ("lm-evaluation-harness", str(result["harness"])),
+                    ("lm-evaluation-harness", result.harness),
                 ],
                 "headscope verify tasks",
             ),
             [
                 ("summary", "", _summary(result, tasks, largest)),
                 ("tasks", "Tasks", _bars(result, tasks, largest)),
-                ("groups", "Groups", _groups(result["groups"])),
-                ("numbers", "Numbers", _table(tasks, int(result["draws"]), few_draws(result))),
+                ("groups", "Groups", _groups(result.groups)),
+                ("numbers", "Numbers", _table(tasks, result.draws, few_draws(encode(result)))),
                 ("provenance", "Provenance", about_run(path)),
             ],
         )
 
 
-def _top(one: Task, k: int | None = None) -> Mapping[str, Any]:
-    """The chosen heads' condition: of `k` heads (the most, if there is none) and the first gate."""
-    tops = [row for row in one["conditions"] if row["kind"] == "top"]
-    k = max(row["k"] for row in tops) if k is None else k
-    return next(row for row in tops if row["k"] == k)
-
-
-def _drawn(one: Task, top: Mapping[str, Any], kind: str = "random") -> list[float]:
-    return [
-        row["value"]
-        for row in one["conditions"]
-        if (row["kind"], row["k"], row["gate"]) == (kind, top["k"], top["gate"])
-    ]
+def _top(task: Task, k: int) -> TaskCondition:
+    """The condition of `k` chosen heads at the first gate."""
+    return next(row for row in tops(task.conditions) if row.label.k == k)
 
 
 def _mean(numbers: Sequence[float]) -> float | None:
     return sum(numbers) / len(numbers) if numbers else None
 
 
-def _summary(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Html:
+def _summary(result: TasksResult, tasks: Mapping[str, Task], k: int) -> Html:
     hurt: list[str] = []
     spared: list[str] = []
     for name, one in tasks.items():
-        p = _top(one, k).get("p_examples")
-        if p is not None:
-            (hurt if p < 0.05 else spared).append(name)
-    draws = max((len(_drawn(one, _top(one, k))) for one in tasks.values()), default=0)
+        than = _top(one, k).free
+        if than is not None and than.p_examples is not None:
+            (hurt if than.p_examples < 0.05 else spared).append(name)
+    draws = max((len(one.drawn(_top(one, k))) for one in tasks.values()), default=0)
     words = [
         join(
             "Removing the chosen heads hurts ",
@@ -102,9 +94,10 @@ def _summary(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Ht
             f"{fixed(1 / (1 + draws), 3)}).",
         )
     ]
-    matched = {name: _top(one, k).get("p_examples_layer_matched") for name, one in tasks.items()}
-    if any(p is not None for p in matched.values()):
-        more = [name for name, p in matched.items() if p is not None and p < 0.05]
+    tests = (_top(one, k).matched for one in tasks.values())
+    matched = [than.p_examples for than in tests if than and than.p_examples is not None]
+    if matched:
+        more = [p for p in matched if p < 0.05]
         words.append(
             join(
                 f"Of random heads of the same layers the same holds for {len(more)} of "
@@ -114,26 +107,26 @@ def _summary(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Ht
     if spared:
         listed = [join(tag("code", name), " ") for name in spared[:12]]
         words.append(join("Not clearly hurt more than by random heads: ", listed))
-    by = rank_words(result)
+    by = rank_words(vars(result))
     words += [join(f"The chosen heads are the highest by {by}.")] if by else []
     heading = tag("h2", "In short", id="summary-title", class_="unseen")
     body = [tag("p", one) for one in words]
     return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
 
 
-def _bars(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Html:
+def _bars(result: TasksResult, tasks: Mapping[str, Task], k: int) -> Html:
     shown = dict(list(tasks.items())[:DRAWN])
     parts = [
         tag("div", tag("h3", tag("bdi", name)), _rows(one, k), class_="task")
         for name, one in shown.items()
     ]
     top = _top(next(iter(tasks.values())), k)
-    what = "removed" if top["gate"] == 0 else f"multiplied by {top['gate']:g}"
+    what = "removed" if top.label.gate == 0 else f"multiplied by {top.label.gate:g}"
     more = len(tasks) - len(shown)
     caption = join(
         tag("strong", f"Each task with {count(k, 'head')} {what}. "),
         f"Bars are the task\u2019s own metric: of the untouched model, without the chosen heads, "
-        f"and the mean over {count(int(result['draws']), 'random draw')} of as many heads (rings: "
+        f"and the mean over {count(result.draws, 'random draw')} of as many heads (rings: "
         "single draws). Whiskers are 95\u00a0% intervals over the examples, Wilson\u2019s where "
         "each is right or wrong and else the bootstrap\u2019s: they say how sure the values are "
         "for these examples and this model, not for other heads. Chance is guessing among the "
@@ -145,22 +138,21 @@ def _bars(result: Mapping[str, Any], tasks: Mapping[str, Task], k: int) -> Html:
 
 
 def _rows(one: Task, k: int) -> Html:
-    top, base = _top(one, k), one["baseline"]
-    drawn = _drawn(one, top)
-    matched = _drawn(one, top, "random-layer-matched")
-    values = [base["value"], top["value"], *drawn, *matched, one["chance"] or 0.0]
+    top, base = _top(one, k), one.baseline
+    drawn, matched = (one.drawn(top, kind) for kind in CONTROLS)
+    values = [base.value, top.value, *drawn, *matched, one.chance or 0.0]
     rows = [
-        BarRow("as is", base["value"], "key-base", (), _interval(base)),
-        BarRow(f"without {count(k, 'chosen head')}", top["value"], "key-top", (), _interval(top)),
+        BarRow("as is", base.value, "key-base", (), base.interval),
+        BarRow(f"without {count(k, 'chosen head')}", top.value, "key-top", (), top.interval),
         BarRow("without random heads", _mean(drawn), "key-random", drawn),
     ]
     if matched:
         words = "without random heads of the same layers"
         rows.append(BarRow(words, _mean(matched), "key-random", matched))
-    if one["chance"] is not None:
-        rows.append(BarRow("chance", one["chance"], "key-off"))
+    if one.chance is not None:
+        rows.append(BarRow("chance", one.chance, "key-off"))
     end = 1.0 if all(0 <= value <= 1 for value in values) else max(map(abs, values))
-    label = f"{_metric(str(one['metric']))}, {count(one['examples'], 'example')}"
+    label = f"{_metric(one.metric)}, {count(one.examples, 'example')}"
     return join(tag("p", label, class_="note"), bar_rows(rows, end, 3))
 
 
@@ -169,28 +161,23 @@ def _metric(name: str) -> str:
     return f"{METRICS[name]} ({name})" if name in METRICS else name
 
 
-def _interval(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    low, high = row.get("low"), row.get("high")
-    return None if low is None or high is None else (low, high)
-
-
-def _groups(groups: Mapping[str, Any]) -> Html | None:
+def _groups(groups: Mapping[str, Group]) -> Html | None:
     if not groups:
         return None
     rows = []
     for name, one in groups.items():
-        top = _top(one)
-        for kind, (words, _) in CONTROLS.items():
-            drawn = _drawn(one, top, kind)
+        top = max(tops(one.conditions), key=lambda row: row.label.k)
+        for kind, words in CONTROLS.items():
+            drawn = one.drawn(top, kind)
             if not drawn:
                 continue
             rows.append(
                 (
                     tag("bdi", name),
-                    one["metric"],
-                    len(one["tasks"]),
-                    fixed(one["baseline"]["value"], 3),
-                    fixed(top["value"], 3),
+                    one.metric,
+                    len(one.tasks),
+                    fixed(one.baseline.value, 3),
+                    fixed(top.value, 3),
                     words,
                     fixed(_mean(drawn), 3),
                     between(min(drawn), max(drawn), 3),
@@ -215,10 +202,9 @@ def _table(tasks: Mapping[str, Task], draws: int, few: str | None) -> Html:
     rows = [
         _numbers(name, one, top, kind)
         for name, one in tasks.items()
-        for top in one["conditions"]
-        if top["kind"] == "top"
+        for top in tops(one.conditions)
         for kind in CONTROLS
-        if _drawn(one, top, kind)
+        if one.drawn(top, kind)
     ]
     shown = table("Every task and head set", header, rows, said={1, 10}, class_="numbers")
     caption = join(
@@ -235,24 +221,24 @@ def _table(tasks: Mapping[str, Task], draws: int, few: str | None) -> Html:
     return section("numbers", "Every number", body)
 
 
-def _numbers(name: str, one: Task, top: Mapping[str, Any], kind: str) -> tuple[Any, ...]:
-    words, ending = CONTROLS[kind]
-    change, against = top.get("change") or {}, top.get(f"against_random{ending}") or {}
+def _numbers(name: str, one: Task, top: TaskCondition, kind: Kind) -> tuple[Any, ...]:
+    than = top.than(kind) or Against(Estimate(), None, None, 0)
+    gap = than.difference
     return (
         tag("bdi", name),
-        one["metric"],
-        one["examples"],
-        fixed(one["chance"], 3),
-        top["k"],
-        f"{top['gate']:g}",
-        fixed(one["baseline"]["value"], 3),
-        fixed(top["value"], 3),
-        fixed(change.get("value"), 3),
-        between(change.get("low"), change.get("high"), 3),
-        words,
-        fixed(_mean(_drawn(one, top, kind)), 3),
-        fixed(against.get("value"), 3),
-        between(against.get("low"), against.get("high"), 3),
-        p_value(top.get(f"p_examples{ending}")),
-        p_value(top.get(f"p_draws{ending}")),
+        one.metric,
+        one.examples,
+        fixed(one.chance, 3),
+        top.label.k,
+        f"{top.label.gate:g}",
+        fixed(one.baseline.value, 3),
+        fixed(top.value, 3),
+        fixed(top.change.value, 3),
+        between(top.change.low, top.change.high, 3),
+        CONTROLS[kind],
+        fixed(_mean(one.drawn(top, kind)), 3),
+        fixed(gap.value, 3),
+        between(gap.low, gap.high, 3),
+        p_value(than.p_examples),
+        p_value(than.p_draws),
     )

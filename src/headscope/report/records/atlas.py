@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.heads import Head, HeadScores, Rank, check_geometry, read_scores
-from headscope.report.records.outputs import BASELINE, TOP, Sentence, read_sentences
+from headscope.heads import HeadScores, Rank, check_geometry, read_scores
+from headscope.report.records.outputs import BASELINE, Sentence, read_sentences
 from headscope.report.words import MEAN
+from headscope.results.atlas import AtlasCheck
 from headscope.results.classes import Classes
+from headscope.runs import decode
 from headscope.runs.reading import naming, read_object, read_result
 
-__all__ = ["AtlasRecord", "Effect", "Overlap", "Removal", "read_atlas", "read_scores_run"]
+__all__ = ["AtlasRecord", "Overlap", "read_atlas", "read_scores_run"]
 
 
 @dataclass(frozen=True)
@@ -27,51 +29,6 @@ class Overlap:
     expected: float
     expected_exact: float
     p_value: float
-
-
-@dataclass(frozen=True)
-class Effect:
-    """chrF++ (0 to 100) of the untouched model, without the top heads, and of every random draw."""
-
-    baseline: float
-    top: float
-    random: tuple[float, ...]
-    matched: tuple[float, ...] = ()
-    """Draws from the same layers as the top heads, where there are any."""
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        return (self.baseline, self.top, *self.random, *self.matched)
-
-    @property
-    def random_mean(self) -> float:
-        return sum(self.random) / len(self.random)
-
-    @property
-    def at_least_as_harmful(self) -> int:
-        """How many random draws lowered chrF++ as much as the top heads did."""
-        return sum(draw <= self.top for draw in self.random)
-
-
-@dataclass(frozen=True)
-class Removal:
-    """The causal check: what was removed, and its effect on the mean and on every direction.
-
-    `mean` is None, and `directions` lacks a direction, where chrF++ has not been computed.
-    """
-
-    k: int
-    heads: tuple[str, ...]
-    random: tuple[tuple[str, ...], ...]
-    mean: Effect | None
-    directions: dict[str, Effect]
-    sentences: dict[str, int]
-    links: str | None
-    """How words of outputs were linked for reading, if they were."""
-    difference: tuple[float, float, float] | None
-    """chrF++ of the top heads minus that of the mean draw, with its interval over sentences."""
-    p_sentences: float | None
-    ablate: str = "zero"
 
 
 @dataclass(frozen=True)
@@ -94,7 +51,7 @@ class AtlasRecord:
     counts_above_chance: dict[str, Classes]
     top_k: int
     overlap: tuple[Overlap, ...]
-    removal: Removal | None
+    removal: AtlasCheck | None
     sentences: tuple[Sentence, ...]
 
     @property
@@ -162,6 +119,11 @@ def _record(
         inactive = float(config.get("inactive", 0.0))
         above = {n: one.classes_above_chance(threshold, inactive) for n, one in scores.items()}
         overlap = result.get("overlap") or {"pairs": [], "k": 0}
+        stored = result.get("removal")
+        removal = decode(AtlasCheck, stored, "result.removal") if stored else None
+        places = {BASELINE: 0}
+        for place, one in enumerate(removal.conditions if removal else (), 1):
+            places.setdefault(one.label.kind, place)
         return AtlasRecord(
             path=path,
             run=run,
@@ -175,8 +137,8 @@ def _record(
             counts_above_chance={n: Classes(**one) for n, one in above.items() if one},
             top_k=int(overlap.get("k") or 0),
             overlap=tuple(_overlap(pair) for pair in overlap["pairs"]),
-            removal=_removal(result["removal"]) if result.get("removal") else None,
-            sentences=read_sentences(path, places=_places(result.get("removal"))),
+            removal=removal,
+            sentences=read_sentences(path, places=places),
         )
 
 
@@ -200,53 +162,3 @@ def _scores(path: Path, directions: list[str]) -> dict[str, HeadScores]:
 def _overlap(entry: Mapping[str, Any]) -> Overlap:
     numbers = ("jaccard", "expected", "expected_exact", "p_value")
     return Overlap(str(entry["a"]), str(entry["b"]), *(float(entry[name]) for name in numbers))
-
-
-def _removal(entry: Mapping[str, Any]) -> Removal:
-    tops: list[dict[str, Any]] = [one for one in entry["conditions"] if one["kind"] == TOP]
-    top = tops[0] if tops else {}
-    effects = {name: _effect(part) for name, part in (entry.get("directions") or {}).items()}
-    return Removal(
-        k=int(entry["k"]),
-        heads=tuple(_head(head) for head in entry["heads"]),
-        random=tuple(tuple(_head(head) for head in draw) for draw in entry["random"]),
-        mean=_effect(entry),
-        directions={name: effect for name, effect in effects.items() if effect is not None},
-        sentences={
-            name: int(part.get("sentences") or 0)
-            for name, part in (entry.get("directions") or {}).items()
-        },
-        links=(entry.get("links") or {}).get("method"),
-        difference=_difference(top.get("against_random") or {}),
-        p_sentences=top.get("p_sentences"),
-        ablate=str(entry.get("ablate") or "zero"),
-    )
-
-
-def _difference(entry: Mapping[str, Any]) -> tuple[float, float, float] | None:
-    value, low, high = (entry.get(name) for name in ("value", "low", "high"))
-    return None if value is None or low is None or high is None else (value, low, high)
-
-
-def _places(removal: Mapping[str, Any] | None) -> dict[str, int]:
-    """Where the conditions that are shown stand among all, the model as it is being the first."""
-    places = {BASELINE: 0}
-    for place, condition in enumerate((removal or {}).get("conditions") or (), 1):
-        places.setdefault(str(condition["kind"]), place)
-    return places
-
-
-def _head(text: Any) -> str:
-    return str(Head.parse(str(text)))
-
-
-def _effect(entry: Mapping[str, Any]) -> Effect | None:
-    """The effect, or None while a number is not computed (null)."""
-    kinds: dict[str, list[Any]] = {"top": [], "random": []}
-    for condition in entry["conditions"]:
-        kinds.setdefault(str(condition["kind"]), []).append(condition["chrf"])
-    baseline = entry["baseline"]["chrf"]
-    known = [baseline, *kinds["top"], *kinds["random"]]
-    if None in known or not kinds["top"] or not kinds["random"]:
-        return None
-    return Effect(float(baseline), float(kinds["top"][0]), tuple(map(float, kinds["random"])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headscope.report.records.sentence_scores import sentence_scores
 from headscope.runs.reading import damaged_line, read_rows
@@ -21,7 +21,10 @@ __all__ = [
     "read_sentences",
 ]
 
-BASELINE, TOP, RANDOM, MATCHED = "baseline", "top", "random", "random-layer-matched"
+BASELINE: Final = "baseline"
+TOP: Final = "top"
+RANDOM: Final = "random"
+MATCHED: Final = "random-layer-matched"
 REFERENCE = "reference"
 
 Span = tuple[int, int]

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from headscope.report.html import Html, tag
 from headscope.report.parts import section
-from headscope.report.records.outputs import MATCHED
-from headscope.report.records.removal import Condition, RemovalRecord
+from headscope.report.records.outputs import MATCHED, RANDOM
 from headscope.report.words import count, fixed, p_value
+from headscope.results.common import ReferenceText
+from headscope.results.removal import Condition, RemovalResult, shared_heads
 
 __all__ = ["limits_section"]
 
@@ -18,21 +19,21 @@ POOR = 25.0
 Note = tuple[str, str]
 
 
-def limits_section(record: RemovalRecord) -> Html:
+def limits_section(result: RemovalResult) -> Html:
     """Known limits in plain words: first what is special about this run, then the general ones."""
     notes = [
-        *_draws(record),
-        *_controls(record),
-        _leakage(record),
-        *_baseline(record),
-        *_general(record),
+        *_draws(result),
+        *_controls(result),
+        _leakage(result),
+        *_baseline(result),
+        *_general(result),
     ]
     items = [tag("li", tag("strong", title), " ", text) for title, text in notes]
     return section("caveats", "What to keep in mind", tag("ul", items, class_="caveats"))
 
 
-def _draws(record: RemovalRecord) -> Iterable[Note]:
-    draws = len(record.case.random)
+def _draws(result: RemovalResult) -> Iterable[Note]:
+    draws = len(result.main_case.draws(RANDOM))
     if not draws:
         yield (
             "There is no control.",
@@ -52,39 +53,39 @@ def _draws(record: RemovalRecord) -> Iterable[Note]:
         )
 
 
-def _controls(record: RemovalRecord) -> Iterable[Note]:
-    note = record.result.get("pool_note")
-    if note:
-        yield "Random heads may be token alignment heads.", f"{str(note).rstrip('.')}."
-    elif record.result.get("pool") == "outside":
+def _controls(result: RemovalResult) -> Iterable[Note]:
+    if result.pool_note:
+        yield "Random heads may be token alignment heads.", f"{result.pool_note.rstrip('.')}."
+    elif result.pool == "outside":
         yield (
             "Random heads may be token alignment heads.",
             "They are drawn from all heads outside the highest ones, so the control may do some "
             "of the same harm, and the difference is smaller than it would be otherwise.",
         )
-    case = record.case
-    if filled := _filled(case.random):
+    case = result.main_case
+    random, matched = case.draws(RANDOM), case.draws(MATCHED)
+    if filled := _filled(random):
         yield (
             "The pool of random heads was too small.",
             f"It was filled up with token alignment heads in {filled}, which makes those draws "
-            f"more harmful than they should be.{_alike(case.random)}",
+            f"more harmful than they should be.{_alike(random)}",
         )
-    repeated = bool(case.matched) and case.counted(MATCHED) < len(case.matched)
+    repeated = bool(matched) and case.counted(MATCHED) < len(matched)
     if repeated:
         yield (
             "Some draws of the same layers are the same.",
             f"The layers leave so little choice that only {case.counted(MATCHED)} of "
-            f"{count(len(case.matched), 'draw')} are different sets; the p-value over draws counts "
-            f"each once.{_alike(case.matched)}",
+            f"{count(len(matched), 'draw')} are different sets; the p-value over draws counts "
+            f"each once.{_alike(matched)}",
         )
-    if filled := _filled(case.matched):
+    if filled := _filled(matched):
         yield (
             "Some layers had too few heads to draw from.",
             f"In {filled} of the same layers, heads of the nearest layers, or token alignment "
             "heads, stand in for them; these draws match the layers only in part."
-            + ("" if repeated else _alike(case.matched)),
+            + ("" if repeated else _alike(matched)),
         )
-    if case.random and not case.matched:
+    if random and not matched:
         yield (
             "Random heads come from any layer.",
             "Heads drawn from the same layers would be a sterner control: depth alone could "
@@ -96,7 +97,7 @@ def _alike(draws: tuple[Condition, ...]) -> str:
     """How many heads all draws have in common, where there are several."""
     if len(draws) < 2:
         return ""
-    return f" All {len(draws)} share {len(set.intersection(*(set(one.heads) for one in draws)))}."
+    return f" All {len(draws)} share {shared_heads(draws)}."
 
 
 def _filled(draws: tuple[Condition, ...]) -> str:
@@ -107,57 +108,55 @@ def _filled(draws: tuple[Condition, ...]) -> str:
     return f"{len(filled)} of {count(len(draws), 'draw')}, with up to {count(most, 'head')}"
 
 
-def _leakage(record: RemovalRecord) -> Note:
-    leakage = dict(record.result.get("leakage") or {})
-    of = int(leakage.get("of") or 0)
-    if not leakage.get("known"):
+def _leakage(result: RemovalResult) -> Note:
+    leakage = result.leakage
+    if leakage is None or not leakage.known:
         return (
             "It is not known what the heads were found on.",
             "They came without a record of their sentences. If they were found on these same "
             "sentences, the effect looks larger than it is.",
         )
-    overlap = int(leakage.get("overlap") or 0)
-    if overlap:
+    pairs = count(leakage.of, "sentence pair")
+    if leakage.overlap:
         return (
-            f"{overlap} of {count(of, 'sentence pair')} were used to find the heads.",
+            f"{leakage.overlap} of {pairs} were used to find the heads.",
             "That was allowed for this run. Heads picked on the sentences they are tested on look "
             "better than they are.",
         )
     return (
         "The sentences are new to the heads.",
-        f"None of the {count(of, 'sentence pair')} was used to find the heads; that they come from "
-        "the same kind of text is another matter.",
+        f"None of the {pairs} was used to find the heads; that they come from the "
+        "same kind of text is another matter.",
     )
 
 
-def _baseline(record: RemovalRecord) -> Iterable[Note]:
-    value = record.mean.baseline["chrf"]
-    if value is not None and value < POOR:
+def _baseline(result: RemovalResult) -> Iterable[Note]:
+    if result.chrf is not None and result.chrf < POOR:
         yield (
             "The model hardly translates.",
-            f"Untouched it reaches a chrF++ of {fixed(value, 1)}: there is little to lose, and "
-            "little can be read from what is lost.",
+            f"Untouched it reaches a chrF++ of {fixed(result.chrf, 1)}: there is little to "
+            "lose, and little can be read from what is lost.",
         )
     weak = [
         name
-        for name, part in record.directions.items()
-        if (chrf := part.baseline["chrf"]) is not None and chrf < POOR
+        for name, part in result.directions.items()
+        if part.chrf is not None and part.chrf < POOR
     ]
-    if weak and len(record.directions) > len(weak):
+    if weak and len(result.directions) > len(weak):
         yield "Some directions start low.", f"Below {fixed(POOR, 0)} as is: {', '.join(weak)}."
 
 
-def _general(record: RemovalRecord) -> Iterable[Note]:
-    if len(record.k) > 1:
+def _general(result: RemovalResult) -> Iterable[Note]:
+    if len(result.k) > 1:
         yield (
             "The figures speak of the largest number of heads.",
-            f"That is {record.main[0]}; smaller numbers stand in the curves. They share their "
+            f"That is {result.main[0]}; smaller numbers stand in the curves. They share their "
             "first heads, so they are no independent tests.",
         )
-    if "mean" in record.kinds:
-        reference = dict(record.result.get("reference_text") or {})
-        source, texts = reference.get("source"), reference.get("texts")
-        told = ", ".join(filter(None, [count(texts, "text") if texts else "", source or ""]))
+    if "mean" in result.ablations:
+        reference = result.reference_text or ReferenceText()
+        texts = count(reference.texts, "text") if reference.texts else ""
+        told = ", ".join(filter(None, [texts, reference.source]))
         yield (
             "Mean ablation replaces heads by a constant.",
             "It is their mean output over reference text"
@@ -170,13 +169,13 @@ def _general(record: RemovalRecord) -> Iterable[Note]:
         "It takes the model away from what it was trained on, whichever heads they are; that is "
         "what the random heads are for.",
     )
-    if "loss" in record.measures:
+    if "loss" in result.measures:
         yield (
             "The loss is a measure of its own.",
             "It asks how likely the reference is, word for word, given all of it before: a model "
             "that loses little by it may translate much worse, and the reverse.",
         )
-    if "text" not in record.measures:
+    if "text" not in result.measures:
         return
     yield (
         "chrF++ is a measure of form.",

@@ -8,8 +8,8 @@ from math import ceil
 from headscope.report.charts import SAID
 from headscope.report.html import Html, tag
 from headscope.report.parts import legend, var_style
-from headscope.report.records.atlas import Effect
 from headscope.report.words import MEAN, direction_label, fixed
+from headscope.results.removal import Effect
 
 __all__ = ["axis_end", "effect_key", "effect_rows", "heads_list", "is_crowded", "signed"]
 

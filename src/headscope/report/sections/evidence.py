@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from headscope.estimates import Against
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.outputs import MATCHED, RANDOM
-from headscope.report.records.removal import Case, Condition, Gap, Part, RemovalRecord
 from headscope.report.sections.effects import axis_end, signed
 from headscope.report.words import between, count, enumeration, fixed, number, p_value
+from headscope.results.removal import Case, Kind, Part, RemovalResult, Texts
 
 __all__ = ["DRAWN", "doing", "effect_section", "kinds_section", "tests_section"]
 
-DRAWN = {RANDOM: "random heads", MATCHED: "random heads of the same layers"}
-ENDINGS = {RANDOM: "", MATCHED: "_layer_matched"}
+DRAWN: dict[Kind, str] = {RANDOM: "random heads", MATCHED: "random heads of the same layers"}
+MARKS: dict[Kind, str] = {RANDOM: "key-random", MATCHED: "key-matched"}
 TRIALS = 9999
 """Random swaps behind a p-value over sentences."""
 
@@ -40,69 +41,60 @@ def doing(gate: float, ablate: str = "zero") -> str:
     return f"at {gate:g} \u00d7 their strength"
 
 
-def effect_section(record: RemovalRecord) -> Html:
+def effect_section(result: RemovalResult) -> Html:
     """Bars of chrF++, shares of broken outputs, and the table of all measures."""
-    case, k = record.case, record.main[0]
-    done = doing(record.main[1], str(record.result.get("ablate") or "zero"))
-    reasons = dict(record.result.get("not_measured") or {})
+    case, k, done = result.main_case, result.main[0], doing(*result.main[1:])
     return section(
         "effect",
         "What removing them does",
-        figure("effect-figure", _caption(record), _bars(record.mean, case, k, done)),
-        _rates(record, case, k, done),
+        figure("effect-figure", _caption(result), _bars(result, case, k, done)),
+        _rates(result, case, k, done),
         figure(
             "measures",
-            _table_caption(record, reasons),
-            scroll("Measures by condition", _table(record.mean, case, k, done)),
+            _table_caption(result),
+            scroll("Measures by condition", _table(result, case, k, done)),
         ),
     )
 
 
-def tests_section(record: RemovalRecord) -> Html:
+def tests_section(result: RemovalResult) -> Html:
     """How sure it is: differences to random heads with intervals, and p-values in words."""
-    case = record.case
+    case = result.main_case
     rows = []
     for kind, words in DRAWN.items():
-        draws = case.draws(kind)
-        if draws:
-            rows.append(
-                (
-                    f"against {words}",
-                    _gap(case.top.against.get(kind)),
-                    _p(case.top.tests.get(f"p_sentences{ENDINGS[kind]}")),
-                    _p(case.top.tests.get(f"p_draws{ENDINGS[kind]}")),
-                    _drawn(case, kind),
-                )
-            )
+        if case.draws(kind):
+            than = case.top.than(kind)
+            ps = (None, None) if than is None else (than.p_examples, than.p_draws)
+            rows.append((f"against {words}", _gap(than), *map(_p, ps), _drawn(case, kind)))
     header = ("Highest heads", "chrF++ lower by", "p over sentences", "p over draws", "Draws")
     shown = table("The highest heads against random ones", header, rows, class_="numbers")
     return section(
         "tests",
         "How sure it is",
-        figure("tests-figure", _tests_caption(record), scroll("Tests", shown)),
+        figure("tests-figure", _tests_caption(result), scroll("Tests", shown)),
     )
 
 
-def kinds_section(record: RemovalRecord) -> Html | None:
+def kinds_section(result: RemovalResult) -> Html | None:
     """Zero ablation beside mean ablation, of the same heads and draws; None with one kind."""
-    if len(record.kinds) < 2:
+    if len(result.ablations) < 2:
         return None
-    k, gate = record.main
+    k, gate, _ = result.main
     rows = []
-    for ablate, part in record.kinds.items():
-        case = part.case(k, gate)
+    for ablate in result.ablations:
+        case = result.case(k, gate, ablate)
         if case is None:
             continue
-        drawn = [[one.chrf for one in case.draws(kind)] for kind in DRAWN]
-        against = (_gap(case.top.against.get(RANDOM)), _p(case.top.tests.get("p_draws")))
-        spans = [_span(values) for values in drawn]
+        than = case.top.than(RANDOM)
+        against = (_gap(than), _p(None if than is None else than.p_draws))
+        spans = [_span(case.chrf(kind)) for kind in DRAWN]
         rows.append((ablate, fixed(case.top.chrf, 1), *spans, *against, _drawn(case, RANDOM)))
     header = ("Heads give", f"{k} highest", *(words.capitalize() for words in DRAWN.values()))
     header += ("Lower than random heads by", "p over draws", "Draws")
     caption = join(
         tag("strong", "chrF++ by what a removed head gives. "),
         f"Zero, or its mean output over other examples; the same {count(k, 'head')} and the same "
-        f"draws. As is: {fixed(record.mean.baseline['chrf'], 1)}. Random heads show their mean, "
+        f"draws. As is: {fixed(result.chrf, 1)}. Random heads show their mean, "
         "with the lowest and highest draw. What zero destroys and the mean does not is an effect "
         "of leaving the range the model was trained in.",
     )
@@ -112,43 +104,29 @@ def kinds_section(record: RemovalRecord) -> Html | None:
     )
 
 
-def _span(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+def _span(values: Sequence[float]) -> str:
+    if not values:
         return "not computed"
-    return f"{fixed(fmean(known), 1)} ({between(min(known), max(known), 1)})"
+    return f"{fixed(fmean(values), 1)} ({between(min(values), max(values), 1)})"
 
 
 def _bars(part: Part, case: Case, k: int, done: str) -> Html:
-    rows = [BarRow("as is", part.baseline["chrf"], "key-base", interval=part.interval)]
-    for kind, mark in ((RANDOM, "key-random"), (MATCHED, "key-matched")):
-        values = [one.chrf for one in case.draws(kind)]
-        known = [value for value in values if value is not None]
-        if values:
-            mean = fmean(known) if known else None
-            rows.append(BarRow(f"{k} {DRAWN[kind]} {done}", mean, mark, known))
-    rows.append(
-        BarRow(
-            f"{k} highest heads {done}", case.top.chrf, "key-top", interval=_level(part, case.top)
-        )
-    )
+    rows = [BarRow("as is", part.chrf, "key-base", interval=part.interval)]
+    for kind, mark in MARKS.items():
+        if case.draws(kind):
+            values = case.chrf(kind)
+            mean = fmean(values) if values else None
+            rows.append(BarRow(f"{k} {DRAWN[kind]} {done}", mean, mark, values))
+    interval = part.interval_of(case.top)
+    rows.append(BarRow(f"{k} highest heads {done}", case.top.chrf, "key-top", interval=interval))
     ends = [value for row in rows for value in (row.value, *row.points, *(row.interval or ()))]
     return bar_rows(rows, axis_end(value for value in ends if value is not None))
 
 
-def _level(part: Part, top: Condition) -> tuple[float, float] | None:
-    """The interval of the change, drawn around the level it leads to."""
-    baseline, change = part.baseline["chrf"], top.change
-    if baseline is None or change is None or change.low is None or change.high is None:
-        return None
-    return baseline + change.low, baseline + change.high
-
-
-def _caption(record: RemovalRecord) -> Html:
-    case, many = record.case, len(record.directions)
+def _caption(result: RemovalResult) -> Html:
+    case, many = result.main_case, len(result.directions)
     mean = f"the plain mean over {many} directions, " if many > 1 else ""
-    sentences = record.mean.sentences
-    on = f" on {count(sentences, 'sentence')}" if sentences else ""
+    on = f" on {count(result.sentences, 'sentence')}" if result.sentences else ""
     drawn = enumeration(
         [
             f"{count(len(case.draws(kind)), 'draw')} of {words}"
@@ -156,9 +134,9 @@ def _caption(record: RemovalRecord) -> Html:
             if case.draws(kind)
         ]
     )
-    change = case.top.change
+    change = case.top.change.chrf
     sure = ""
-    if change is not None and change.low is not None and change.high is not None:
+    if change is not None and change.bounded:
         sure = (
             f" The highest heads change chrF++ by {signed(change.value)} "
             f"(95\u00a0% interval {signed(change.low)} to {signed(change.high)})."
@@ -175,19 +153,17 @@ def _caption(record: RemovalRecord) -> Html:
     )
 
 
-def _rates(record: RemovalRecord, case: Case, k: int, done: str) -> Html | None:
-    part = record.mean
+def _rates(result: RemovalResult, case: Case, k: int, done: str) -> Html | None:
     blocks, never = [], list[str]()
     for name in RATES:
-        rows = [BarRow("as is", _percent(part.baseline[name]), "key-base")]
-        for kind, mark in ((RANDOM, "key-random"), (MATCHED, "key-matched")):
-            values = [one.measures[name] for one in case.draws(kind)]
-            known = [100 * value for value in values if value is not None]
+        rows = [BarRow("as is", _percent(result.baseline.text, name), "key-base")]
+        for kind, mark in MARKS.items():
+            values = [_percent(one.text, name) for one in case.draws(kind)]
+            known = [value for value in values if value is not None]
             if known:
                 rows.append(BarRow(f"{k} {DRAWN[kind]} {done}", fmean(known), mark, known))
-        rows.append(
-            BarRow(f"{k} highest heads {done}", _percent(case.top.measures[name]), "key-top")
-        )
+        highest = _percent(case.top.text, name)
+        rows.append(BarRow(f"{k} highest heads {done}", highest, "key-top"))
         shares = [share for row in rows for share in (row.value, *row.points) if share is not None]
         if shares and not any(shares):
             never.append(NEVER[name])
@@ -195,7 +171,7 @@ def _rates(record: RemovalRecord, case: Case, k: int, done: str) -> Html | None:
             blocks.append(tag("div", tag("h3", NAMES[name]), bar_rows(rows, 100.0)))
     if not blocks and not never:
         return None
-    identifier = record.result.get("identifier")
+    identifier = None if result.measuring is None else result.measuring.identifier
     caption = join(
         tag("strong", "What the outputs turn into, in per cent of all outputs. "),
         "Off target: the language identified is not the target\u2019s, or there is no output"
@@ -208,17 +184,18 @@ def _rates(record: RemovalRecord, case: Case, k: int, done: str) -> Html | None:
     return figure("rates", caption, blocks)
 
 
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
+def _percent(text: Texts | None, name: str) -> float | None:
+    """A share as per cent."""
+    share: float | None = getattr(text, name, None)
+    return None if share is None else 100 * share
 
 
 def _table(part: Part, case: Case, k: int, done: str) -> Html:
-    columns = [part.baseline]
-    rows: list[tuple[str, Sequence[Mapping[str, float | None]]]] = [("as is", columns)]
+    rows: list[tuple[str, Sequence[Texts | None]]] = [("as is", [part.baseline.text])]
     for kind, words in DRAWN.items():
-        if case.draws(kind):
-            rows.append((f"{k} {words} {done}, mean", [one.measures for one in case.draws(kind)]))
-    rows.append((f"{k} highest heads {done}", [case.top.measures]))
+        if draws := case.draws(kind):
+            rows.append((f"{k} {words} {done}, mean", [one.text for one in draws]))
+    rows.append((f"{k} highest heads {done}", [case.top.text]))
     return table(
         "Every measure by condition",
         ("Condition", *NAMES.values()),
@@ -227,8 +204,8 @@ def _table(part: Part, case: Case, k: int, done: str) -> Html:
     )
 
 
-def _value(name: str, several: Iterable[Mapping[str, float | None]]) -> str:
-    known = [value for one in several if (value := one[name]) is not None]
+def _value(name: str, texts: Iterable[Texts | None]) -> str:
+    known = [value for text in texts if (value := getattr(text, name, None)) is not None]
     if not known:
         return "not computed"
     if name in RATES:
@@ -236,11 +213,10 @@ def _value(name: str, several: Iterable[Mapping[str, float | None]]) -> str:
     return fixed(fmean(known), 2 if name in ("chrf", "bleu") else 3)
 
 
-def _table_caption(record: RemovalRecord, reasons: Mapping[str, object]) -> Html:
-    missing = [name for name in NAMES if record.mean.baseline[name] is None]
-    told = [
-        f"{NAMES[name]}: {str(reasons[name]).rstrip('.')}." for name in missing if reasons.get(name)
-    ]
+def _table_caption(result: RemovalResult) -> Html:
+    reasons = {} if result.measuring is None else result.measuring.not_measured
+    missing = [name for name in NAMES if getattr(result.baseline.text, name, None) is None]
+    told = [f"{NAMES[name]}: {reasons[name].rstrip('.')}." for name in missing if reasons.get(name)]
     untold = [NAMES[name] for name in missing if not reasons.get(name)]
     if untold:
         told.append(f"{enumeration(untold)}: the run does not say why.")
@@ -253,38 +229,38 @@ def _table_caption(record: RemovalRecord, reasons: Mapping[str, object]) -> Html
     )
 
 
-def _tests_caption(record: RemovalRecord) -> Html:
-    case, parts = record.case, []
+def _tests_caption(result: RemovalResult) -> Html:
+    case, parts = result.main_case, []
     for kind, words in DRAWN.items():
-        draws, tests = case.draws(kind), case.top.tests
-        over, ending = tests.get(f"p_draws{ENDINGS[kind]}"), ENDINGS[kind]
-        if not draws or over is None:
+        draws, than = case.draws(kind), case.top.than(kind)
+        if not draws or than is None or than.p_draws is None:
             continue
         counted = case.counted(kind)
-        beaten = round(over * (1 + counted)) - 1
+        beaten = round(than.p_draws * (1 + counted)) - 1
         parts.append(
             f"Of {count(counted, 'draw' if counted == len(draws) else 'different draw')} of "
             f"{words}, {beaten or 'none'} did at least as much harm, so p over draws is "
-            f"{_p(over)}; with so many draws it cannot be lower than {p_value(1 / (1 + counted))}. "
+            f"{_p(than.p_draws)}; with so many draws it cannot be lower than "
+            f"{p_value(1 / (1 + counted))}. "
         )
-        if f"p_sentences{ending}" in tests:
-            parts[-1] += f"Over sentences p is {_p(tests[f'p_sentences{ending}'])}. "
+        if than.p_examples is not None:
+            parts[-1] += f"Over sentences p is {_p(than.p_examples)}. "
     return join(
         tag("strong", "Whether random heads would have done the same. "),
         "\u201cLower by\u201d is how much lower chrF++ is than the mean of the random draws, with "
         "a 95\u00a0% interval from resampling sentences. The p-value over sentences asks whether "
         "these sentences could show such a difference by luck: outputs of the highest heads and of "
         f"a random draw are swapped at random, {number(TRIALS)} times",
-        f" ({_least(record)}). The p-value over draws asks how "
+        f" ({_least(result)}). The p-value over draws asks how "
         "often random heads do at least as much harm. ",
         *parts,
     )
 
 
-def _least(record: RemovalRecord) -> str:
+def _least(result: RemovalResult) -> str:
     """How small the p-value over sentences can be: of few sentences there are few ways to swap."""
-    lengths = {part.sentences for part in record.directions.values() if part.sentences}
-    known = len(lengths) > 0 and all(part.sentences for part in record.directions.values())
+    lengths = {part.sentences for part in result.directions.values() if part.sentences}
+    known = len(lengths) > 0 and all(part.sentences for part in result.directions.values())
     ways = 2 ** min(sum(lengths), 64)
     if not known or ways > TRIALS:
         return f"it cannot be lower than {p_value(1 / (1 + TRIALS))}"
@@ -292,22 +268,21 @@ def _least(record: RemovalRecord) -> str:
     return (
         f"so few sentences can be swapped in {number(ways)} ways only, so that it stays in the "
         f"order of {p_value(1 / ways)} whatever the heads do"
-        + (alike if len(record.directions) > len(lengths) else "")
+        + (alike if len(result.directions) > len(lengths) else "")
     )
 
 
-def _drawn(case: Case, kind: str) -> str:
-    draws, different = len(case.draws(kind)), case.top.distinct.get(kind)
-    if different is None or different == draws:
+def _drawn(case: Case, kind: Kind) -> str:
+    draws, than = len(case.draws(kind)), case.top.than(kind)
+    if than is None or than.distinct == draws:
         return str(draws)
-    return f"{draws} ({different} different)"
+    return f"{draws} ({than.distinct} different)"
 
 
-def _gap(gap: Gap | None) -> str:
-    if gap is None:
+def _gap(than: Against | None) -> str:
+    if than is None or not than.difference.known:
         return "not computed"
-    if gap.low is None or gap.high is None:
-        return fixed(-gap.value, 1)
+    gap = than.difference
     return f"{fixed(-gap.value, 1)} ({between(-gap.high, -gap.low, 1)})"
 
 

@@ -4,114 +4,117 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from statistics import fmean
-from typing import Any
 
+from headscope.estimates import Against, Estimate
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.outputs import MATCHED, RANDOM
 from headscope.report.sections.effects import signed
+from headscope.report.sections.evidence import doing
 from headscope.report.words import between, count, fixed, number, p_value
+from headscope.results.removal import Case, Kind, RemovalResult, Tested, TokenKinds, Tokens
 
 __all__ = ["loss_section", "loss_verdict"]
 
-DRAWN = {RANDOM: "random", MATCHED: "random, same layers"}
-ENDINGS = {RANDOM: "", MATCHED: "_layer_matched"}
-KINDS = {
-    "linked": "first token of a linked word",
-    "linked_later": "its later tokens",
-    "unlinked": "unlinked tokens",
-}
-Row = Mapping[str, Any]
-#: What is done to heads, by kind of ablation, such as `removed`; the first kind leads.
-Done = Mapping[str, str]
+DRAWN: dict[Kind, str] = {RANDOM: "random", MATCHED: "random, same layers"}
 
 
-def loss_verdict(result: Row, k: int, gate: float, done: Done) -> str:
+def loss_verdict(result: RemovalResult) -> str:
     """In one sentence, what the selected heads cost beside random ones."""
-    ablate, words = next(iter(done.items()))
-    top, test = _top(result, k, gate, ablate), _test(result, k, gate, ablate, RANDOM)
+    k, gate, ablate = result.main
+    base, top = result.baseline, result.main_case.top
     text = (
-        f"With the {k} selected heads {words} the NLL of the reference translation goes from "
-        f"{fixed(result['baseline']['nll'], 3)} to {fixed(top['nll'], 3)} nats a token"
+        f"With the {k} selected heads {doing(gate, ablate)} the NLL of the reference translation "
+        f"goes from {fixed(base.nll, 3)} to {fixed(top.nll, 3)} nats a token"
     )
-    if test is None:
+    than, kinds = top.loss_than(RANDOM), top.kinds_than(RANDOM)
+    if than is None or kinds is None:
         return f"{text}; there are no random heads to compare with."
-    gap = test["linked_minus_unlinked"]
-    text += f". Selected \u2212 random is {_estimate(test['all'])}"
-    if gap["value"] is not None:
+    gap = kinds.linked_minus_unlinked
+    text += f". Selected \u2212 random is {_estimate(Tested.told(than))}"
+    if gap.known:
         text += f"; on first tokens of linked words less on unlinked tokens it is {_estimate(gap)}"
-    p, sets = test["all"]["p_draws"], count(test["sets"], "random set")
-    return f"{text}; p over draws {_p(p)} ({sets})."
+    return f"{text}; p over draws {_p(than.p_draws)} ({count(than.distinct, 'random set')})."
 
 
-def loss_section(result: Row, k: int, gate: float, done: Done) -> Html:
-    """The NLL under every condition, and selected − random by kind of token."""
-    tokens = result["reference_tokens"]
+def loss_section(result: RemovalResult) -> Html | None:
+    """The NLL under every condition, and selected − random by kind of token; None without."""
+    tokens = result.reference_tokens
+    if tokens is None:
+        return None
     caption = join(
         tag("strong", "Loss of the reference translation. "),
         "NLL in nats a token, teacher-forced: the mean over ",
-        count(int(result["sentences"]), "sentence"),
-        f" of each one\u2019s mean over its tokens ({number(sum(tokens.values()))} in all). Lower "
+        count(result.sentences or 0, "sentence"),
+        f" of each one\u2019s mean over its tokens ({number(tokens.total)} in all). Lower "
         "is better. Intervals are 95\u00a0% bootstrap intervals over sentences; those of random "
         "heads span single draws. The loss is a measure of its own and does not stand for chrF++.",
     )
+    k, gate, _ = result.main
+    done = {ablate: doing(gate, ablate) for ablate in result.ablations}
+    found = {ablate: result.case(k, gate, ablate) for ablate in done}
+    cases = {done[ablate]: case for ablate, case in found.items() if case is not None}
     header = ("Condition", "NLL", "Change", "95\u00a0% interval or range of draws", "Draws")
-    shown = table("NLL by condition", header, _conditions(result, k, gate, done), class_="numbers")
+    shown = table("NLL by condition", header, _conditions(result, cases), class_="numbers")
     parts = [figure("loss-figure", caption, scroll("NLL by condition", shown))]
-    if kinds := _kinds(result, k, gate, done):
+    if kinds := _kinds(cases, tokens):
         header = ("Tokens", "Number", "Selected \u2212 random", "p over sentences", "p over draws")
         shown = table("Selected \u2212 random by kind of token", header, kinds, class_="numbers")
-        parts.append(
-            figure("loss-kinds", _caption(result, k, gate, done), scroll("By kind", shown))
-        )
+        parts.append(figure("loss-kinds", _caption(cases), scroll("By kind", shown)))
     return section("loss", "Loss of the reference", *parts)
 
 
-def _conditions(result: Row, k: int, gate: float, done: Done) -> list[tuple[str, ...]]:
-    base = result["baseline"]
-    rows: list[tuple[str, ...]] = [
-        ("original", fixed(base["nll"], 3), "", between(base["nll_low"], base["nll_high"], 3), "")
-    ]
-    for ablate, words in done.items():
-        top = _top(result, k, gate, ablate)
-        change = top["change"]["nll"]
-        bounds = f"{signed(change['low'], 3)} to {signed(change['high'], 3)}"
-        value = signed(change["value"], 3)
-        rows.append((f"{k} selected {words}", fixed(top["nll"], 3), value, bounds, ""))
+#: The main case of each kind of ablation, by what is done to heads, such as `removed`.
+Cases = Mapping[str, Case]
+
+
+def _conditions(result: RemovalResult, cases: Cases) -> Iterator[tuple[str, ...]]:
+    base = result.baseline.loss
+    if base is None:
+        return
+    yield ("original", fixed(base.nll, 3), "", between(base.nll_low, base.nll_high, 3), "")
+    for done, case in cases.items():
+        top, change = case.top, case.top.change.nll
+        if top.loss is None or change is None:
+            continue
+        bounds = f"{signed(change.low, 3)} to {signed(change.high, 3)}"
+        words = f"{top.label.k} selected {done}"
+        yield (words, fixed(top.loss.nll, 3), signed(change.value, 3), bounds, "")
         for kind, name in DRAWN.items():
-            draws = [one["nll"] for one in result["conditions"] if _is(one, kind, k, gate, ablate)]
-            if draws:
+            if draws := case.nll(kind):
                 mean, span = fmean(draws), between(min(draws), max(draws), 3)
-                change = signed(mean - base["nll"], 3)
-                rows.append((f"{k} {name}, {words}", fixed(mean, 3), change, span, str(len(draws))))
-    return rows
+                words, more = f"{top.label.k} {name}, {done}", signed(mean - base.nll, 3)
+                yield (words, fixed(mean, 3), more, span, str(len(draws)))
 
 
-def _kinds(result: Row, k: int, gate: float, done: Done) -> list[tuple[str, ...]]:
+def _kinds(cases: Cases, tokens: Tokens) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    tokens = result["reference_tokens"]
-    numbers = {"all": sum(tokens.values()), **tokens}
-    named = {"all": "all tokens", **KINDS, "linked_minus_unlinked": "first \u2212 unlinked"}
-    for ablate, kind, test in _tests(result, k, gate, done):
-        against = f"{DRAWN[kind]}, {done[ablate]}" if len(done) > 1 else DRAWN[kind]
+    for done, kind, than, kinds in _tests(cases):
+        against = f"{DRAWN[kind]}, {done}" if len(cases) > 1 else DRAWN[kind]
         rows += [
             (
                 f"{name} (against {against})",
-                str(numbers.get(key, "")),
-                _estimate(test[key]) if test[key]["value"] is not None else "no such tokens",
-                _p(test[key]["p_sentences"]),
-                _p(test[key]["p_draws"]),
+                str(numbers),
+                _estimate(test) if test.known else "no such tokens",
+                _p(test.p_sentences),
+                _p(test.p_draws),
             )
-            for key, name in named.items()
+            for name, numbers, test in (
+                ("all tokens", tokens.total, Tested.told(than)),
+                ("first token of a linked word", tokens.linked, kinds.linked),
+                ("its later tokens", tokens.linked_later, kinds.linked_later),
+                ("unlinked tokens", tokens.unlinked, kinds.unlinked),
+                ("first \u2212 unlinked", "", kinds.linked_minus_unlinked),
+            )
         ]
     return rows
 
 
-def _caption(result: Row, k: int, gate: float, done: Done) -> Html:
+def _caption(cases: Cases) -> Html:
     least = {
-        kind: f"{DRAWN[kind].capitalize()}: {count(test['sets'], 'different set')}, which can give "
-        f"a p over draws of {p_value(1 / (1 + test['sets']))} at best. "
-        for _, kind, test in _tests(result, k, gate, done)
+        kind: f"{DRAWN[kind].capitalize()}: {count(than.distinct, 'different set')}, which can "
+        f"give a p over draws of {p_value(1 / (1 + than.distinct))} at best. "
+        for _, kind, than, _ in _tests(cases)
     }
     return join(
         tag("strong", "Where the selected heads cost more than random ones. "),
@@ -125,44 +128,20 @@ def _caption(result: Row, k: int, gate: float, done: Done) -> Html:
     )
 
 
-def _tests(
-    result: Row, k: int, gate: float, done: Done
-) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _tests(cases: Cases) -> Iterator[tuple[str, Kind, Against, TokenKinds]]:
     """The tests by kind of ablation and of random draws."""
-    for ablate in done:
+    for done, case in cases.items():
         for kind in DRAWN:
-            if test := _test(result, k, gate, ablate, kind):
-                yield ablate, kind, test
+            than, kinds = case.top.loss_than(kind), case.top.kinds_than(kind)
+            if than is not None and kinds is not None:
+                yield done, kind, than, kinds
 
 
-def _test(result: Row, k: int, gate: float, ablate: str, kind: str) -> dict[str, Any] | None:
-    """The tests against one kind of draws by kind of token, and how many sets were drawn."""
-    top, matched = _top(result, k, gate, ablate), ENDINGS[kind]
-    if f"classes{matched}" not in top:
-        return None
-    ending = matched + ("_loss" if len(result["measures"]) > 1 else "")
-    whole = {name: top[f"{name}{ending}"] for name in ("p_sentences", "p_draws")}
-    return {
-        "all": {**top[f"against_random{ending}"], **whole},
-        "sets": top[f"distinct_draws{ending}"],
-        **top[f"classes{matched}"],
-    }
-
-
-def _top(result: Row, k: int, gate: float, ablate: str) -> Row:
-    top: Row = next(one for one in result["conditions"] if _is(one, "top", k, gate, ablate))
-    return top
-
-
-def _is(one: Row, kind: str, k: int, gate: float, ablate: str) -> bool:
-    return (one["kind"], one["k"], one["gate"], one["ablate"]) == (kind, k, gate, ablate)
-
-
-def _estimate(one: Row) -> str:
-    text = signed(one["value"], 3)
-    if one["low"] is None:
+def _estimate(change: Estimate) -> str:
+    text = signed(change.value, 3)
+    if not change.bounded:
         return f"{text} (in too few sentences for an interval)"
-    return f"{text} ({between(one['low'], one['high'], 3)})"
+    return f"{text} ({between(change.low, change.high, 3)})"
 
 
 def _p(value: float | None) -> str:

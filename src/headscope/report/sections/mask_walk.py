@@ -9,8 +9,8 @@ from statistics import fmean
 from headscope.report.charts import Series, line_chart
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.one_by_one import OneByOneRecord, RandomOrder
 from headscope.report.words import count, fixed, number, percent
+from headscope.results.one_by_one import OneByOneResult, RandomOrder
 
 __all__ = ["cut_line", "example_section", "mask_words", "switch_section"]
 
@@ -18,16 +18,17 @@ __all__ = ["cut_line", "example_section", "mask_words", "switch_section"]
 TEXTS, POINTS = 24, 160
 
 
-def mask_words(record: OneByOneRecord) -> Html | None:
+def mask_words(result: OneByOneResult) -> Html | None:
     """A sentence on where the learned mask's cut lies, and what the model says there."""
-    mask = record.mask
+    mask = result.mask
     if mask is None:
         return None
     words = f"The mask keeps {count(mask.kept, 'head')} and drops {mask.removed}. "
-    if mask.step is None or not record.target_first:
+    if mask.cut_step is None or result.target_first is None:
         return tag("p", words, "This order does not pass through the mask itself.")
-    at = record.target_first[mask.step]
-    random = [one.target_first[mask.step] for one in record.random]
+    share = result.target_first.share
+    at = share[mask.cut_step]
+    random = [one.target_first[mask.cut_step] for one in result.random_orders]
     beside = (
         f"; in random orders, after as many heads, of {percent(fmean(random))} on average"
         if random
@@ -36,54 +37,58 @@ def mask_words(record: OneByOneRecord) -> Html | None:
     return tag(
         "p",
         words,
-        f"After step {mask.step} exactly its heads are left. The target\u2019s first token is then "
-        f"the likeliest one in ",
+        f"After step {mask.cut_step} exactly its heads are left. The target\u2019s first token is "
+        "then the likeliest one in ",
         tag("strong", f"{percent(at)} of the prompts"),
-        f", of {percent(record.target_first[0])} before any head was removed{beside}.",
+        f", of {percent(share[0])} before any head was removed{beside}.",
     )
 
 
-def switch_section(record: OneByOneRecord) -> Html | None:
+def switch_section(result: OneByOneResult) -> Html | None:
     """The share of prompts whose target comes first, and the last layer\u2019s similarity."""
-    if not record.target_first or (record.mask is None and not record.random):
+    first, random = result.target_first, result.random_orders
+    if first is None or (result.mask is None and not random):
         return None
-    own = record.target_first
+    own = first.share
     chart = line_chart(
-        [*_lines(own, record.random, lambda one: one.target_first), *cut_line(record, (0.0, 1.0))],
+        [
+            *_lines(own, result.random_orders, lambda one: one.target_first),
+            *cut_line(result, (0.0, 1.0)),
+        ],
         "heads removed",
         "share of prompts",
         "Share of prompts whose target's first token is the likeliest, by heads removed: "
         f"{fixed(own[0], 2)} at first, at most {fixed(max(own), 2)}",
         y_range=(0, 1),
     )
-    last = [row.similarity[-1] for row in record.rows]
+    last = [row.similarity[-1] for row in result.states]
     ends = [value for value in last if isfinite(value)]
-    ends += [value for one in record.random for value in one.last_similarity]
+    ends += [value for one in random for value in one.last_similarity]
     similar = line_chart(
         [
-            *_lines(last, record.random, lambda one: one.last_similarity),
-            *cut_line(record, (min(0.0, *ends), max(ends))),
+            *_lines(last, random, lambda one: one.last_similarity),
+            *cut_line(result, (min(0.0, *ends), max(ends))),
         ],
         "heads removed",
         "cosine",
         "Cosine of the last layer's output with the reference, by heads removed",
     )
-    where = "In the median prompt" if record.sentences > 1 else "In this prompt"
+    where = "In the median prompt" if result.sentences > 1 else "In this prompt"
     middle = (
         f"{where} it never is."
-        if record.median_first is None
-        else f"{where} it first is after step {number(record.median_first)}."
+        if first.median is None
+        else f"{where} it first is after step {number(first.median)}."
     )
-    against = " under the instructed prompt" if record.reference else ""
+    against = " under the instructed prompt" if result.reference else ""
     caption = join(
         tag("strong", "When the model begins to answer. "),
-        f"Above: the share of {count(record.sentences, 'prompt')} in which the first token of the "
+        f"Above: the share of {count(result.sentences, 'prompt')} in which the first token of the "
         f"target is the likeliest next token. {middle} Below: the cosine between the last "
         f"layer\u2019s output at the last input token and that of the whole model{against}. ",
-        f"Beside it {count(len(record.random), 'random order')} of all heads. "
-        if record.random
+        f"Beside it {count(len(random), 'random order')} of all heads. "
+        if random
         else "No random order was walked. ",
-        "Means over these prompts, without intervals." if record.sentences > 1 else "One prompt.",
+        "Means over these prompts, without intervals." if result.sentences > 1 else "One prompt.",
     )
     return section(
         "switch", "When behaviour changes", figure("switch-figure", caption, chart, similar)
@@ -111,29 +116,29 @@ def _points(values: Sequence[float]) -> list[tuple[float, float]]:
     return [(float(at), values[at]) for at in places]
 
 
-def cut_line(record: OneByOneRecord, ends: tuple[float, float]) -> list[Series]:
+def cut_line(result: OneByOneResult, ends: tuple[float, float]) -> list[Series]:
     """An upright line at the step at which exactly the mask's heads are left, if there is one."""
-    if record.mask is None or record.mask.step is None:
+    if result.mask is None or result.mask.cut_step is None:
         return []
-    at = float(record.mask.step)
+    at = float(result.mask.cut_step)
     return [
         Series("the mask\u2019s own heads are left", [(at, ends[0]), (at, ends[1])], "key-base")
     ]
 
 
-def example_section(record: OneByOneRecord) -> Html | None:
+def example_section(result: OneByOneResult) -> Html | None:
     """One prompt in full: what it says along the way. None where that is shown anyway."""
-    one = record.example
-    if one is None or record.sentences == 1 or not one.texts:
+    one = result.example
+    if one is None or result.sentences == 1 or not one.texts:
         return None
     rows = [
         (
-            str(step),
-            head or "none, as it is",
-            number(one.ranks[step]),
-            tag("bdi", text.strip() or "(nothing)"),
+            str(text.step),
+            text.head or "none, as it is",
+            number(one.target_ranks[text.step]),
+            tag("bdi", text.text.strip() or "(nothing)"),
         )
-        for step, head, text in one.texts[:TEXTS]
+        for text in one.texts[:TEXTS]
     ]
     grid = table(
         "Texts where they change",

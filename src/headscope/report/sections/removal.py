@@ -6,7 +6,7 @@ from headscope.heads import rank_words
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.records.atlas import AtlasRecord, Effect, Removal
+from headscope.report.records.atlas import AtlasRecord
 from headscope.report.sections.effects import (
     axis_end,
     effect_key,
@@ -17,6 +17,8 @@ from headscope.report.sections.effects import (
 )
 from headscope.report.sections.evidence import doing
 from headscope.report.words import MEAN, count, direction_label, fixed, p_value
+from headscope.results.atlas import AtlasCheck
+from headscope.results.removal import Effect
 
 __all__ = ["removal_section", "verdict"]
 
@@ -26,9 +28,9 @@ def removal_section(record: AtlasRecord) -> Html | None:
     removal = record.removal
     if removal is None:
         return None
-    effects = dict(removal.directions)
-    if removal.mean is not None and len(record.directions) > 1:
-        effects = {MEAN: removal.mean, **effects}
+    effects, whole = removal.single, removal.whole
+    if whole is not None and len(record.directions) > 1:
+        effects = {MEAN: whole, **effects}
     parts: list[Html | None] = [
         heads_list(removal.k, removal.heads, {"Random draws": removal.random})
     ]
@@ -76,12 +78,13 @@ def verdict(effect: Effect, k: int, done: str = "removed") -> str:
     return text + f"and {harmful} of {draws} did as much harm, so this shows no special role."
 
 
-def _caption(removal: Removal, effect: Effect, by: str | None) -> Html:
-    beaten = sum(part.at_least_as_harmful == 0 for part in removal.directions.values())
-    sentences = sum(removal.sentences.values())
+def _caption(removal: AtlasCheck, effect: Effect, by: str | None) -> Html:
+    single = removal.single
+    beaten = sum(part.at_least_as_harmful == 0 for part in single.values())
+    sentences = sum(part.sentences or 0 for part in removal.directions.values())
     draws = len(effect.random)
     least = 1 / (1 + draws)
-    many = len(removal.directions)
+    many = len(single)
     across = (
         f"In {beaten} of {many} directions the highest heads did more harm than every random draw. "
         if many > 1
@@ -99,14 +102,16 @@ def _caption(removal: Removal, effect: Effect, by: str | None) -> Html:
     )
 
 
-def _difference(removal: Removal) -> str:
-    if removal.difference is None:
+def _difference(removal: AtlasCheck) -> str:
+    case = next(removal.cases, None)
+    than = None if case is None else case.top.free
+    if than is None or not than.difference.bounded:
         return ""
-    value, low, high = removal.difference
-    p = "" if removal.p_sentences is None else f"; p over sentences {p_value(removal.p_sentences)}"
+    gap = than.difference
+    p = "" if than.p_examples is None else f"; p over sentences {p_value(than.p_examples)}"
     return (
-        f"Against the mean draw that is {signed(value)} (95\u00a0% interval from resampling "
-        f"sentences {signed(low)} to {signed(high)}{p}). "
+        f"Against the mean draw that is {signed(gap.value)} (95\u00a0% interval from resampling "
+        f"sentences {signed(gap.low)} to {signed(gap.high)}{p}). "
     )
 
 
@@ -119,8 +124,9 @@ def _bars(effect: Effect, k: int, done: str) -> Html:
     return bar_rows(rows, axis_end(effect.values))
 
 
-def _numbers(removal: Removal, effects: dict[str, Effect], directions: int) -> Html:
+def _numbers(removal: AtlasCheck, effects: dict[str, Effect], directions: int) -> Html:
     draws = len(next(iter(effects.values())).random)
+    sentences = {name: part.sentences or 0 for name, part in removal.directions.items()}
     header = [
         "Direction",
         "Sentences",
@@ -132,7 +138,7 @@ def _numbers(removal: Removal, effects: dict[str, Effect], directions: int) -> H
     rows = [
         (
             direction_label(name, directions),
-            str(removal.sentences.get(name) or sum(removal.sentences.values())),
+            str(sentences.get(name) or sum(sentences.values())),
             fixed(effect.baseline, 2),
             fixed(effect.top, 2),
             fixed(effect.random_mean, 2),

@@ -66,7 +66,7 @@ def _tiles(record: AtlasRecord) -> list[Html]:
             f"token alignment heads{f'; {beside}' if beside else ''}{_mean(record)}",
         )
     ]
-    effect = record.removal.mean if record.removal else None
+    effect = record.removal.whole if record.removal else None
     if effect and record.removal:
         tiles += [
             (
@@ -147,16 +147,17 @@ def _layers(numbers: Iterable[int]) -> str:
 
 def _removed(record: AtlasRecord) -> Html | None:
     removal = record.removal
-    if removal is None or removal.mean is None:
+    effect = None if removal is None else removal.whole
+    if removal is None or effect is None:
         return None
-    beaten = sum(part.at_least_as_harmful == 0 for part in removal.directions.values())
-    many = len(removal.directions)
+    beaten = sum(part.at_least_as_harmful == 0 for part in removal.single.values())
+    many = len(removal.single)
     across = (
         f" That holds in {beaten} of {many} directions taken one by one."
-        if many > 1 and removal.mean.at_least_as_harmful == 0
+        if many > 1 and effect.at_least_as_harmful == 0
         else ""
     )
-    return join(verdict(removal.mean, removal.k, doing(0.0, removal.ablate)), across)
+    return join(verdict(effect, removal.k, doing(0.0, removal.ablate)), across)
 
 
 def _shared(record: AtlasRecord) -> Html | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.heads import Head
+from headscope.results.one_by_one import Removed, State, Untouched, Walk, Walks
 from headscope.verify.one_by_one.walk import Prepared, Step
 
 if TYPE_CHECKING:
@@ -26,91 +27,84 @@ class Seen:
 
 def describe(
     lm: LanguageModel, groups: Mapping[str, Sequence[Seen]], order: Sequence[Head]
-) -> dict[str, Any]:
-    """The JSON of a walk: ``baseline`` (step 0), ``steps`` and, of several directions, each.
+) -> Walks:
+    """A walk over all prompts and, of several directions, each.
 
     Ranks are whole numbers for one prompt and else means over a direction's sentences, then over
-    directions; so is ``similarity``, a number for each decoder layer. ``text`` is that of the one
-    prompt where it differs from the step before, else None (and None for several sentences, whose
-    texts are in `steps.jsonl`); ``texts_changed`` counts the sentences whose text did.
-    ``target_rank_median`` is the median over all sentences, and ``chrf`` the chrF++ of the texts
-    against the targets (None without texts).
+    directions; so is `similarity`. The texts of several sentences are in `steps.jsonl`.
     """
     everyone = [one for many in groups.values() for one in many]
     shown = _tokens(lm, everyone[0]) if len(everyone) == 1 else {}
     if len(groups) == 1:
-        rows = _direction(everyone)
-        return _result(rows, order, shown)
+        return _walk(Walks, _direction(everyone), order, **shown)
     directions = {name: _direction(many) for name, many in groups.items()}
-    ranks = [[one.steps[step].target_rank for one in everyone] for step in range(len(order) + 1)]
     rows = [
-        _over_directions([rows[step] for rows in directions.values()]) for step in range(len(ranks))
+        _over_directions(states, [one.steps[step].target_rank for one in everyone])
+        for step, states in enumerate(zip(*directions.values(), strict=True))
     ]
-    for row, own in zip(rows, ranks, strict=True):
-        row["target_rank_median"] = median(own)
-    parts = {name: _result(rows, order, {}) for name, rows in directions.items()}
-    return {**_result(rows, order, shown), "directions": parts}
+    parts = {name: _walk(Walk, states, order) for name, states in directions.items()}
+    return replace(_walk(Walks, rows, order, **shown), directions=parts)
 
 
-def _result(
-    rows: Sequence[dict[str, Any]], order: Sequence[Head], shown: Mapping[str, Any]
-) -> dict[str, Any]:
+AnyWalk = TypeVar("AnyWalk", bound=Walk)
+
+
+def _walk(
+    kind: type[AnyWalk], states: Sequence[State], order: Sequence[Head], **shown: Any
+) -> AnyWalk:
     steps = [
-        {"step": step, "layer": head.layer, "head": head.head, **row}
-        for step, (head, row) in enumerate(zip(order, rows[1:], strict=True), 1)
+        Removed(**vars(state), step=step, layer=head.layer, head=head.head)
+        for step, (head, state) in enumerate(zip(order, states[1:], strict=True), 1)
     ]
-    ranks = [row["target_rank"] for row in rows]
-    return {
-        "baseline": {**rows[0], **shown},
-        "steps": steps,
-        "first_at_top": next((step for step, rank in enumerate(ranks) if rank == 1), None),
-        "first_below_top": next((step for step, rank in enumerate(ranks) if rank > 1), None),
-    }
+    ranks = [state.target_rank for state in states]
+    return kind(
+        baseline=Untouched(**vars(states[0]), **shown),
+        steps=tuple(steps),
+        first_at_top=next((step for step, rank in enumerate(ranks) if rank == 1), None),
+        first_below_top=next((step for step, rank in enumerate(ranks) if rank > 1), None),
+    )
 
 
-def _direction(many: Sequence[Seen]) -> list[dict[str, Any]]:
-    """A row for each step, over the sentences of one direction."""
+def _direction(many: Sequence[Seen]) -> list[State]:
+    """The states over the sentences of one direction."""
     alone = len(many) == 1
-    rows = []
+    states = []
     for step in range(len(many[0].steps)):
         now = [one.steps[step] for one in many]
         before = [one.steps[step - 1] for one in many] if step else None
         changed = before is None or now[0].text != before[0].text
-        rows.append(
-            {
-                "target_rank": _mean([one.target_rank for one in now]),
-                "target_rank_median": median(one.target_rank for one in now),
-                "top5_ranks": [
-                    _mean(ranks) for ranks in zip(*(one.top5_ranks for one in now), strict=True)
-                ],
-                "text": now[0].text if alone and changed else None,
-                "texts_changed": _changes(now, before),
-                "chrf": _chrf(many, now),
-                "similarity": [
-                    fmean(layer) for layer in zip(*(one.similarity for one in now), strict=True)
-                ],
-            }
+        states.append(
+            State(
+                target_rank=_mean([one.target_rank for one in now]),
+                target_rank_median=median(one.target_rank for one in now),
+                top5_ranks=_means(_mean, [one.top5_ranks for one in now]),
+                text=now[0].text if alone and changed else None,
+                texts_changed=_changes(now, before),
+                chrf=_chrf(many, now),
+                similarity=_means(fmean, [one.similarity for one in now]),
+            )
         )
-    return rows
+    return states
 
 
-def _over_directions(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _over_directions(states: Sequence[State], ranks: Sequence[int]) -> State:
     """Plain means over directions of what is a mean, sums of what is a count."""
-    changed = [row["texts_changed"] for row in rows]
-    scores = [row["chrf"] for row in rows]
-    return {
-        "target_rank": fmean(row["target_rank"] for row in rows),
-        "target_rank_median": None,
-        "top5_ranks": [
-            fmean(ranks) for ranks in zip(*(row["top5_ranks"] for row in rows), strict=True)
-        ],
-        "text": None,
-        "texts_changed": None if None in changed else sum(changed),
-        "chrf": None if None in scores else fmean(scores),
-        "similarity": [
-            fmean(layer) for layer in zip(*(row["similarity"] for row in rows), strict=True)
-        ],
-    }
+    changed = [state.texts_changed for state in states if state.texts_changed is not None]
+    scores = [state.chrf for state in states if state.chrf is not None]
+    return State(
+        target_rank=fmean(state.target_rank for state in states),
+        target_rank_median=median(ranks),
+        top5_ranks=_means(fmean, [state.top5_ranks for state in states]),
+        text=None,
+        texts_changed=sum(changed) if len(changed) == len(states) else None,
+        chrf=fmean(scores) if len(scores) == len(states) else None,
+        similarity=_means(fmean, [state.similarity for state in states]),
+    )
+
+
+def _means(mean: Callable[[Any], float], rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The mean of each column."""
+    return tuple(mean(column) for column in zip(*rows, strict=True))
 
 
 def _mean(ranks: Sequence[int]) -> float | int:

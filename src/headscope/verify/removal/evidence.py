@@ -6,7 +6,6 @@ Everything here follows from numbers stored for each sentence; no model takes pa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,8 +15,21 @@ from headscope.measure.intervals import FromStatistics
 from headscope.measure.metrics import bleu_from_statistics, chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
 from headscope.measure.trial import Group, Trial
+from headscope.results.removal import (
+    CONTROLS,
+    Baseline,
+    Change,
+    Condition,
+    Dose,
+    Label,
+    Measuring,
+    Part,
+    Shown,
+    TextLevel,
+    Texts,
+    main_p,
+)
 from headscope.verify.removal.measures import UNKNOWN, Measured, Measures
-from headscope.verify.removal.outputs import CONTROLS, Label
 
 __all__ = ["evidence", "statistics"]
 
@@ -32,20 +44,18 @@ def evidence(
     measures: Measures,
     seed: int = 0,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The figures of a removal over all directions, and in `directions` those of each.
+) -> Shown:
+    """What the texts of a removal show over all directions and in each.
 
     Over several directions every measure is the plain mean, but BLEU only where all are cut by the
     same tokeniser (`bleu_tokenizers`); tests and intervals resample sentences within directions.
     `labels` name the conditions in the order of the measures, the first of them the model as it is;
-    `sets` holds the heads of each. Fields: `baseline`, `conditions`, `curves`, `p_value` (that over
-    sentences at the largest k, its first gate and the first kind of ablation), `identifier`, and
-    `not_measured`, why a measure is null.
+    `sets` holds the heads of each.
     """
     names, cut = list(measures.directions), measures.bleu_tokenizers
     total = len(names) + (len(names) > 1)
     whole = _trials(labels, sets, list(measures.directions.values()), seed)
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Part] = {}
     for number, name in enumerate(names):
         own = {measure: Trial([trial.groups[number]]) for measure, trial in whole.items()}
         found[name] = _described(labels, own)
@@ -58,13 +68,9 @@ def evidence(
         described = _described(labels, whole)
         if progress:
             progress("comparing", total, total)
-    return {
-        **described,
-        "identifier": measures.identifier,
-        "not_measured": {**measures.missing, **_mixed(cut)},
-        "bleu_tokenizers": dict(cut),
-        "directions": found,
-    }
+    missing = {**measures.missing, **_mixed(cut)}
+    measuring = Measuring(measures.identifier, missing, dict(cut))
+    return Shown(**vars(described), measuring=measuring, directions=found)
 
 
 def _mixed(tokenizers: Mapping[str, str]) -> dict[str, str]:
@@ -110,33 +116,37 @@ def _trials(
     }
 
 
-def _described(labels: Sequence[Label], trials: Mapping[str, Trial]) -> dict[str, Any]:
+def _described(labels: Sequence[Label], trials: Mapping[str, Trial]) -> Part:
     """Baseline, conditions and curves of one direction or of the mean over several."""
     chrf = trials["chrf"]
-    rows: list[dict[str, Any]] = []
-    curves: list[dict[str, Any]] = []
+    rows: list[Condition] = []
+    curves: list[Dose] = []
     for at, label in enumerate(labels[1:], 1):
-        change = {"chrf": chrf.difference(at).record()}
-        rows.append({**asdict(label), **_scores(trials, at), "change": change})
-        if label.kind == "top":
-            point = {name: getattr(label, name) for name in ("k", "gate", "ablate")}
-            point["top"] = rows[-1]["chrf"]
-            for kind, ending in CONTROLS.items():
-                against = chrf.against(at, label.draws(labels, kind))
-                rows[-1] |= against.record("sentences", ending)
-                drawn = against.draws.record()
-                point |= {f"random{ending}_{name}": value for name, value in drawn.items()}
-            curves.append(point)
-    largest = max((label.k for label in labels[1:]), default=0)
-    main = next((row for row in rows if row["kind"] == "top" and row["k"] == largest), None)
-    interval = chrf.level(0).record()
-    return {
-        "sentences": sum(group.examples for group in trials["empty"].groups),
-        "baseline": {**_scores(trials, 0), "low": interval["low"], "high": interval["high"]},
-        "conditions": rows,
-        "curves": curves,
-        "p_value": None if main is None else main["p_sentences"],
-    }
+        text, change = Texts(**_scores(trials, at)), Change(chrf=chrf.difference(at))
+        if label.kind != "top":
+            rows.append(Condition(label=label, text=text, change=change))
+            continue
+        free, matched = (chrf.against(at, label.draws(labels, kind)) for kind in CONTROLS)
+        rows.append(Condition(label=label, text=text, change=change, free=free, matched=matched))
+        curves.append(
+            Dose(
+                k=label.k,
+                gate=label.gate,
+                ablate=label.ablate,
+                top=text.chrf,
+                random=free.draws,
+                random_layer_matched=matched.draws,
+            )
+        )
+    level = chrf.level(0)
+    text = TextLevel(**_scores(trials, 0), low=known(level.low), high=known(level.high))
+    return Part(
+        sentences=sum(group.examples for group in trials["empty"].groups),
+        baseline=Baseline(text=text),
+        conditions=tuple(rows),
+        curves=tuple(curves),
+        p_value=main_p(rows),
+    )
 
 
 def _scores(trials: Mapping[str, Trial], at: int) -> dict[str, float | None]:

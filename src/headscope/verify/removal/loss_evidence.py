@@ -8,7 +8,7 @@ sentences that have some.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,21 @@ from numpy.typing import NDArray
 from headscope.estimates import known
 from headscope.measure.intervals import FromStatistics
 from headscope.measure.trial import Group, Trial
+from headscope.results.removal import (
+    Baseline,
+    Change,
+    Condition,
+    Label,
+    Losses,
+    LossLevel,
+    Part,
+    Shown,
+    Tested,
+    TokenKinds,
+    Tokens,
+    main_p,
+)
 from headscope.verify.removal.losses import CLASSES, ReferenceLosses
-from headscope.verify.removal.outputs import CONTROLS, Label
 
 __all__ = ["LINKED_MINUS_UNLINKED", "loss_evidence"]
 
@@ -35,28 +48,24 @@ def loss_evidence(
     sets: Sequence[Collection[str]],
     directions: Mapping[str, ReferenceLosses],
     seed: int = 0,
-    ending: str = "",
-) -> dict[str, Any]:
-    """The NLL figures of a removal over all directions, and in `directions` those of each.
+) -> Shown:
+    """What the losses of a removal show over all directions and in each.
 
     `labels` name the conditions in the order of the losses, the first of them the model as it is;
-    `sets` holds the heads of each. `baseline` and `conditions` have `nll`, `nll_linked`,
-    `nll_linked_later` and `nll_unlinked`, each `_micro` too (over tokens), None where there is no
-    such token; conditions their `change`. Chosen heads are tested against the random draws, free
-    and of the same layers: `against_random` is selected − random, `classes` the same for each kind
-    of tokens and for the difference between linked (first tokens) and unlinked ones. The names of
-    tests end in `ending`. Over several directions all are plain means, and sentences are drawn
-    within directions. Harm is a higher NLL.
+    `sets` holds the heads of each. Chosen heads are tested against the random draws, free and of
+    the same layers: `against` is selected − random, `classes` the same for each kind of tokens and
+    for the difference between linked (first tokens) and unlinked ones. Over several directions all
+    are plain means, and sentences are drawn within directions. Harm is a higher NLL.
     """
     trials = _trials(labels, sets, list(directions.values()), seed)
 
-    def described(numbers: Sequence[int]) -> dict[str, Any]:
+    def described(numbers: Sequence[int]) -> Part:
         some = {name: Trial([one.groups[at] for at in numbers]) for name, one in trials.items()}
-        return _described(labels, some, [list(directions.values())[at] for at in numbers], ending)
+        return _described(labels, some, [list(directions.values())[at] for at in numbers])
 
     parts = {name: described([at]) for at, name in enumerate(directions)}
     whole = next(iter(parts.values())) if len(parts) == 1 else described(range(len(parts)))
-    return {**whole, "directions": parts}
+    return Shown(**vars(whole), directions=parts)
 
 
 def _trials(
@@ -103,52 +112,43 @@ def _gap(sums: NDArray[Any]) -> Floats:
 
 
 def _described(
-    labels: Sequence[Label],
-    trials: Mapping[str, Trial],
-    directions: Sequence[ReferenceLosses],
-    ending: str,
-) -> dict[str, Any]:
+    labels: Sequence[Label], trials: Mapping[str, Trial], directions: Sequence[ReferenceLosses]
+) -> Part:
     """Baseline and conditions of one direction or of the mean over several."""
-    rows: list[dict[str, Any]] = []
     nll = trials["nll"]
+    rows: list[Condition] = []
     for at, label in enumerate(labels[1:], 1):
-        change = {"nll": nll.difference(at).record()}
-        rows.append({**asdict(label), **_levels(trials, at), "change": change})
-        if label.kind == "top":
-            for kind, matched in CONTROLS.items():
-                if draws := label.draws(labels, kind):
-                    rows[-1] |= nll.against(at, draws, "higher").record(
-                        "sentences", f"{matched}{ending}"
-                    )
-                    rows[-1][f"classes{matched}"] = _classes(trials, at, draws)
-    largest = max((label.k for label in labels), default=0)
-    main = next((row for row in rows if row["kind"] == "top" and row["k"] == largest), None)
+        levels, change = Losses(**_levels(trials, at)), Change(nll=nll.difference(at))
+        rows.append(Condition(label=label, loss=levels, change=change))
+        if label.kind != "top":
+            continue
+        if free := label.draws(labels, "random"):
+            against, classes = nll.against(at, free, "higher"), _classes(trials, at, free)
+            rows[-1] = replace(rows[-1], free=against, classes=classes)
+        if matched := label.draws(labels, "random-layer-matched"):
+            against, classes = nll.against(at, matched, "higher"), _classes(trials, at, matched)
+            rows[-1] = replace(rows[-1], matched=against, classes_layer_matched=classes)
     kinds = np.sum([losses.tokens.sum(axis=0) for losses in directions], axis=0)
     level = nll.level(0)
-    return {
-        "sentences": sum(len(losses.tokens) for losses in directions),
-        "reference_tokens": dict(zip(CLASSES, kinds.tolist(), strict=True)),
-        "baseline": {
-            **_levels(trials, 0), "nll_low": level.low, "nll_high": level.high
-        },
-        "conditions": rows,
-        f"p_value{ending}": None if main is None else main[f"p_sentences{ending}"],
-    }  # fmt: skip
+    return Part(
+        sentences=sum(len(losses.tokens) for losses in directions),
+        reference_tokens=Tokens(*kinds.tolist()),
+        baseline=Baseline(
+            loss=LossLevel(**_levels(trials, 0), nll_low=level.low, nll_high=level.high)
+        ),
+        conditions=tuple(rows),
+        p_value=main_p(rows),
+    )
 
 
-def _levels(trials: Mapping[str, Trial], at: int) -> dict[str, float | None]:
+def _levels(trials: Mapping[str, Trial], at: int) -> dict[str, Any]:
     """NLL of one condition, of all tokens and of each kind, macro and micro."""
     return {
         key: known(trials[key].scores[at]) for name in LEVELS for key in (name, f"{name}_micro")
     }
 
 
-def _classes(trials: Mapping[str, Trial], at: int, draws: Sequence[int]) -> dict[str, Any]:
+def _classes(trials: Mapping[str, Trial], at: int, draws: Sequence[int]) -> TokenKinds:
     """A condition beside random draws on tokens of each kind, and on the difference of two."""
-    found = {}
-    for name in (*CLASSES, LINKED_MINUS_UNLINKED):
-        trial = trials[name if name == LINKED_MINUS_UNLINKED else f"nll_{name}"]
-        against = trial.against(at, draws, "higher")
-        ps = {"p_sentences": against.p_examples, "p_draws": against.p_draws}
-        found[name] = {**against.difference.record(), **ps}
-    return found
+    names = [*(f"nll_{kind}" for kind in CLASSES), LINKED_MINUS_UNLINKED]
+    return TokenKinds(*(Tested.told(trials[name].against(at, draws, "higher")) for name in names))

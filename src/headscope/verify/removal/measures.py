@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.measure.tokenizers import bleu_tokenizer
+from headscope.results.removal import Measuring
 from headscope.verify.removal.outputs import Translations
 
 if TYPE_CHECKING:
@@ -109,13 +110,12 @@ def measure(
     )
 
 
-def kept_from(stored: Mapping[str, Array], measures: Measures, told: Mapping[str, Any]) -> Measures:
+def kept_from(stored: Mapping[str, Array], measures: Measures, told: Measuring) -> Measures:
     """What could be measured, and of the rest what was measured before.
 
-    `stored` are the numbers of each sentence (`DIRECTION.MEASURE`), `told` the result beside them,
-    of which counts: the `identifier` of languages and the `bleu_tokenizers`. The numbers count only
-    if they are of the same outputs, as their chrF counts tell; where there are none to compare,
-    nothing is kept.
+    `stored` are the numbers of each sentence (`DIRECTION.MEASURE`), `told` what the result beside
+    them says. The numbers count only if they are of the same outputs, as their chrF counts tell;
+    where there are none to compare, nothing is kept.
     """
     directions: dict[str, Measured] = {}
     tokenizers = dict(measures.bleu_tokenizers)
@@ -129,14 +129,14 @@ def kept_from(stored: Mapping[str, Array], measures: Measures, told: Mapping[str
         }
         directions[name] = replace(new, **found)
         if "bleu" in found:
-            tokenizers[name] = (told.get("bleu_tokenizers") or {}).get(name, UNKNOWN)
+            tokenizers[name] = told.bleu_tokenizers.get(name, UNKNOWN)
     missing = {
         key: why
         for key, why in measures.missing.items()
         if any(getattr(one, key) is None for one in directions.values())
     }
     kept = measures.identifier is None and "off_target" not in missing
-    named = told.get("identifier") if kept else measures.identifier
+    named = told.identifier if kept else measures.identifier
     return Measures(directions, missing, named, tokenizers)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
+from headscope.results.removal import BASELINE, CONTROLS, Ablate, Kind, Label
 
 __all__ = [
     "BASELINE",
@@ -22,47 +23,6 @@ __all__ = [
     "read_outputs",
     "translations",
 ]
-
-Kind = Literal["baseline", "top", "random", "random-layer-matched"]
-Ablate = Literal["zero", "mean"]
-
-
-@dataclass(frozen=True)
-class Label:
-    """Names a condition: the heads removed (`kind`, `k`, `draw`) and the gate put on them.
-
-    The model as it is has k 0 and gate 1; `draw` numbers random draws from 0, else it is None.
-    `ablate` is what takes the place of what the gate removes.
-    """
-
-    kind: Kind
-    k: int
-    gate: float
-    draw: int | None = None
-    ablate: Ablate = "zero"
-
-    @classmethod
-    def of_row(cls, row: Mapping[str, Any], kind: str = "kind", absent: str = "zero") -> Label:
-        """The label in a row of a file or a result; `kind` is what that is called there.
-
-        `absent` is the ablation of a run whose rows do not name any. Raises `KeyError`,
-        `TypeError` or `ValueError` if the row holds no label.
-        """
-        draw, ablate = row["draw"], row.get("ablate", absent)
-        if row[kind] not in get_args(Kind) or ablate not in get_args(Ablate):
-            raise ValueError(row[kind])
-        number = None if draw is None else int(draw)
-        return cls(row[kind], int(row["k"]), float(row["gate"]), number, ablate)
-
-    def draws(self, labels: Sequence[Label], kind: Kind) -> list[int]:
-        """Where among `labels` the random draws of one kind stand beside this condition."""
-        like = replace(self, kind=kind)
-        return [at for at, label in enumerate(labels) if replace(label, draw=None) == like]
-
-
-BASELINE = Label("baseline", 0, 1.0)
-#: The kinds of random draws, and how the fields about each end.
-CONTROLS: dict[Kind, str] = {"random": "", "random-layer-matched": "_layer_matched"}
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.estimates import known
 from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import counted
-from headscope.measure.trial import Group, Trial
+from headscope.measure.trial import Group, Side, Trial
+from headscope.results.removal import CONTROLS
+from headscope.results.tasks import Measured, Metric, TaskCondition
 from headscope.verify.removal import Condition
-from headscope.verify.removal.outputs import CONTROLS
 from headscope.verify.tasks.context import quiet, seeded
 from headscope.verify.tasks.library import LoadedTask
 
@@ -133,17 +135,11 @@ def summarise(
     planned: Sequence[Condition],
     outcomes: Sequence[Outcome],
     seed: int = 0,
-) -> dict[str, Any]:
-    """One metric of one task under every condition, as JSON.
+) -> Metric:
+    """One metric of one task under every condition.
 
-    `value` with its 95 % interval over examples (`low`, `high`; Wilson's of a share, else the
-    bootstrap's) and `stderr` (of a mean over examples: s / √n); `change` to the baseline and, for
-    the top heads, `against_random` (to the mean of the free draws), paired and with intervals
-    likewise. `p_examples`: approximate randomisation that swaps single outcomes with those of a
-    random draw (9,999 times); `p_draws` by rank among the draws; both are small where the chosen
-    heads hurt more. Where a metric is no mean over examples only its value and `p_draws` can be
-    told; `distinct_draws` is how many draws there are, `least_p` the lowest that `p_draws` can be.
-    `above_chance` is (value − chance) / (1 − chance), for accuracies of a choice.
+    `p_examples`: approximate randomisation that swaps single outcomes with those of a random draw
+    (9,999 times).
     """
     values = [outcome.metrics[metric] for outcome in outcomes]
     singles = [_singles(outcome, metric) for outcome in outcomes]
@@ -152,29 +148,40 @@ def summarise(
     trial = Trial([Group(statistics, sets=sets, seed=seed, given=values, by_size=False)])
     labels = [condition.label for condition in planned]
     higher = outcomes[0].higher[metric]
+    side: Side = "lower" if higher else "higher"
     plain = chance if metric.partition(",")[0] == "acc" else None
-    rows: list[dict[str, Any]] = []
-    for at, (condition, value) in enumerate(zip(planned, values, strict=True)):
-        row: dict[str, Any] = {"value": value, "stderr": _stderr(singles[at])}
-        row |= _interval(trial, at, singles[at])
+
+    def measured(at: int) -> dict[str, Any]:
+        low, high = _interval(trial, at, singles[at])
+        told = {"value": values[at], "stderr": _stderr(singles[at]), "low": low, "high": high}
         if plain is not None and plain < 1:
-            row["above_chance"] = (value - plain) / (1 - plain)
-        if condition.label.kind != "baseline":
-            row |= {**condition.as_dict(), "change": trial.difference(at).record()}
-        if condition.label.kind == "top":
-            for kind, ending in CONTROLS.items():
-                if draws := condition.label.draws(labels, kind):
-                    against = trial.against(at, draws, "lower" if higher else "higher")
-                    row |= against.record("examples", ending)
-        rows.append(row)
-    return {
-        "metric": metric,
-        "higher_is_better": higher,
-        "chance": plain,
-        "examples": len(outcomes[0].rows),
-        "baseline": rows[0],
-        "conditions": rows[1:],
-    }
+            told["above_chance"] = (values[at] - plain) / (1 - plain)
+        return told
+
+    rows = []
+    for at, condition in enumerate(planned[1:], 1):
+        label = condition.label
+        drawn = [label.draws(labels, kind) if label.kind == "top" else [] for kind in CONTROLS]
+        free, matched = (trial.against(at, draws, side) if draws else None for draws in drawn)
+        rows.append(
+            TaskCondition(
+                **measured(at),
+                label=label,
+                heads=tuple(map(str, condition.heads)),
+                filled_up=condition.filled_up,
+                change=trial.difference(at),
+                free=free,
+                matched=matched,
+            )
+        )
+    return Metric(
+        metric=metric,
+        higher_is_better=higher,
+        chance=plain,
+        examples=len(outcomes[0].rows),
+        baseline=Measured(**measured(0)),
+        conditions=tuple(rows),
+    )
 
 
 def _singles(outcome: Outcome, metric: str) -> Floats | None:
@@ -193,14 +200,13 @@ def _stderr(singles: Floats | None) -> float | None:
     return float(singles.std(ddof=1) / math.sqrt(len(singles)))
 
 
-def _interval(trial: Trial, at: int, singles: Floats | None) -> dict[str, float | None]:
+def _interval(trial: Trial, at: int, singles: Floats | None) -> tuple[float | None, float | None]:
     """The 95 % interval of a mean over examples.
 
     Of a share of right answers Wilson's, which has a width where all are right or none is; of all
     else the bootstrap's.
     """
     if singles is not None and bool(np.isin(singles, (0, 1)).all()):
-        low, high = wilson_interval(int(singles.sum()), len(singles))
-        return {"low": low, "high": high}
-    interval = trial.level(at).record()
-    return {"low": interval["low"], "high": interval["high"]}
+        return wilson_interval(int(singles.sum()), len(singles))
+    level = trial.level(at)
+    return known(level.low), known(level.high)

@@ -104,4 +104,4 @@ def _run(name: str, setting: Setting, out: Path, progress: Progress | None) -> M
         copying = VerifyCopying(heads, k, model, checked, loss, "score")
         return verify_copying(copying, out, progress)
     sets = VerifyRemoval(heads, k, model, checked, loss, rank="score")
-    return verify_removal(sets, out, progress)
+    return encode(verify_removal(sets, out, progress))

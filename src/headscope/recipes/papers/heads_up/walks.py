@@ -16,6 +16,7 @@ from headscope.recipes.papers.heads_up.beside import Beside, beside
 from headscope.recipes.papers.heads_up.steps import Kind, mask_name, mask_step
 from headscope.recipes.papers.paper import Experiment, Missing, Setting, Step
 from headscope.recipes.verify.one_by_one import OneByOne, verify_one_by_one
+from headscope.runs import encode
 from headscope.shown.blocks import Cell, Findings, Lines, Row, Series, Table
 from headscope.verify.one_by_one.orders import Order
 
@@ -71,7 +72,7 @@ def _walk(
         batch_tokens=setting.batch_tokens,
         rank="score",
     )
-    return verify_one_by_one(config, place, progress)
+    return encode(verify_one_by_one(config, place, progress))
 
 
 def looked_at(setting: Setting) -> int:

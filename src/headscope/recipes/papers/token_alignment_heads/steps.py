@@ -213,7 +213,7 @@ def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
         removal,
         rank=ranked_by(setting),
     )
-    return verify_removal(config, out, progress)
+    return encode(verify_removal(config, out, progress))
 
 
 def _failures(setting: Setting, out: Path, progress: Progress | None) -> Result:

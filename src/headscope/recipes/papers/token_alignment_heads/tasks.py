@@ -29,7 +29,7 @@ from headscope.recipes.papers.token_alignment_heads.task_tables import (
     tasks_table,
 )
 from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
-from headscope.runs import Run, carry_out
+from headscope.runs import Run, carry_out, encode
 from headscope.shown.blocks import Findings
 from headscope.verify.removal import Removal
 
@@ -150,7 +150,7 @@ def _tasks(setting: Setting, out: Path, progress: Progress | None) -> Mapping[st
         ),
         rank=ranked_by(setting),
     )
-    return verify_tasks(config, out, progress)
+    return encode(verify_tasks(config, out, progress))
 
 
 def _tell(setting: Setting) -> Findings:
