@@ -326,13 +326,13 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"decode": "beam"}, "decode is 'beam'; it must be reference or greedy"),
+        ({"decode": "beam"}, "decode is 'beam'; it is one of reference, greedy"),
         ({"scope": "target"}, "scope is 'target'"),
         ({"query": "next"}, "query is 'next'"),
         ({"average": "median"}, "average is 'median'"),
         ({"chance_draws": -1}, "chance_draws must be 0 or more"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be 1 or more"),
-        ({"batch_tokens": 0}, "must be 1 or more"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0; it must be at least 1"),
+        ({"batch_tokens": 0}, "batch_tokens is 0; it must be at least 1"),
         ({"level": 1.0}, "level is 1.0"),
     ],
 )

@@ -42,6 +42,7 @@ class Option:
         typed: the type that is typed where it is not the field's, such as `str` with `read`.
         default: what holds on the command line; `...`: the field's own default.
         argument: whether it is named by its place and has no flag.
+        checked: whether the bounds hold for values given in Python, too.
         single: whether only one can be given of a field that holds several.
     """
 
@@ -54,6 +55,7 @@ class Option:
     typed: Any = None
     default: Any = ...
     argument: bool = False
+    checked: bool = True
     single: bool = False
 
 
@@ -88,7 +90,7 @@ class Settings:
         """`InputError` for a value outside the bounds or the choices of its field."""
         for name, (hint, mark) in marked(type(self)).items():
             value = getattr(self, name)
-            if isinstance(mark, Option):
+            if isinstance(mark, Option) and mark.checked:
                 for each in value if isinstance(value, tuple) else (value,):
                     _check(name, each, hint, mark)
 

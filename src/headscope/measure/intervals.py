@@ -166,6 +166,7 @@ def bootstrap_difference(
         value += float(score(treated.sum(axis=0)) - score(controls.sum(axis=1)).mean())
         scores = resampled_scores([treated, *controls], score, draws, [seed, len(treated)])
         estimates += scores[:, 0] - scores[:, 1:].mean(axis=1)
+    _check_level(level)
     return Estimate.of(value / len(pairs), estimates / len(pairs), level)
 
 

@@ -52,8 +52,8 @@ class VerifyMask(Settings):
     hybrid: Annotated[
         str | None, Option("A mask found on several tasks at once.", metavar="RUN")
     ] = field(default=None, metadata=UNSIGNED)
-    # Shuffled masks, free and layer-matched each.
-    draws: options.Draws = 5
+    # Shuffled masks, free and layer-matched each; none where a paper compares other masks alone.
+    draws: Annotated[int, Option("Draws of random heads.", min=1, checked=False)] = 5
     seed: options.Seed = 0
     asking: Asking = field(default_factory=Asking)
     allow_overlap: options.AllowOverlap = False
