@@ -99,11 +99,11 @@ def _check(name: str, value: Any, hint: Any, option: Option) -> None:
     if choices and value not in choices:
         names = ", ".join(str(choice) for choice in choices if choice is not None)
         raise InputError(f"{name} is {value!r}; it is one of {names}")
-    if isinstance(value, Real):  # numpy's numbers too
-        if option.min is not None and not value >= option.min:
-            raise InputError(f"{name} is {value}; it must be at least {option.min}")
-        if option.max is not None and not value <= option.max:
-            raise InputError(f"{name} is {value}; it must be at most {option.max}")
+    numeric = isinstance(value, Real)  # numpy's numbers too
+    if numeric and option.min is not None and not value >= option.min:
+        raise InputError(f"{name} is {value}; it must be at least {option.min}")
+    if numeric and option.max is not None and not value <= option.max:
+        raise InputError(f"{name} is {value}; it must be at most {option.max}")
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
