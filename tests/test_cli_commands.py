@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -45,6 +46,11 @@ class Outer(Settings):
     kind: Annotated[Literal["low", "high"], Option("One of two.", flag="--as")] = "low"
     text: Annotated[str, Option("Read.", read=str.upper)] = "none"
     chat: Annotated[bool | None, Option("A switch.", flag="--chat/--no-chat")] = None
+
+
+@dataclass(frozen=True)
+class Passes(Settings):
+    kinds: Annotated[tuple[Literal["low", "high"], ...], Option("Repeatable.")]
 
 
 def made(*arguments: str) -> Any:
@@ -95,6 +101,16 @@ def test_a_value_out_of_bounds_is_refused_on_the_command_line_and_in_python() ->
         Inner(size=0)
     with pytest.raises(InputError, match="kind is 'middle'; it is one of low, high"):
         Outer(name="x", kind="middle")  # type: ignore[arg-type]
+
+
+def test_lists_are_checked_as_tuples_are_and_numbers_of_numpy_as_others() -> None:
+    listed: Any = ["low"]
+    assert Passes(listed).kinds == listed
+    with pytest.raises(InputError, match="kinds is 'middle'; it is one of low, high"):
+        Passes([*listed, "middle"])  # type: ignore[arg-type]
+    number: Any = np.int64(-3)
+    with pytest.raises(InputError, match="size is -3; it must be at least 1"):
+        Inner(number)
 
 
 def test_a_part_lacks_and_makes_what_it_says() -> None:

@@ -97,6 +97,8 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
     with pytest.raises(InputError, match="at least one item"):
         write_tasks(tmp_path / "new", n=0)
+    with pytest.raises(InputError, match="at most 1000000 items"):
+        write_tasks(tmp_path / "new", n=10**22)
 
 
 def test_the_command_writes_the_tasks(command: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from conftest import Said
 from headscope import lm
 from headscope.errors import InputError
 from headscope.lm import LanguageModel
@@ -134,6 +136,15 @@ def test_means_and_differences_are_those_of_the_models(
     assert models["remove"]["gain"] == pytest.approx(fmean(measured["document"]["per_text"]))
     right = measured["choices"]["translate"]["right"]
     assert models["remove"]["words_across"] == pytest.approx(100 * fmean(right))
+
+
+@pytest.mark.parametrize("seeds", ["1001", "9" * 23])
+def test_more_models_than_can_be_meant_are_refused(
+    seeds: str, command: Callable[..., Said]
+) -> None:
+    said = command("pocket", "trater", "--seeds", seeds)
+    assert said.code == 2
+    assert said.err == f"error: --seeds is {seeds}; give at most 1000\n"
 
 
 def test_choices_are_answered_by_the_lowest_loss(pocket: LanguageModel) -> None:

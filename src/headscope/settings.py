@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from headscope.errors import InputError
@@ -91,7 +92,7 @@ class Settings:
         for name, (hint, mark) in marked(type(self)).items():
             value = getattr(self, name)
             if isinstance(mark, Option) and mark.checked:
-                for each in value if isinstance(value, tuple) else (value,):
+                for each in value if isinstance(value, (tuple, list)) else (value,):
                     _check(name, each, hint, mark)
 
 
@@ -100,11 +101,11 @@ def _check(name: str, value: Any, hint: Any, option: Option) -> None:
     if choices and value not in choices:
         names = ", ".join(str(choice) for choice in choices if choice is not None)
         raise InputError(f"{name} is {value!r}; it is one of {names}")
-    if isinstance(value, (int, float)):
-        if option.min is not None and not value >= option.min:
-            raise InputError(f"{name} is {value}; it must be at least {option.min}")
-        if option.max is not None and not value <= option.max:
-            raise InputError(f"{name} is {value}; it must be at most {option.max}")
+    numeric = isinstance(value, Real)  # numpy's numbers too
+    if numeric and option.min is not None and not value >= option.min:
+        raise InputError(f"{name} is {value}; it must be at least {option.min}")
+    if numeric and option.max is not None and not value <= option.max:
+        raise InputError(f"{name} is {value}; it must be at most {option.max}")
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:

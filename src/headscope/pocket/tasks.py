@@ -42,6 +42,8 @@ __all__ = ["CROSS_LINGUAL", "ONE_LANGUAGE", "TASKS", "PocketTask", "word_choices
 CHOICES = 4
 #: New tokens of a generated answer: the longest sentence of the world takes fewer.
 LONGEST = 64
+#: Items of a task that can be meant.
+MOST = 1_000_000
 
 Row = dict[str, Any]
 
@@ -60,11 +62,13 @@ def write_tasks(folder: Path, split: Split = "test", n: int = 200, seed: int = 0
     """Write every task, at most `n` items each, and the two groups; items by name of the task.
 
     A task is `NAME.yaml` and, beside it, `NAME.jsonl`; the folder may be moved. Items are those of
-    `split` and the same for the same seed. InputError if n is below 1 or the folder holds other
-    files.
+    `split` and the same for the same seed. InputError if n is below 1 or above a million, or if the
+    folder holds other files.
     """
     if n < 1:
         raise InputError(f"n is {n}; ask for at least one item a task")
+    if n > MOST:
+        raise InputError(f"n is {n}; ask for at most {MOST} items a task")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the task files")
     own = {f"{task.name}.{end}" for task in TASKS for end in ("yaml", "jsonl")}

@@ -39,11 +39,15 @@ TRUE = "true"
 CORPUS = "corpus.jsonl"
 #: Fewest and most sentences of a text that is said twice: few, so that what they say is found soon.
 SENTENCES = (1, 2)
+#: More models on each mixture are a slip of the pen, and their list may fill the memory.
+MOST_SEEDS = 1000
 
 
 def _seeds(
     seeds: Annotated[int, Option("Models trained on each mixture.", min=1)] = 3,
 ) -> tuple[int, ...]:
+    if seeds > MOST_SEEDS:
+        raise InputError(f"--seeds is {seeds}; give at most {MOST_SEEDS}")
     return tuple(range(seeds))
 
 
