@@ -55,7 +55,8 @@ def test_the_first_screen_gives_the_numbers_of_the_run(
     result["counts"] = {"token_alignment": 4, "low_activity": 1, "inactive": 3}
     conditions = result["removal"]["conditions"]
     for at, one in enumerate(conditions):
-        one |= {"p_sentences": 0.01 + at / 100, "p_draws": 0.25 + at / 4}
+        if one["kind"] == "top":
+            one |= {"p_sentences": 0.01 + at / 100, "p_draws": 0.25 + at / 4}
     result["removal"] |= {"sentences": 12, "draws": 7, "conditions": conditions[::-1]}
     lines = _summary({**result, "report": ""}).splitlines()
     numbers = [re.findall(r"[0-9]+(?:[.][0-9]+)?", line) for line in lines]

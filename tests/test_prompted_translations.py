@@ -417,7 +417,7 @@ def test_runs_say_how_they_prompted(tmp_path: Path) -> None:
     shown = verify_removal(
         VerifyRemoval(str(found.run), ("2",), model, test, removal), tmp_path / "verified"
     )
-    assert shown["leakage"]["overlap"] == 0
+    assert shown.leakage.overlap == 0
     (baseline, *_) = (tmp_path / "verified" / "outputs.jsonl").read_text().splitlines()
     directions = read_directions(test, str(folder), "test", seed=0)
     prompt = translation_prompts(directions["en-de"], removal.template, ChatWriter(lm.tokenizer))[0]

@@ -101,8 +101,10 @@ def test_words_in_tables_of_classes_stand_at_the_left_and_all_has_a_caption(tmp_
 
 # ---- tasks ---------------------------------------------------------------------------------------
 def task(**more: Any) -> dict[str, Any]:
-    chosen = {"kind": "top", "k": 2, "gate": 0.0, "draw": None, "value": 0.4, "p_draws": 0.5}
-    random = {"kind": "random", "k": 2, "gate": 0.0, "draw": 0, "value": 0.6}
+    heads = {"k": 2, "gate": 0.0, "heads": ["0.0", "0.1"], "filled_up": 0, "change": {}}
+    tests = {"p_examples": None, "p_draws": 0.5, "distinct_draws": 1, "against_random": {}}
+    chosen = {"kind": "top", "draw": None, "value": 0.4, **heads, **tests}
+    random = {"kind": "random", "draw": 0, "value": 0.6, **heads}
     return {
         "metric": "exact_match",
         "examples": 7,
@@ -233,7 +235,7 @@ def one_by_one_page(path: Path, ranks: list[float], **more: Any) -> str:
     result = {
         "baseline": step(target_token=" The", top5_tokens=list("abcde")),
         "steps": [
-            step(layer=0, head=n, target_rank=rank, top5_ranks=[rank] * 5)
+            step(step=n + 1, layer=0, head=n, target_rank=rank, top5_ranks=[rank] * 5)
             for n, rank in enumerate(ranks)
         ],
         "sentences": 1,
@@ -269,11 +271,12 @@ def test_the_best_step_is_told_in_words(tmp_path: Path, ranks: list[float], word
     assert "layer 1, in the untouched model: 0.500" in page
 
 
-@pytest.mark.parametrize("directions", [None, {"en-de": {}, "de-en": {}}])
+@pytest.mark.parametrize("directions", [None, ["en-de", "de-en"]])
 def test_a_mean_over_directions_is_told_where_there_are_directions(
-    tmp_path: Path, directions: dict[str, Any] | None
+    tmp_path: Path, directions: list[str] | None
 ) -> None:
-    more = {} if directions is None else {"directions": directions}
+    walk = {"baseline": step(), "steps": [], "sentences": 2}
+    more = {} if directions is None else {"directions": dict.fromkeys(directions, walk)}
     page = one_by_one_page(tmp_path / "run", [7, 9], sentences=4, **more)
     assert ("mean over directions" in page) == bool(directions)
 

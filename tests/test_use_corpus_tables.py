@@ -58,7 +58,7 @@ def test_formats_agree(tmp_path: Path) -> None:
     for name, data in (("lt", lines), ("tt", tmp_path / "c.parquet")):
         result = rate(tmp_path / name, data, format="parquet")
         assert rows(tmp_path / name) == expected
-        assert (result["documents"], result["rejected"]) == (24, 1)
+        assert (result.figures.documents, result.figures.rejected) == (24, 1)
         (wrong,) = rejects(tmp_path / name)
         assert wrong["line"] == 5 and wrong["record"]["at"] == 4
 
@@ -111,7 +111,7 @@ def test_a_hub_dataset_from_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(datasets, "load_dataset", load)
     result = rate(tmp_path / "run", "de=someone/texts:small")
     assert set(asked) == {("someone/texts", "small")}
-    assert result["documents"] == 11
+    assert result.figures.documents == 11
     names = [path.name for path in sorted((tmp_path / "run" / "documents").iterdir())]
     assert names == ["texts_small-000000.jsonl", "texts_small-000001.jsonl"]
 

@@ -42,9 +42,9 @@ class Measured(Value):
         above_chance: (value − chance) / (1 − chance), of accuracies of a choice.
     """
 
-    stderr: float | None
-    low: float | None
-    high: float | None
+    stderr: float | None = None
+    low: float | None = None
+    high: float | None = None
     above_chance: float | None = entry(absent=True)
 
     @property
@@ -114,7 +114,7 @@ class Task(Metric):
 
     groups: tuple[str, ...] = ()
     shots: int | None = None
-    truncated: int
+    truncated: int = 0
     other_metrics: Mapping[str, Metric] = field(default_factory=dict)
 
 

@@ -83,7 +83,8 @@ def _run(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str,
         check=POCKET_CHECKED if not setting.data.pairs else CHECKED,
         rank=ranked_by(setting),
     )
-    return dict(encode(formation(config, out, progress)))
+    result: dict[str, Any] = encode(formation(config, out, progress))
+    return result
 
 
 def _revision(name: str) -> bool:
