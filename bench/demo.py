@@ -17,9 +17,9 @@ from typing import Any
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.recipes.atlas import Atlas, atlas
-from headscope.recipes.survey import Survey, survey
 from headscope.runs import encode
+from headscope.studies.atlas import Atlas, atlas
+from headscope.studies.survey import Survey, survey
 
 
 def main() -> None:

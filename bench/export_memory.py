@@ -37,7 +37,7 @@ SHAPES = {
 _IMPORTS = """
 import torch, transformers, safetensors, safetensors.torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
-import headscope.recipes.use.export, headscope.use.exporting
+import headscope.studies.use.export, headscope.use.exporting
 print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if "VmHWM" in line))
 """
 
@@ -159,10 +159,10 @@ def look_over(source: Path, written: Path) -> dict[str, Any]:
 
 
 def _export(model: str, out: str, shard: str) -> None:
-    from headscope.recipes.inputs import ModelChoice
-    from headscope.recipes.use.export import use_export
-    from headscope.recipes.use.export_run import UseExport
-    from headscope.recipes.use.gates import GateChoice
+    from headscope.studies.inputs import ModelChoice
+    from headscope.studies.use.export import use_export
+    from headscope.studies.use.export_run import UseExport
+    from headscope.studies.use.gates import GateChoice
 
     layers = json.loads((Path(model) / "config.json").read_text())["num_hidden_layers"]
     heads = ",".join(f"{layer}.0" for layer in range(layers))

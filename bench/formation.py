@@ -14,9 +14,9 @@ from pathlib import Path
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.recipes.compare.checkpoints import checkpoint_series
-from headscope.recipes.compare.formation import Formation, formation
 from headscope.runs import encode
+from headscope.studies.compare.checkpoints import checkpoint_series
+from headscope.studies.compare.formation import Formation, formation
 
 
 def main() -> None:

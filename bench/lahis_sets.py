@@ -22,10 +22,10 @@ from machine import machine, tell
 from headscope.cli.output import progress
 from headscope.compare import rank_correlation
 from headscope.heads import HeadScores
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.results.lahis import LahisLanguage
 from headscope.runs import encode
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.find.lahis import FindLahis, find_lahis
 
 
 def main() -> None:

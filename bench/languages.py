@@ -21,11 +21,11 @@ from machine import machine, tell
 
 from headscope.cli.output import progress
 from headscope.find.lahis import Lahis
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find.lahis import FindLahis, find_lahis
-from headscope.recipes.verify.layers import VerifyLayers, verify_layers
-from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.runs import encode
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.find.lahis import FindLahis, find_lahis
+from headscope.studies.verify.layers import VerifyLayers, verify_layers
+from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
 
 

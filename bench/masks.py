@@ -19,10 +19,10 @@ from typing import Any
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.recipes.find.mask import FindMask, find_mask
-from headscope.recipes.tasks import TaskChoice
-from headscope.recipes.verify.mask import VerifyMask, verify_mask
 from headscope.runs import encode
+from headscope.studies.find.mask import FindMask, find_mask
+from headscope.studies.tasks import TaskChoice
+from headscope.studies.verify.mask import VerifyMask, verify_mask
 
 PAIRS = ("en-de", "de-en", "en-es", "en-ru", "tr-en")
 WORDS = ("plural-en", "plural-de", "past-en", "first_letter-en", "capital", "translate-en-de")

@@ -27,7 +27,7 @@ from machine import machine, tell
 
 LANGUAGES = {"en": 0.5, "de": 0.2, "fr": 0.15, "es": 0.1, "is": 0.05}
 PER_FILE = 50_000
-IMPORT = "import headscope.cli.app, headscope.recipes.use.mix, numpy"
+IMPORT = "import headscope.cli.app, headscope.studies.use.mix, numpy"
 
 
 def write_corpus(folder: Path, documents: int, seed: int = 0) -> int:

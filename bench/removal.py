@@ -19,10 +19,10 @@ from typing import Any
 from machine import machine, tell
 
 from headscope.cli.output import progress
-from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import PairsChoice
-from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.runs import encode
+from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.inputs import PairsChoice
+from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.removal import Removal
 
 ALL = PairsChoice(pair=("all",))

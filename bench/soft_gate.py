@@ -31,14 +31,14 @@ from headscope.lm import LanguageModel, load
 from headscope.lm.batching import collate
 from headscope.lm.losses import frozen, row_losses
 from headscope.pocket.questions import KINDS, TEMPLATE, Kind
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find.first_order import FindFirstOrder, find_first_order
-from headscope.recipes.find.lahis import FindLahis, find_lahis
-from headscope.recipes.find.soft_gate import FindSoftGate, default_heads, find_soft_gate
-from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import PairsChoice
-from headscope.recipes.questions import QuestionsChoice, read_sides
 from headscope.runs import encode
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.find.first_order import FindFirstOrder, find_first_order
+from headscope.studies.find.lahis import FindLahis, find_lahis
+from headscope.studies.find.soft_gate import FindSoftGate, default_heads, find_soft_gate
+from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.inputs import PairsChoice
+from headscope.studies.questions import QuestionsChoice, read_sides
 
 SOURCES = ["lahis", "first-order", "translation-score", "answers"]
 #: Seed of what heads are chosen on; the command's own seeds begin at 0.

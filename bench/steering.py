@@ -21,12 +21,12 @@ from machine import machine, tell
 
 from headscope.cli.output import progress
 from headscope.pocket.sample import sample_documents, sample_pairs
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find.lahis import FindLahis, find_lahis
-from headscope.recipes.use.gates import GateChoice
-from headscope.recipes.use.steering import FACTORS, Steer, steer
-from headscope.recipes.use.steering_prompts import write_astray
 from headscope.runs import encode
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.find.lahis import FindLahis, find_lahis
+from headscope.studies.use.gates import GateChoice
+from headscope.studies.use.steering import FACTORS, Steer, steer
+from headscope.studies.use.steering_prompts import write_astray
 
 SOURCE, TARGETS = "en", ("de", "es", "ru", "tr")
 SETTINGS = {"documents-1": 1, "mask": 0, "documents-2": 2}

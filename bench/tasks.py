@@ -18,10 +18,10 @@ from machine import machine, tell
 
 from headscope.cli.output import progress
 from headscope.pocket.tasks import CROSS_LINGUAL, write_tasks
-from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import PairsChoice
-from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
 from headscope.runs import encode
+from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.inputs import PairsChoice
+from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
 from headscope.verify.removal import Removal
 
 CROSS = {task.name for task in CROSS_LINGUAL}

@@ -37,8 +37,8 @@ from headscope.measure.ranking import auc, ranking
 from headscope.pocket.corpus import BILINGUAL_SHARE, SENTENCES, CorpusDocument, corpus_documents
 from headscope.pocket.mixture import say, topic_sentences
 from headscope.pocket.world.languages import CODES
-from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import PairsChoice
+from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.inputs import PairsChoice
 from headscope.use.rating import Rated, rate_texts
 
 SHARE = "15%"

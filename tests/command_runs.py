@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headscope.measure.metrics import chrf
+from headscope.papers.trater import COMMAND
+from headscope.papers.trater.evaluation import WORD_TASKS
+from headscope.papers.trater.evidence import describe
+from headscope.papers.trater.mixtures import Mixture
 from headscope.pocket.tasks import write_tasks
-from headscope.recipes.trater import COMMAND
-from headscope.recipes.trater.evaluation import WORD_TASKS
-from headscope.recipes.trater.evidence import describe
-from headscope.recipes.trater.mixtures import Mixture
 from headscope.runs import open_run
 from language_helpers import write_documents
 from lm_helpers import saved

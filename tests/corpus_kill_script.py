@@ -18,11 +18,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import headscope.recipes.use.rate
+import headscope.studies.use.rate
 import headscope.use.corpus.steps
 from headscope.heads import Geometry
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.use.rate import UseRate, use_rate
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.use.rate import UseRate, use_rate
 from headscope.use.corpus.writing import Written
 from use_corpus_helpers import rate_by_hash
 
@@ -36,7 +36,7 @@ def stand_in() -> None:
     """No model is loaded, and what it would say follows from each text."""
     choice: Any = ModelChoice
     choice.load = lambda self: SimpleNamespace(geometry=Geometry((8,) * 8), dtype="float32")
-    recipe: Any = headscope.recipes.use.rate
+    recipe: Any = headscope.studies.use.rate
     for name in ("about_model", "model_provenance"):
         setattr(recipe, name, lambda lm: {})
     recipe.model_inputs = lambda lm, data: {"model": "stand-in"}

@@ -10,10 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.use.export import use_export
-from headscope.recipes.use.export_run import UseExport
-from headscope.recipes.use.gates import GateChoice
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.use.export import use_export
+from headscope.studies.use.export_run import UseExport
+from headscope.studies.use.gates import GateChoice
 
 
 def config(model: str) -> UseExport:

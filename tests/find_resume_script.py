@@ -14,8 +14,8 @@ from typing import Any
 import find_helpers
 import headscope.data.align
 from headscope.find import TranslationScore
-from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import ModelChoice, PairsChoice
+from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.inputs import ModelChoice, PairsChoice
 
 
 def config(model: str, data: str, decode: Any, keep_peaks: bool = True) -> FindTranslation:

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from headscope.find import TranslationScore
-from headscope.recipes.compare.checkpoints import checkpoint_series
-from headscope.recipes.compare.formation import Formation, formation
-from headscope.recipes.inputs import PairsChoice
+from headscope.studies.compare.checkpoints import checkpoint_series
+from headscope.studies.compare.formation import Formation, formation
+from headscope.studies.inputs import PairsChoice
 
 
 def config() -> Formation:

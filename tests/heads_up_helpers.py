@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from headscope.heads import Geometry
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers.claims import claims_of, judged
-from headscope.recipes.papers.heads_up import PAPER
-from headscope.recipes.papers.paper import PaperData, Setting
-from headscope.recipes.papers.plan import make_plan
+from headscope.papers.claims import claims_of, judged
+from headscope.papers.heads_up import PAPER
+from headscope.papers.paper import PaperData, Setting
+from headscope.papers.plan import make_plan
 from headscope.shown.blocks import Cell, Findings, Table
+from headscope.studies.inputs import ModelChoice
 
 POCKET_HEADS = Geometry.uniform(6, 16)
 LLAMA_HEADS = Geometry.uniform(32, 32)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from headscope.find import gate_gradients
 from headscope.find.lahis import Lahis
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.find.lahis import FindLahis, find_lahis
-from headscope.recipes.inputs import ModelChoice
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.find.lahis import FindLahis, find_lahis
+from headscope.studies.inputs import ModelChoice
 
 
 def config(model: str, data: str, moving: bool) -> FindLahis:

@@ -10,10 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.inputs import ModelChoice, Progress
-from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.results.language_texts import TextWithoutHeads
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
 
 

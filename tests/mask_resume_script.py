@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from headscope.find.mask import train
-from headscope.recipes.find.mask import FindMask, find_mask
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.tasks import TaskChoice
+from headscope.studies.find.mask import FindMask, find_mask
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.tasks import TaskChoice
 
 
 def config(model: str, task: str) -> FindMask:

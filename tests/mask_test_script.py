@@ -10,8 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.recipes.tasks import TaskChoice
-from headscope.recipes.verify.mask import VerifyMask, verify_mask
+from headscope.studies.tasks import TaskChoice
+from headscope.studies.verify.mask import VerifyMask, verify_mask
 
 
 def config(mask: str) -> VerifyMask:

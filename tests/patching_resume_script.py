@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from headscope.find.patching import Patching
-from headscope.recipes.find.patching import FindPatching, find_patching
 from headscope.results.head_scores import PatchingResult
+from headscope.studies.find.patching import FindPatching, find_patching
 
 
 def find(out: Path, death: int = 0) -> PatchingResult:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from types import MappingProxyType
 
-from headscope.recipes.papers import registry
-from headscope.recipes.papers.reproduce import Reproduce, reproduce
+from headscope.papers import registry
+from headscope.papers.reproduce import Reproduce, reproduce
 
 
 def main() -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from headscope.errors import InputError
-from headscope.recipes.costs.work import Work
-from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
 from headscope.runs import Run, carry_out
 from headscope.shown.blocks import Cell, Findings, Lines, Reference, Row, Series, Table
+from headscope.studies.costs.work import Work
+from headscope.studies.inputs import Progress
 
 #: The steps that were really run, in order.
 CALLS: list[str] = []

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from headscope.find.soft_gate import SoftGate
-from headscope.recipes.find.soft_gate import FindSoftGate, find_soft_gate
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.questions import QuestionsChoice
+from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.questions import QuestionsChoice
 
 
 def config(model: str, data: str) -> FindSoftGate:

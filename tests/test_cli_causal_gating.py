@@ -15,10 +15,10 @@ from headscope.errors import InputError
 from headscope.find.causal_gating import role_scores
 from headscope.heads import Gate, Head, HeadScores
 from headscope.lm import losses
-from headscope.recipes.find.causal_gating import FindCausalGating, find_causal_gating
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.tasks import TaskChoice
 from headscope.report.write import write_report
+from headscope.studies.find.causal_gating import FindCausalGating, find_causal_gating
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.tasks import TaskChoice
 from lm_helpers import saved
 
 Command = Callable[..., Any]

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from headscope.cli.commands import Study, build, command_of, options_of
 from headscope.errors import InputError
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.inputs import ModelChoice, PairsChoice
-from headscope.recipes.tasks import TaskChoice
 from headscope.settings import MadeBy, Option, Part, Settings
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.tasks import TaskChoice
 
 
 @dataclass(frozen=True)

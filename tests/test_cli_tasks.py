@@ -90,7 +90,7 @@ def test_the_json_has_the_agreed_names_and_the_run_its_files(
 def test_a_stopped_run_goes_on_where_it_was(
     command: Command, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.recipes.verify import tasks as verify_tasks
+    from headscope.studies.verify import tasks as verify_tasks
 
     whole = command(*asked(folder, tmp_path / "whole"), "--limit", "2", "--json")
     real, calls = verify_tasks.run_task, []

@@ -15,10 +15,10 @@ from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError
 from headscope.find.lahis import importance
 from headscope.heads import Geometry, HeadScores
-from headscope.recipes.compare.importance import CompareImportance, compare_importance
-from headscope.recipes.use.steering_prompts import write_astray
-from headscope.recipes.verify.perplexity import paired_loss
 from headscope.runs import file_digest
+from headscope.studies.compare.importance import CompareImportance, compare_importance
+from headscope.studies.use.steering_prompts import write_astray
+from headscope.studies.verify.perplexity import paired_loss
 
 GEOMETRY = Geometry((4, 2, 4))
 

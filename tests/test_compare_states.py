@@ -19,12 +19,12 @@ from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
-from headscope.recipes.compare import states as recipe
-from headscope.recipes.compare.states import CompareStates, compare_states
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.masked_tasks import read_masked_task
-from headscope.recipes.tasks import TaskChoice
 from headscope.report import write_report
+from headscope.studies.compare import states as recipe
+from headscope.studies.compare.states import CompareStates, compare_states
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.masked_tasks import read_masked_task
+from headscope.studies.tasks import TaskChoice
 from headscope.verify.masks.mask import Mask, shuffled
 from lm_helpers import folded, wrapped
 from mask_helpers import all_but, write_mask_run
@@ -261,7 +261,7 @@ def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
 
 
 def test_examples_the_mask_was_trained_on_are_refused(tmp_path: Path) -> None:
-    from headscope.recipes.tasks import TaskSides, found_on, read_tasks
+    from headscope.studies.tasks import TaskSides, found_on, read_tasks
 
     tasks = read_tasks(TaskChoice(pair=("en-de",), held_out=3, limit=9), "pocket")
     test = next(iter(tasks.values())).test

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headscope.data.documents import DocumentFile, DocumentSource, digest_of, read_documents
 from headscope.data.rows import Field, open_rows, text_cell
 from headscope.errors import InputError
-from headscope.recipes.documents import DocumentsChoice, read_languages
+from headscope.studies.documents import DocumentsChoice, read_languages
 
 RECORDS: list[dict[str, Any]] = [
     {"id": "a", "text": "eins zwei", "language": "de"},

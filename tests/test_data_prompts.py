@@ -17,11 +17,11 @@ from headscope.data.question_prompts import QuestionTemplate
 from headscope.errors import InputError
 from headscope.find.patching import Patching
 from headscope.find.translation import TranslationScore
-from headscope.recipes.find.soft_gate import FindSoftGate
-from headscope.recipes.verify.off_target import VerifyOffTarget
-from headscope.recipes.verify.one_by_one import OneByOne
-from headscope.recipes.verify.summaries import VerifySummaries
 from headscope.runs.signature import configuration
+from headscope.studies.find.soft_gate import FindSoftGate
+from headscope.studies.verify.off_target import VerifyOffTarget
+from headscope.studies.verify.one_by_one import OneByOne
+from headscope.studies.verify.summaries import VerifySummaries
 from headscope.verify.removal import Removal
 
 

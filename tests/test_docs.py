@@ -181,7 +181,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     for method in methods():
         assert re.search(rf'id="[\w.]+\.{method.function}"', text), method.function
         assert re.search(rf'id="[\w.]+\.{method.config}"', text), method.config
-    for name in public.recipes():
+    for name in public.studies():
         assert f'id="{name}"' in text, name
 
 

@@ -20,13 +20,13 @@ from headscope.data import segmenters
 from headscope.data.chat import ChatModel
 from headscope.errors import Caution, InputError
 from headscope.heads import Geometry
-from headscope.recipes.papers import reproduce as running
-from headscope.recipes.papers.paper import Missing
-from headscope.recipes.papers.reproduce import Reproduce
-from headscope.recipes.papers.token_alignment_heads import steps
-from headscope.recipes.verify.failures import VerifyFailures, verify_failures
+from headscope.papers import reproduce as running
+from headscope.papers.paper import Missing
+from headscope.papers.reproduce import Reproduce
+from headscope.papers.token_alignment_heads import steps
 from headscope.report.pages import failures as page
 from headscope.runs import open_run
+from headscope.studies.verify.failures import VerifyFailures, verify_failures
 from headscope.verify.failures.classify import KINDS, Case, Row, classify
 from headscope.verify.failures.support import akin, plain_words, size
 

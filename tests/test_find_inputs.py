@@ -14,10 +14,10 @@ from headscope.data.prompts import Template
 from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.heads import Geometry, resolve_heads
-from headscope.recipes.atlas import Atlas
-from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.results.translation import TranslationResult
+from headscope.studies.atlas import Atlas
+from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
 
 GOOD = "source\ttarget\tlinks\nThe dog sleeps\tDer Hund schläft\t0-0 1-1 2-2\n"
 

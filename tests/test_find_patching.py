@@ -20,7 +20,7 @@ from headscope.errors import InputError
 from headscope.find.patching import Patching, patching
 from headscope.find.word_prompts import encoded_pairs, word_pairs
 from headscope.heads import read_scores
-from headscope.recipes.find.patching import FindPatching, find_patching
+from headscope.studies.find.patching import FindPatching, find_patching
 
 WORDS = [
     ("sun", "apt", "bok", "cem"),

@@ -13,7 +13,7 @@ import find_helpers
 import find_resume_script as script
 import process_helpers
 from headscope.data.links import format_links
-from headscope.recipes.find.translation import find_translation, stored_scores
+from headscope.studies.find.translation import find_translation, stored_scores
 
 
 @pytest.fixture(scope="module")

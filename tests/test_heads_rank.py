@@ -18,16 +18,16 @@ from headscope.errors import InputError
 from headscope.find import TranslationScore
 from headscope.heads import Geometry, HeadScores, HeadSet, Rank, save_scores
 from headscope.lm import LanguageModel
-from headscope.recipes.compare.checkpoints import Checkpoint
-from headscope.recipes.compare.formation import Formation, Measured, Opened, series
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers.paper import PaperData, Setting
-from headscope.recipes.papers.plan import make_plan
-from headscope.recipes.papers.registry import paper_named
-from headscope.recipes.use.steering import Steer, steering_heads
-from headscope.recipes.verify.one_by_one import OneByOne, starting_order
+from headscope.papers.paper import PaperData, Setting
+from headscope.papers.plan import make_plan
+from headscope.papers.registry import paper_named
 from headscope.runs import Signature, open_run
 from headscope.runs.signature import configuration
+from headscope.studies.compare.checkpoints import Checkpoint
+from headscope.studies.compare.formation import Formation, Measured, Opened, series
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.use.steering import Steer, steering_heads
+from headscope.studies.verify.one_by_one import OneByOne, starting_order
 from headscope.verify.languages.sets import language_heads
 from headscope.verify.one_by_one.orders import Order
 
@@ -198,8 +198,8 @@ def test_papers_rank_by_the_score_itself(
         if one.step.name in STEPS[name]:
             module = sys.modules[getattr(one.step.run, "func", one.step.run).__module__]
             for recipe, found in list(vars(module).items()):
-                of_recipes = getattr(found, "__module__", "").startswith("headscope.recipes.")
-                if of_recipes and "config" in getattr(found, "__annotations__", ()):
+                of_studies = getattr(found, "__module__", "").startswith("headscope.studies.")
+                if of_studies and "config" in getattr(found, "__annotations__", ()):
                     monkeypatch.setattr(module, recipe, keep)
             one.step.run(setting, setting.at(one.step.name), None)
     assert ranks == dict.fromkeys(STEPS[name], "score")

@@ -30,8 +30,8 @@ from headscope.lm.losses import row_losses, token_losses
 from headscope.lm.matrix import check_model
 from headscope.lm.quantised import dequantised_weight, is_plain, quantisation
 from headscope.lm.sharing.prefix import can_share
-from headscope.recipes.inputs import ModelChoice, about_model, model_inputs
 from headscope.runs.signature import configuration
+from headscope.studies.inputs import ModelChoice, about_model, model_inputs
 from headscope.use.rating import rate_texts
 from lm_helpers import build, logits, sample_batch, saved, tokenizer
 

@@ -18,13 +18,13 @@ from headscope.lm import GenerateConfig, LanguageModel, head_means
 from headscope.lm.losses import token_losses
 from headscope.lm.prompting import encode_answers
 from headscope.pocket.sample import sample_documents, sample_pairs
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
-from headscope.recipes.use.rate import UseRate, use_rate
-from headscope.recipes.verify.one_by_one import OneByOne, verify_one_by_one
-from headscope.recipes.verify.summaries import VerifySummaries, verify_summaries
 from headscope.report import write_report
 from headscope.runs import encode
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.use.rate import UseRate, use_rate
+from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one
+from headscope.studies.verify.summaries import VerifySummaries, verify_summaries
 from headscope.use.rating import Rating
 from use_corpus_helpers import rated_records, write_jsonl
 from verify_helpers import rows_of

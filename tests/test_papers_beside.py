@@ -35,16 +35,16 @@ from headscope.measure.statistics import (
     least_p,
     overlap,
 )
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers import registry
-from headscope.recipes.papers.beside import steps
-from headscope.recipes.papers.beside.paper import PAPER
-from headscope.recipes.papers.listing import listing
-from headscope.recipes.papers.paper import Missing, PaperData, Setting
-from headscope.recipes.papers.reproduce import Reproduce, reproduce
-from headscope.recipes.papers.token_alignment_heads.setting import THRESHOLD
-from headscope.recipes.verify.copying import copies_written
+from headscope.papers import registry
+from headscope.papers.beside import steps
+from headscope.papers.beside.paper import PAPER
+from headscope.papers.listing import listing
+from headscope.papers.paper import Missing, PaperData, Setting
+from headscope.papers.reproduce import Reproduce, reproduce
+from headscope.papers.token_alignment_heads.setting import THRESHOLD
 from headscope.runs.parts import read_records
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.verify.copying import copies_written
 from headscope.verify.removal.losses import ReferenceLosses
 from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
 from lm_helpers import folded

@@ -12,15 +12,15 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers.heads_up.asked import directions
-from headscope.recipes.papers.listing import listing
-from headscope.recipes.papers.paper import PaperData, Setting
-from headscope.recipes.papers.plan import Coverage, make_plan
-from headscope.recipes.papers.published import paper_tasks
-from headscope.recipes.papers.registry import PAPERS, paper_named
-from headscope.recipes.papers.reproduce import Reproduce
+from headscope.papers.heads_up.asked import directions
+from headscope.papers.listing import listing
+from headscope.papers.paper import PaperData, Setting
+from headscope.papers.plan import Coverage, make_plan
+from headscope.papers.published import paper_tasks
+from headscope.papers.registry import PAPERS, paper_named
+from headscope.papers.reproduce import Reproduce
 from headscope.report.sections.paper_parts import coverage_words
+from headscope.studies.inputs import ModelChoice
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = next(

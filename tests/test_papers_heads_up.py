@@ -23,9 +23,8 @@ from heads_up_helpers import (
     table_of,
 )
 from headscope.errors import InputError
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers.claims import judged
-from headscope.recipes.papers.heads_up import (
+from headscope.papers.claims import judged
+from headscope.papers.heads_up import (
     PAPER,
     asked,
     families,
@@ -34,12 +33,13 @@ from headscope.recipes.papers.heads_up import (
     steps,
     walks,
 )
-from headscope.recipes.papers.heads_up.verdict import without_instruction, words_of
-from headscope.recipes.papers.paper import Missing, PaperData, Setting
-from headscope.recipes.papers.plan import make_plan
-from headscope.recipes.papers.published import published, value
+from headscope.papers.heads_up.verdict import without_instruction, words_of
+from headscope.papers.paper import Missing, PaperData, Setting
+from headscope.papers.plan import make_plan
+from headscope.papers.published import published, value
 from headscope.report.words import fixed
 from headscope.shown.blocks import Cell
+from headscope.studies.inputs import ModelChoice
 
 
 @pytest.fixture

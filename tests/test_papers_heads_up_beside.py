@@ -18,22 +18,22 @@ from heads_up_helpers import (
     row,
     table_of,
 )
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers.heads_up import beside as beside_module
-from headscope.recipes.papers.heads_up import scaling
-from headscope.recipes.papers.heads_up.asked import Asked, directions, word_tasks
-from headscope.recipes.papers.heads_up.beside import beside, partner
-from headscope.recipes.papers.heads_up.verdict import (
+from headscope.papers.heads_up import beside as beside_module
+from headscope.papers.heads_up import scaling
+from headscope.papers.heads_up.asked import Asked, directions, word_tasks
+from headscope.papers.heads_up.beside import beside, partner
+from headscope.papers.heads_up.verdict import (
     published_reached,
 )
-from headscope.recipes.papers.heads_up.walks import target_first
-from headscope.recipes.papers.heads_up.words import ACCURACY, same_task
-from headscope.recipes.papers.paper import Setting, Steering
-from headscope.recipes.papers.published import PaperTask, examples_digest, paper_tasks
-from headscope.recipes.papers.results import _table
+from headscope.papers.heads_up.walks import target_first
+from headscope.papers.heads_up.words import ACCURACY, same_task
+from headscope.papers.paper import Setting, Steering
+from headscope.papers.published import PaperTask, examples_digest, paper_tasks
+from headscope.papers.results import _table
+from headscope.studies.inputs import ModelChoice
 
 BASE, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B"
-FIGURES = Path(__file__).parents[1] / "src/headscope/recipes/papers/data/heads-up.tsv"
+FIGURES = Path(__file__).parents[1] / "src/headscope/papers/data/heads-up.tsv"
 
 
 @pytest.fixture

@@ -10,21 +10,21 @@ import pytest
 
 from heads_up_helpers import EXPERIMENTS, LLAMA, configs_of, llama_setting, pocket_setting, table_of
 from headscope.errors import InputError
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.leakage import check_task_leakage
-from headscope.recipes.papers.heads_up import PAPER, attention, families, scaling, states, walks
-from headscope.recipes.papers.heads_up import steps as steps_module
-from headscope.recipes.papers.heads_up.asked import (
+from headscope.papers.heads_up import PAPER, attention, families, scaling, states, walks
+from headscope.papers.heads_up import steps as steps_module
+from headscope.papers.heads_up.asked import (
     EN_ZH,
     TABLE_1,
     check_file,
     directions,
 )
-from headscope.recipes.papers.paper import Missing, Setting, Steering, Step
-from headscope.recipes.papers.plan import Coverage, make_plan
-from headscope.recipes.papers.published import paper_tasks, published
-from headscope.recipes.tasks import TaskChoice, found_on, prompts, read_tasks
-from headscope.recipes.verify.scaling import VerifyScaling, _parts
+from headscope.papers.paper import Missing, Setting, Steering, Step
+from headscope.papers.plan import Coverage, make_plan
+from headscope.papers.published import paper_tasks, published
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.leakage import check_task_leakage
+from headscope.studies.tasks import TaskChoice, found_on, prompts, read_tasks
+from headscope.studies.verify.scaling import VerifyScaling, _parts
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from heads_up_helpers import (
     verdicts,
 )
 from headscope.errors import InputError
-from headscope.recipes.papers.heads_up import PAPER
-from headscope.recipes.papers.heads_up.orders import sign_test
-from headscope.recipes.papers.heads_up.walks import SWITCH
-from headscope.recipes.papers.paper import Setting
+from headscope.papers.heads_up import PAPER
+from headscope.papers.heads_up.orders import sign_test
+from headscope.papers.heads_up.walks import SWITCH
+from headscope.papers.paper import Setting
 from headscope.shown.blocks import Heatmap, Lines
 
 
@@ -104,7 +104,7 @@ def test_table_1_by_hand(pocket: Setting) -> None:
 
 def test_the_paper_reaches_the_instruction_in_24_of_42_directions() -> None:
     # Read anew from the file, without the code that counts for the sentences.
-    file = Path(__file__).parents[1] / "src/headscope/recipes/papers/data/heads-up.tsv"
+    file = Path(__file__).parents[1] / "src/headscope/papers/data/heads-up.tsv"
     by: dict[tuple[str, str], float] = {}
     for line in file.read_text("utf-8").splitlines():
         table, _, condition, column, measure, number = line.split("\t")

@@ -14,15 +14,15 @@ import pytest
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet, read_scores
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers.claims import claims_of, judged
-from headscope.recipes.papers.lahis import PAPER, documents, losses_told, moving, runs, steps
-from headscope.recipes.papers.lahis import scale as scales
-from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting, Steering
-from headscope.recipes.papers.plan import make_plan
-from headscope.recipes.papers.published import published
-from headscope.recipes.papers.results import describe
+from headscope.papers.claims import claims_of, judged
+from headscope.papers.lahis import PAPER, documents, losses_told, moving, runs, steps
+from headscope.papers.lahis import scale as scales
+from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Steering
+from headscope.papers.plan import make_plan
+from headscope.papers.published import published
+from headscope.papers.results import describe
 from headscope.shown.blocks import Cell, Findings, Table
+from headscope.studies.inputs import ModelChoice
 from headscope.verify.languages.conditions import LanguageRemoval, plan
 from headscope.verify.languages.layers import plan_layers
 from headscope.verify.languages.sets import LanguageHeads

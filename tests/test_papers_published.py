@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from headscope.errors import InputError
-from headscope.recipes.papers.published import (
+from headscope.papers.published import (
     NAMES,
     Published,
     notes,
@@ -57,7 +57,7 @@ def get(table: str, model: str, row: str, column: str, measure: str) -> float:
 
 def printed(paper: str) -> list[dict[str, str]]:
     """The lines of the data file, read by another reader."""
-    text = resources.files("headscope.recipes.papers").joinpath("data", f"{paper}.tsv").read_text()
+    text = resources.files("headscope.papers").joinpath("data", f"{paper}.tsv").read_text()
     return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
@@ -511,6 +511,6 @@ def test_a_broken_data_file_is_refused(
 ) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "notes.tsv").write_text(text, encoding="utf-8")
-    monkeypatch.setattr("headscope.recipes.papers.published.resources.files", lambda _: tmp_path)
+    monkeypatch.setattr("headscope.papers.published.resources.files", lambda _: tmp_path)
     with pytest.raises(ValueError, match="every line must have the fields"):
         notes("heads-up")

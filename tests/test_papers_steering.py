@@ -1,4 +1,4 @@
-"""What a user decides instead of a paper reaches the recipes that it is about."""
+"""What a user decides instead of a paper reaches the studies that it is about."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers import registry
-from headscope.recipes.papers.beside import steps as beside
-from headscope.recipes.papers.heads_up import steps as heads_up
-from headscope.recipes.papers.heads_up.asked import directions, word_tasks
-from headscope.recipes.papers.lahis import runs as lahis
-from headscope.recipes.papers.lahis.scale import scale
-from headscope.recipes.papers.paper import PaperData, Setting, Steering
-from headscope.recipes.papers.token_alignment_heads import steps as alignment
-from headscope.recipes.papers.token_alignment_heads import tasks
+from headscope.papers import registry
+from headscope.papers.beside import steps as beside
+from headscope.papers.heads_up import steps as heads_up
+from headscope.papers.heads_up.asked import directions, word_tasks
+from headscope.papers.lahis import runs as lahis
+from headscope.papers.lahis.scale import scale
+from headscope.papers.paper import PaperData, Setting, Steering
+from headscope.papers.token_alignment_heads import steps as alignment
+from headscope.papers.token_alignment_heads import tasks
+from headscope.studies.inputs import ModelChoice
 
 STEERING = Steering(
     limit=7,

@@ -25,26 +25,23 @@ from headscope.data.pairs import write_pairs
 from headscope.heads import Geometry, read_scores
 from headscope.lm.digests import digest_of_files
 from headscope.measure.statistics import holm
-from headscope.pocket import weights
-from headscope.pocket.sample import sample_pairs
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.papers.claims import answer_of, judged, of_removal
-from headscope.recipes.papers.paper import Experiment, Missing, PaperData, Setting, Steering
-from headscope.recipes.papers.plan import make_plan
-from headscope.recipes.papers.published import published
-from headscope.recipes.papers.results import describe, typeset
-from headscope.recipes.papers.token_alignment_heads import PAPER
-from headscope.recipes.papers.token_alignment_heads.alignment import described
-from headscope.recipes.papers.token_alignment_heads.classes import bounds, group_of, thirds
-from headscope.recipes.papers.token_alignment_heads.consistency import matrix
-from headscope.recipes.papers.token_alignment_heads.key_words import (
+from headscope.papers.claims import answer_of, judged, of_removal
+from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Steering
+from headscope.papers.plan import make_plan
+from headscope.papers.published import published
+from headscope.papers.results import describe, typeset
+from headscope.papers.token_alignment_heads import PAPER
+from headscope.papers.token_alignment_heads.alignment import described
+from headscope.papers.token_alignment_heads.classes import bounds, group_of, thirds
+from headscope.papers.token_alignment_heads.consistency import matrix
+from headscope.papers.token_alignment_heads.key_words import (
     compared,
     key_word_claim,
     longest,
     prompts,
 )
-from headscope.recipes.papers.token_alignment_heads.rated import best_documents
-from headscope.recipes.papers.token_alignment_heads.setting import (
+from headscope.papers.token_alignment_heads.rated import best_documents
+from headscope.papers.token_alignment_heads.setting import (
     DIRECTIONS,
     FIGURE_5,
     amounts,
@@ -54,7 +51,10 @@ from headscope.recipes.papers.token_alignment_heads.setting import (
     largest,
     top,
 )
+from headscope.pocket import weights
+from headscope.pocket.sample import sample_pairs
 from headscope.shown.blocks import Cell, Claim, Findings, Table
+from headscope.studies.inputs import ModelChoice
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 DATA = PaperData(
@@ -184,7 +184,7 @@ def test_no_more_is_said_of_the_paper_than_it_says(large: Setting, bundled: Sett
 def test_small_models_read_references_and_large_ones_translate(
     bundled: Setting, large: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.recipes.papers.token_alignment_heads import steps
+    from headscope.papers.token_alignment_heads import steps
 
     asked = []
     monkeypatch.setattr(
@@ -301,7 +301,7 @@ def test_the_pocket_model_needs_nothing_and_takes_the_stored_trainings(bundled: 
 
 
 def test_the_stored_trainings_are_the_measured_ones_without_places() -> None:
-    place = files("headscope.recipes.papers") / "data" / "stored" / "trater-pocket.json"
+    place = files("headscope.papers") / "data" / "stored" / "trater-pocket.json"
     stored = json.loads(place.read_text(encoding="utf-8"))
     measured = Path(__file__).parents[1] / "bench" / "results" / "trater-mixtures-pocket.json"
     assert stored == json.loads(measured.read_text(encoding="utf-8"))
@@ -312,7 +312,7 @@ def test_the_stored_trainings_are_the_measured_ones_without_places() -> None:
 def test_checkpoints_are_revisions_of_the_model_unless_they_are_places(
     bundled: Setting, large: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.recipes.papers.token_alignment_heads import formation
+    from headscope.papers.token_alignment_heads import formation
 
     asked = []
     monkeypatch.setattr(formation, "formation", lambda config, out, progress: asked.append(config))
@@ -1209,7 +1209,7 @@ def test_other_models_are_removed_from_and_told_beside(
     large: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Figures 19 to 21: another model's own heads are removed, and each has its tables."""
-    from headscope.recipes.papers.token_alignment_heads import steps, tasks
+    from headscope.papers.token_alignment_heads import steps, tasks
 
     setting = replace(large, data=DATA)
     seen: dict[str, Any] = {}
@@ -1273,7 +1273,7 @@ def test_prompts_are_told_one_by_one_and_missing_ones_left_out(bundled: Setting)
 def test_key_words_are_asked_for_as_the_paper_prompts(
     large: Setting, monkeypatch: pytest.MonkeyPatch, chat: bool | None
 ) -> None:
-    from headscope.recipes.papers.token_alignment_heads import key_words
+    from headscope.papers.token_alignment_heads import key_words
 
     asked = []
     monkeypatch.setattr(key_words, "find_key_tokens", lambda config, *_: asked.append(config))
@@ -1325,7 +1325,7 @@ def test_word_links_of_a_sentence() -> None:
 def test_the_paper_s_own_links_reach_its_figure(
     bundled: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.recipes.papers.token_alignment_heads import alignment
+    from headscope.papers.token_alignment_heads import alignment
 
     asked: list[AlignWords] = []
 
@@ -1543,7 +1543,7 @@ def test_the_runs_themselves_on_a_few_sentences(
     loaded: None, bundled: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bundled model on sentences given as files: every step runs, and figures agree."""
-    from headscope.recipes.papers.token_alignment_heads import key_words, steps
+    from headscope.papers.token_alignment_heads import key_words, steps
 
     monkeypatch.setattr(steps, "DRAWS", 1)
     monkeypatch.setattr(key_words, "EACH", 1)

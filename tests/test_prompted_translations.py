@@ -28,9 +28,9 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat
 from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
 from headscope.pocket.needles import sample_needles
-from headscope.recipes.find.translation import FindTranslation, find_translation
-from headscope.recipes.inputs import ModelChoice, PairsChoice, find_and_check, read_directions
-from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
+from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.inputs import ModelChoice, PairsChoice, find_and_check, read_directions
+from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.removal import Removal
 
 CHATML = (

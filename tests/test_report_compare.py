@@ -13,15 +13,15 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.recipes.compare.overlap import (
+from headscope.report import write_report
+from headscope.report.pages.formation import page as formation_page
+from headscope.runs import open_run
+from headscope.studies.compare.overlap import (
     CompareClasses,
     CompareOverlap,
     compare_classes,
     compare_overlap,
 )
-from headscope.report import write_report
-from headscope.report.pages.formation import page as formation_page
-from headscope.runs import open_run
 
 NASTY = "<script>alert(1)</script>&"
 

@@ -87,7 +87,7 @@ def test_the_pages_are_those_of_the_commands_that_exist() -> None:
 
     from headscope.cli.app import app
     from headscope.cli.commands import commands_of
-    from headscope.recipes.papers.registry import ALL, BESIDE, PAPERS
+    from headscope.papers.registry import ALL, BESIDE, PAPERS
 
     root = get_command(app)
     papers = {f"reproduce {paper}" for paper in (*PAPERS, *BESIDE, ALL)}

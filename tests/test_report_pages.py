@@ -12,12 +12,6 @@ import pytest
 
 import report_helpers
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.recipes.compare.overlap import (
-    CompareClasses,
-    CompareOverlap,
-    compare_classes,
-    compare_overlap,
-)
 from headscope.report import write_report
 from headscope.report.html import join
 from headscope.report.sections.effects import effect_rows
@@ -25,6 +19,12 @@ from headscope.report.sections.marked import marked
 from headscope.report.sections.provenance import facts_list
 from headscope.results.removal import Effect
 from headscope.runs import open_run
+from headscope.studies.compare.overlap import (
+    CompareClasses,
+    CompareOverlap,
+    compare_classes,
+    compare_overlap,
+)
 from removal_report_helpers import write_removal
 
 

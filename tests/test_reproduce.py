@@ -22,18 +22,18 @@ from headscope.cli.app import main
 from headscope.data.chat import EndpointError
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry
-from headscope.recipes.costs.work import Work
-from headscope.recipes.inputs import ModelChoice, kept_model
-from headscope.recipes.papers import listing as listings
-from headscope.recipes.papers import plan as plans
-from headscope.recipes.papers import registry
-from headscope.recipes.papers import reproduce as running
-from headscope.recipes.papers.listing import listing
-from headscope.recipes.papers.paper import Experiment, PaperData, Setting, Steering, Step
-from headscope.recipes.papers.plan import make_plan
-from headscope.recipes.papers.reproduce import Reproduce, reproduce, reproduce_all
+from headscope.papers import listing as listings
+from headscope.papers import plan as plans
+from headscope.papers import registry
+from headscope.papers import reproduce as running
+from headscope.papers.listing import listing
+from headscope.papers.paper import Experiment, PaperData, Setting, Steering, Step
+from headscope.papers.plan import make_plan
+from headscope.papers.reproduce import Reproduce, reproduce, reproduce_all
 from headscope.report import write
 from headscope.shown.blocks import Cell, Findings, Row, Table
+from headscope.studies.costs.work import Work
+from headscope.studies.inputs import ModelChoice, kept_model
 
 GEOMETRY = Geometry.uniform(2, 4)
 

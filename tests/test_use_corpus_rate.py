@@ -19,8 +19,8 @@ import zstandard
 
 from headscope.errors import InputError
 from headscope.heads import store
-from headscope.recipes.use.rate import UseRate, use_rate
 from headscope.results.rating import RatedCorpus
+from headscope.studies.use.rate import UseRate, use_rate
 from headscope.use.corpus import steps
 from headscope.use.corpus.records import ADDED, Columns
 from headscope.use.corpus.writing import Written

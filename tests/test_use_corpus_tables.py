@@ -11,7 +11,7 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.hub import transport
-from headscope.recipes.use.rate import UseRate, use_rate
+from headscope.studies.use.rate import UseRate, use_rate
 from headscope.use.corpus import steps
 from headscope.use.corpus.records import ADDED
 from headscope.use.corpus.writing import Written

@@ -10,7 +10,7 @@ import pytest
 import export_resume_script as script
 import process_helpers
 from headscope.errors import InputError
-from headscope.recipes.use.export import use_export
+from headscope.studies.use.export import use_export
 from lm_helpers import saved
 
 

@@ -21,13 +21,13 @@ from headscope.heads import HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.verify.language_texts import documents_leakage, named_heads
-from headscope.recipes.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.report import write_report
 from headscope.results.language_texts import TextWithoutHeads
 from headscope.runs import encode
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.verify.language_texts import documents_leakage, named_heads
+from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
 from language_helpers import ENGLISH, GERMAN, data_of, naive_losses, write_documents
 from lm_helpers import saved
@@ -52,7 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def lahis_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Heads found on other documents."""
-    from headscope.recipes.find.lahis import FindLahis, find_lahis
+    from headscope.studies.find.lahis import FindLahis, find_lahis
 
     folder = tmp_path_factory.mktemp("lahis")
     found_on = write_documents(folder, " now")

@@ -20,16 +20,16 @@ from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
 from headscope.lm import load
 from headscope.lm.prompting import chat_writer
-from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
-from headscope.recipes.verify.removal import (
+from headscope.report import write_report
+from headscope.results.removal import RemovalResult
+from headscope.runs import decode, encode
+from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.verify.removal import (
     MeasureAgain,
     VerifyRemoval,
     measure_again,
     verify_removal,
 )
-from headscope.report import write_report
-from headscope.results.removal import RemovalResult
-from headscope.runs import decode, encode
 from headscope.verify.removal import Removal
 from headscope.verify.removal.loss_evidence import loss_evidence
 from headscope.verify.removal.losses import ReferenceLosses

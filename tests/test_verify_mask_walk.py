@@ -15,18 +15,18 @@ from tokenizers.processors import TemplateProcessing
 from headscope.data.tasks import Example, Task, prompt
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm import LanguageModel
-from headscope.recipes.leakage import Leakage
-from headscope.recipes.masked_tasks import MaskedTask
-from headscope.recipes.tasks import TaskChoice, read_tasks
-from headscope.recipes.verify.mask_walks import (
+from headscope.report import write_report
+from headscope.runs import encode
+from headscope.studies.leakage import Leakage
+from headscope.studies.masked_tasks import MaskedTask
+from headscope.studies.tasks import TaskChoice, read_tasks
+from headscope.studies.verify.mask_walks import (
     about_cut,
     first_steps,
     random_orders,
     task_subjects,
 )
-from headscope.recipes.verify.one_by_one import OneByOne, starting_order
-from headscope.report import write_report
-from headscope.runs import encode
+from headscope.studies.verify.one_by_one import OneByOne, starting_order
 from headscope.verify.one_by_one.walk import Step, Subject, prepare
 from lm_helpers import wrapped
 from mask_helpers import all_but, random_weights, write_mask_run

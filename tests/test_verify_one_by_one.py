@@ -17,10 +17,10 @@ from headscope.errors import InputError
 from headscope.heads import Head, HeadScores, HeadSet, save_scores
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
-from headscope.recipes.inputs import PairsChoice
-from headscope.recipes.verify import walk_run as recipe
-from headscope.recipes.verify.one_by_one import OneByOne, starting_order, verify_one_by_one
 from headscope.runs import encode
+from headscope.studies.inputs import PairsChoice
+from headscope.studies.verify import walk_run as recipe
+from headscope.studies.verify.one_by_one import OneByOne, starting_order, verify_one_by_one
 from headscope.verify.one_by_one.orders import (
     alone_gates,
     changes_alone,

@@ -24,17 +24,17 @@ from headscope.measure.external import External
 from headscope.measure.metrics import bleu_from_statistics, chrf, chrf_from_statistics
 from headscope.measure.statistics import p_sentences
 from headscope.measure.tokenizers import BleuTokenizer
-from headscope.recipes.inputs import ModelChoice, PairsChoice, read_directions
-from headscope.recipes.verify.removal import (
+from headscope.results.removal import Measuring
+from headscope.runs import encode
+from headscope.runs.folder import reopen_run
+from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.verify.removal import (
     MeasureAgain,
     VerifyRemoval,
     measure_again,
     read_test_directions,
     verify_removal,
 )
-from headscope.results.removal import Measuring
-from headscope.runs import encode
-from headscope.runs.folder import reopen_run
 from headscope.verify.removal import Removal, conditions, measures
 from headscope.verify.removal.evidence import evidence, statistics
 from headscope.verify.removal.measures import kept_from, measure

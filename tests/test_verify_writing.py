@@ -28,13 +28,13 @@ from headscope.measure import rouge_l
 from headscope.measure.external import External
 from headscope.measure.metrics import chrf, chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean, p_sentences
-from headscope.recipes.documents import DocumentsChoice
-from headscope.recipes.inputs import ModelChoice, PairsChoice
-from headscope.recipes.verify.off_target import VerifyOffTarget, verify_off_target
-from headscope.recipes.verify.summaries import VerifySummaries, general_heads, verify_summaries
-from headscope.recipes.verify.transfer import VerifyTransfer, given_prompt, verify_transfer
-from headscope.recipes.verify.writing_heads import run_languages, writing_heads
-from headscope.recipes.verify.writing_run import fitted
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_target
+from headscope.studies.verify.summaries import VerifySummaries, general_heads, verify_summaries
+from headscope.studies.verify.transfer import VerifyTransfer, given_prompt, verify_transfer
+from headscope.studies.verify.writing_heads import run_languages, writing_heads
+from headscope.studies.verify.writing_run import fitted
 from headscope.verify.writing.arms import MATCHED, RANDOM, Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import Measure, Numbers, evidence
 from headscope.verify.writing.off_target import language_arms

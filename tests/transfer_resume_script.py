@@ -10,8 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.verify.transfer import VerifyTransfer, verify_transfer
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.verify.transfer import VerifyTransfer, verify_transfer
 
 
 def config(model: str, heads: str) -> VerifyTransfer:

@@ -11,9 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.recipes.inputs import ModelChoice
-from headscope.recipes.use.adapt import PromptsChoice, UseAdapt, use_adapt
-from headscope.recipes.use.gates import GateChoice
+from headscope.studies.inputs import ModelChoice
+from headscope.studies.use.adapt import PromptsChoice, UseAdapt, use_adapt
+from headscope.studies.use.gates import GateChoice
 
 
 def config(model: str, data: str) -> UseAdapt:

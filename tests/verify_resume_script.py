@@ -10,8 +10,8 @@ import signal
 import sys
 from pathlib import Path
 
-from headscope.recipes.inputs import ModelChoice, PairsChoice
-from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
+from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.removal import Removal
 
 

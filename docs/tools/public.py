@@ -9,17 +9,17 @@ import ast
 import re
 from pathlib import Path
 
-__all__ = ["expanded", "names", "recipes"]
+__all__ = ["expanded", "names", "studies"]
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-_RECIPES = "<!-- recipes -->"
+_STUDIES = "<!-- studies -->"
 _PUBLIC = re.compile(r"^<!-- public ([\w.]+)(?: without ([\w, ]+))? -->$", re.MULTILINE)
 
 
 def expanded(text: str) -> str:
-    """The page with the reference of every module that it asks for, and of all recipes."""
-    if _RECIPES in text:
-        text = text.replace(_RECIPES, "\n\n".join(f"::: {name}" for name in recipes()))
+    """The page with the reference of every module that it asks for, and of all studies."""
+    if _STUDIES in text:
+        text = text.replace(_STUDIES, "\n\n".join(f"::: {name}" for name in studies()))
     return _PUBLIC.sub(
         lambda found: "\n\n".join(
             f"::: {found[1]}.{name}"
@@ -45,10 +45,10 @@ def names(module: str) -> tuple[str, ...]:
     raise ValueError(f"{module} has no __all__")
 
 
-def recipes() -> tuple[str, ...]:
+def studies() -> tuple[str, ...]:
     """Every recipe, after its configuration: what takes a `config` and the folder `out`."""
     found = []
-    for file in sorted((SOURCE / "headscope" / "recipes").rglob("*.py")):
+    for file in sorted((SOURCE / "headscope" / "studies").rglob("*.py")):
         module = ".".join(file.relative_to(SOURCE).with_suffix("").parts)
         for statement in ast.parse(file.read_text(encoding="utf-8")).body:
             match statement:

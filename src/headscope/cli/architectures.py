@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headscope.cli.commands import OUT_FILE, Study
-from headscope.recipes.check import (
+from headscope.studies.check import (
     Architectures,
     ArchitecturesResult,
     architectures,

@@ -8,10 +8,10 @@ from headscope.cli.commands import Study
 from headscope.cli.find.translation_score import class_lines
 from headscope.cli.output import cell
 from headscope.estimates import Against, Estimate
-from headscope.recipes.atlas import Atlas, atlas
 from headscope.results.atlas import AtlasCheck
 from headscope.results.translation import TranslationScores
 from headscope.runs import decode
+from headscope.studies.atlas import Atlas, atlas
 
 
 def _summary(result: dict[str, Any]) -> str:

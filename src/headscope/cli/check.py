@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headscope.cli.commands import Study
-from headscope.recipes.check import Check, CheckResult, check
+from headscope.studies.check import Check, CheckResult, check
 
 
 def _text(result: CheckResult) -> str:

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from headscope.cli.commands import Study
 from headscope.errors import InputError
-from headscope.recipes.costs.experiments import Both, Cost, Costed, both_in_an_hour, costs_of
-from headscope.recipes.costs.machines import ATTAINED, H200, Machine, h200
-from headscope.recipes.costs.reading import read_shape
-from headscope.recipes.costs.shapes import PUBLISHED, Shape
 from headscope.runs import Result, Signature, entry
 from headscope.settings import Option, Settings
+from headscope.studies.costs.experiments import Both, Cost, Costed, both_in_an_hour, costs_of
+from headscope.studies.costs.machines import ATTAINED, H200, Machine, h200
+from headscope.studies.costs.reading import read_shape
+from headscope.studies.costs.shapes import PUBLISHED, Shape
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def costs(config: Costs) -> CostsResult:
     else:
         from headscope.cli.models import hide_loading_bars
         from headscope.lm import load
-        from headscope.recipes.costs.measuring import measure_machine
+        from headscope.studies.costs.measuring import measure_machine
 
         hide_loading_bars()
         where = measure_machine(load(config.models[0] if config.machine == "model" else "pocket"))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope.cli.commands import Study
 from headscope.errors import InputError
-from headscope.recipes.inputs import Progress
-from headscope.recipes.papers.reproduce import Reproduce, reproduce, reproduce_all
+from headscope.papers.reproduce import Reproduce, reproduce, reproduce_all
 from headscope.settings import Option, Settings
+from headscope.studies.inputs import Progress
 
 if TYPE_CHECKING:
-    from headscope.recipes.papers.plan import Plan
+    from headscope.papers.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ Asked.__doc__ = Reproduce.__doc__
 
 
 def _run(asked: Asked, out: Path | None, progress: Progress) -> dict[str, Any]:
-    from headscope.recipes.papers import registry
-    from headscope.recipes.papers.listing import listing
+    from headscope.papers import registry
+    from headscope.papers.listing import listing
 
     config = asked.reproduce
     every = config.paper == registry.ALL
@@ -99,7 +99,7 @@ def _runs(number: int) -> str:
 
 
 def _summary(result: dict[str, Any]) -> str:
-    from headscope.recipes.papers.results import NOT_ASKED
+    from headscope.papers.results import NOT_ASKED
 
     if "totals" not in result:
         return _list(result["experiments"])

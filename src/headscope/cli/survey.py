@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.compare.methods import agreement_table
-from headscope.recipes.survey import Survey, survey
 from headscope.results.methods import SurveyResult
+from headscope.studies.survey import Survey, survey
 
 
 def _summary(result: SurveyResult) -> str:

@@ -1,6 +1,6 @@
 """Tables, figures and claims as plain values; their fields are the names in JSON.
 
-A recipe writes them into its result, and a report draws what it reads back.
+A study writes them into its result, and a report draws what it reads back.
 """
 
 from __future__ import annotations

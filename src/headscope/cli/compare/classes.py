@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.compare.overlap import CompareClasses, compare_classes
 from headscope.results.classes import ClassesResult
+from headscope.studies.compare.overlap import CompareClasses, compare_classes
 
 
 def _table(result: ClassesResult) -> str:

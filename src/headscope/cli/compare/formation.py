@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.compare.formation import Formation, formation
 from headscope.results.formation import FormationResult
+from headscope.studies.compare.formation import Formation, formation
 
 
 def _table(result: FormationResult) -> str:

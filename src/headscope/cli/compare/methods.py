@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.compare.methods import CompareMethods, compare_methods
 from headscope.results.methods import MethodsResult, SurveyResult
+from headscope.studies.compare.methods import CompareMethods, compare_methods
 
 __all__ = ["agreement_table", "command"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.compare.overlap import CompareOverlap, compare_overlap
 from headscope.results.overlap import OverlapResult
+from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
 
 
 def _table(result: OverlapResult, rows: int = 30) -> str:

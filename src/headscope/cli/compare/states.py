@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headscope.cli.commands import Study
-from headscope.recipes.compare.states import CompareStates, compare_states
 from headscope.results.states import ComparedStates
+from headscope.studies.compare.states import CompareStates, compare_states
 
 
 def _table(result: ComparedStates) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
-from headscope.recipes.find.causal_gating import FindCausalGating, find_causal_gating
 from headscope.results.causal_gating import CausalGatingResult
+from headscope.studies.find.causal_gating import FindCausalGating, find_causal_gating
 
 
 def _table(result: CausalGatingResult) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
-from headscope.recipes.find.first_order import FindFirstOrder, find_first_order
 from headscope.results.lahis import DocumentScores
+from headscope.studies.find.first_order import FindFirstOrder, find_first_order
 
 
 def _table(result: DocumentScores) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
-from headscope.recipes.find.induction import FindInduction, find_induction
 from headscope.results.head_scores import ScoresResult
+from headscope.studies.find.induction import FindInduction, find_induction
 
 
 def _table(result: ScoresResult) -> str:

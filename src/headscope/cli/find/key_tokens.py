@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headscope.cli.commands import Study
-from headscope.recipes.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.results.key_tokens import KeyTokensResult
+from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 
 
 def _table(result: KeyTokensResult) -> str:

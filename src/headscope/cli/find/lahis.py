@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.heads import Head
-from headscope.recipes.find.lahis import FindLahis, find_lahis
 from headscope.results.lahis import LahisResult
+from headscope.studies.find.lahis import FindLahis, find_lahis
 
 
 def _table(result: LahisResult) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headscope.cli.commands import Study
-from headscope.recipes.find.mask import FindMask, find_mask
 from headscope.results.mask import FoundMask
+from headscope.studies.find.mask import FindMask, find_mask
 
 
 def _table(result: FoundMask) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
-from headscope.recipes.find.patching import FindPatching, find_patching
 from headscope.results.head_scores import PatchingResult
+from headscope.studies.find.patching import FindPatching, find_patching
 
 
 def _table(result: PatchingResult) -> str:

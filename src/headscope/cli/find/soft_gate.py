@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headscope.cli.commands import Study
-from headscope.recipes.find.soft_gate import FindSoftGate, find_soft_gate
 from headscope.results.soft_gate import SoftGateResult
+from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
 
 NAMES = {
     "untouched": "untouched",

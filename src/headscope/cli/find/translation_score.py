@@ -5,8 +5,8 @@ from __future__ import annotations
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.heads import count_words
-from headscope.recipes.find.translation import FindTranslation, find_translation
 from headscope.results.translation import TranslationResult, TranslationScores
+from headscope.studies.find.translation import FindTranslation, find_translation
 
 
 def _table(result: TranslationResult) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.trater import TraterExperiment, trater_experiment
+from headscope.papers.trater import TraterExperiment, trater_experiment
 
 
 def _table(result: Mapping[str, Any]) -> str:

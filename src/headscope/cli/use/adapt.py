@@ -10,12 +10,12 @@ from headscope.cli.commands import Study
 from headscope.cli.output import one_line
 from headscope.cli.verify.writing import effects_table, not_measured_lines
 from headscope.errors import InputError
-from headscope.recipes.inputs import Progress
-from headscope.recipes.use.adapt import UseAdapt, use_adapt
-from headscope.recipes.use.steering import Steer, steer
 from headscope.results.adapt import AdaptedModel
 from headscope.results.writing import Steering
 from headscope.settings import Part
+from headscope.studies.inputs import Progress
+from headscope.studies.use.adapt import UseAdapt, use_adapt
+from headscope.studies.use.steering import Steer, steer
 
 __all__ = ["adapt_text", "command", "steering_text"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.use.mix import UseMix, use_mix
 from headscope.results.mixture import MixedCorpus
+from headscope.studies.use.mix import UseMix, use_mix
 
 __all__ = ["command"]
 

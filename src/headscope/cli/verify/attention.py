@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.verify.attention import VerifyAttention, verify_attention
 from headscope.results.attention import AttentionResult
+from headscope.studies.verify.attention import VerifyAttention, verify_attention
 
 
 def _table(result: AttentionResult) -> str:

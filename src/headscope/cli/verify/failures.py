@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headscope.cli.commands import Study
-from headscope.recipes.verify.failures import VerifyFailures, verify_failures
+from headscope.studies.verify.failures import VerifyFailures, verify_failures
 
 __all__ = ["command"]
 

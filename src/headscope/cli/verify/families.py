@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.verify.families import VerifyFamilies, verify_families
 from headscope.results.mask_tests import FamilyTests, mean_of
+from headscope.studies.verify.families import VerifyFamilies, verify_families
 
 
 def _table(result: FamilyTests) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import fmean
 
 from headscope.cli.commands import Study
-from headscope.recipes.verify.layers import VerifyLayers, verify_layers
 from headscope.results.language_texts import TextWithoutLayers
+from headscope.studies.verify.layers import VerifyLayers, verify_layers
 
 __all__ = ["command"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
-from headscope.recipes.verify.mask import VerifyMask, verify_mask
 from headscope.results.mask_tests import MaskedTask, MaskTests, Outcome, mean_of
+from headscope.studies.verify.mask import VerifyMask, verify_mask
 
 
 def _table(result: MaskTests) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headscope.cli.commands import Study
 from headscope.cli.verify.removal import removal_table
-from headscope.recipes.verify.removal import MeasureAgain, measure_again
+from headscope.studies.verify.removal import MeasureAgain, measure_again
 
 __all__ = ["command"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headscope.cli.commands import Study
-from headscope.recipes.verify.one_by_one import OneByOne, verify_one_by_one
 from headscope.results.one_by_one import OneByOneResult, State
+from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one
 
 __all__ = ["command"]
 

@@ -7,7 +7,6 @@ from statistics import fmean
 from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.estimates import Estimate
-from headscope.recipes.verify.removal import VerifyRemoval, verify_removal
 from headscope.results.removal import (
     Case,
     Condition,
@@ -17,6 +16,7 @@ from headscope.results.removal import (
     Texts,
     shared_heads,
 )
+from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 
 __all__ = ["command", "removal_table"]
 

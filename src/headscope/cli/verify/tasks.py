@@ -9,10 +9,10 @@ from typing import Any
 
 from headscope.cli.commands import Study
 from headscope.cli.output import cell, emit
-from headscope.recipes.verify.tasks import VerifyTasks, verify_tasks
 from headscope.results.removal import Kind
 from headscope.results.tasks import Comparison, Metric, TasksResult, tops
 from headscope.runs import Signature
+from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
 from headscope.verify.tasks.library import GROUPS
 
 __all__ = ["command", "tasks_table"]

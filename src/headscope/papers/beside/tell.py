@@ -1,0 +1,200 @@
+"""What finished runs show: one function an experiment, each from what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headscope.compare.stability import Choice, links_agreement, scores_agreement, stability
+from headscope.heads.resolve import read_parts, read_scores
+from headscope.measure.statistics import holm
+from headscope.papers.beside.steps import sizes
+from headscope.papers.paper import Setting
+from headscope.papers.token_alignment_heads.cells import cell, range_of, tops
+from headscope.papers.token_alignment_heads.setting import THRESHOLD, top
+from headscope.shown.blocks import Cell, Findings, Row, Table, p_cell
+from headscope.studies.verify.copying import copies_written
+
+THRESHOLDS = (0.05, 0.075, THRESHOLD, 0.15, 0.2, 0.3)
+RANKED = ("translation_score", "translation_score_above_chance", "attention_mass")
+BEYOND = "Intervals are over sentences; p within layers permutes heads there (9,999 times)."
+
+
+def threshold(setting: Setting) -> Findings:
+    """How many heads other thresholds and sizes choose, how stably, and what they cost."""
+    removed = setting.result("sizes") or {}
+    parts, seed = list(read_parts(setting.at("links")).values()), setting.seed
+    found = {f"above {one:g}": stability(parts, Choice(one), seed) for one in THRESHOLDS}
+    found |= {f"best {one}": stability(parts, Choice(k=one), seed) for one in sizes(setting)}
+    names = ("heads", "in 95% of resamples", "halves", "by chance", "directions", "by chance")
+    rows = {name: (one["heads"], one["firm"], *_both(one["halves"]), *_both(one["directions"]))
+            for name, one in found.items()}  # fmt: skip
+    note = "Jaccard: heads of 100 random halves of the sentences, and of every two directions."
+    chosen = _table("Heads chosen by threshold and by number", names, rows, note)
+    best, lost = tops(removed), dict[str, Any]()
+    for row, p in zip(best, holm([row["p_sentences"] for row in best]), strict=True):
+        matched = f"{row['p_draws_layer_matched']:.2g}, {row['distinct_draws_layer_matched']} sets"
+        lost[f"best {row['k']}"] = (
+            row["change"]["nll"], row["against_random"], p_cell(p), p_cell(row["p_draws"]),
+            row["against_random_layer_matched"], Cell(matched))  # fmt: skip
+    title, note = "Rise of the NLL without them, nats a token", "p over sentences is Holm's."
+    names = ("rise", "minus random", "p, sentences", "p, draws", "minus same layers", "p, draws")
+    usual, low, high = (found[f"above {one:g}"] for one in (THRESHOLD, 0.05, 0.2))
+    cost = [f"best {row['k']} {range_of(row['against_random'], 2)}, p {row['p_draws']:.2g}"
+            for row in best]  # fmt: skip
+    said = (
+        f"Above {THRESHOLD:g} there are {usual['heads']} heads, {usual['firm']} of them in at "
+        f"least 95% of resamples; above 0.05 {low['heads']}, above 0.2 {high['heads']}. Rise of "
+        f"the NLL minus that without random heads, p over draws: {'; '.join(cost)}."
+    )
+    return Findings((chosen, _table(title, names, lost, note)), (), said, _over(removed))
+
+
+def links(setting: Setting) -> Findings:
+    """The same heads by given links, by fits of eflomal, by a language model."""
+    found = setting.result("links") or {}
+    folder, k, of = setting.at("links"), top(setting), found["links"]
+    others = {name: read_parts(folder / "links" / name) for name in of if name != "own"}
+    agreed = links_agreement(read_parts(folder), others, THRESHOLD, k, setting.seed)
+    own = "the data's links" if of["own"]["aligner"] == "links" else "one more fit of eflomal"
+    rows: dict[str, Any] = {own: (of["own"]["tokens"], agreed["heads"], *(None,) * 7)}
+    for name, one in agreed["links"].items():
+        cells = one["heads"], *_both(one["above"]), *_both(one["best"])
+        p = p_cell(one["best"]["p_value"])
+        rows[name] = (of[name]["tokens"], *cells, p, one["furthest"], one["difference"])
+    both = (f"above {THRESHOLD:g}", "Jaccard", "by chance", f"best {k}, Jaccard", "by chance", "p")
+    names = ("tokens", *both, "largest distance", f"best {k}, difference")
+    near = [agreed["links"][name]["best"]["jaccard"] for name in of if "eflomal" in name]
+    apart = [f"{name} {range_of(one['difference'], 3)}"
+             for name, one in agreed["links"].items() if one["difference"]]  # fmt: skip
+    said = (
+        f"Between {len(near)} fits of eflomal a head's score differs by up to "
+        f"{agreed['spread']:.3f} (in one direction {agreed['spread_direction']:.3f}). The best {k} "
+        f"heads by a fit and by {own} have a Jaccard index of {min(near):.2f} to {max(near):.2f}. "
+        f"Of the best {k} by {own} on one half of the sentences the mean score on the other half, "
+        f"minus that by {own}: {'; '.join(apart) or 'too few sentences'}."
+    )
+    asked = "" if "llm" in of else " No language model was asked; --llm-model names one."
+    note = (
+        f"Jaccard, p: beside {own}. Difference: mean score of the best {k} by these links minus by "
+        f"{own}, by which they were chosen on the other half of the sentences; mean of both halves."
+    )
+    table = _table("Heads by other word links", names, rows, note)
+    return Findings((table,), (), said, f"eflomal was fitted on these sentences alone.{asked}")
+
+
+def mass(setting: Setting) -> Findings:
+    """Peaks beside the attention on the aligned word."""
+    peaks, masses = (read_scores(setting.at(name))["mean"] for name in ("links", "mass"))
+    chance, k, rows = masses.extra["chance"], top(setting), {}
+    for head in peaks.top(k, "score") | masses.top(k, "score"):
+        rows[str(head)] = (peaks[head], masses[head], float(chance[head.layer, head.head]))
+    names = ("translation score", "attention on the word", "under other sentences' links")
+    note = "Attention: a head's weights on the aligned word; mean over tokens, then sentences."
+    title = "The best heads by peaks or by attention"
+    found = _agreement(setting, "mass")
+    said = (
+        f"By peaks and by attention {_shared(found)}. Rank correlation over all heads "
+        f"{range_of(found['all'], 2)}, within layers {range_of(found['within_layers'], 2)}, p "
+        f"{found['p_within_layers']:.2g}."
+    )
+    return Findings((_table(title, names, rows, note),), (), said, BEYOND)
+
+
+def single(setting: Setting) -> Findings:
+    """The translation score beside what each head costs alone."""
+    found = setting.result("single") or {}
+    known = [one for one in found["correlations"] if one["with"] in RANKED]
+    ps = holm([one["p_within_layers"] for one in known])
+    rows = {}
+    for one, p in zip(known, ps, strict=True):
+        cells = one["all"], one["within_layers"], p_cell(one["p_within_layers"]), p_cell(p)
+        rows[f"{one['with'].replace('_', ' ')}, {one['ablate']} ablation"] = cells
+    names = ("over all heads", "within layers", "p", "p, Holm")
+    said = (
+        "Translation score and cost of a head alone (zero ablation): rank correlation within "
+        f"layers {range_of(known[0]['within_layers'], 2)}, Holm's p {ps[0]:.2g}. By "
+        f"score and by cost {_shared(_agreement(setting, 'single'))}."
+    )
+    title = "Rank correlation with what each head costs alone"
+    return Findings((_table(title, names, rows),), (), said, BEYOND)
+
+
+def pairs(setting: Setting) -> Findings:
+    """Two heads removed together, beside the sum of what each costs alone."""
+    found = setting.result("pairs") or {}
+    rows = {}
+    for one in found["pairs"]:
+        harms = *one["harms"], one["together"], one["interaction"]
+        rows[" and ".join(one["heads"])] = *harms, p_cell(one["p_holm"]), p_cell(one["p_draws"])
+    title = "Two heads removed together, rise of the NLL in nats a token"
+    names = ("one", "the other", "together", "more than the sum", "p, Holm", "p, random pairs")
+    sure = [one for one in found["pairs"] if max(one["p_holm"], one["p_draws"]) <= 0.05]
+    more = sum(one["interaction"]["value"] > 0 for one in sure)
+    beside = [one["interaction"] for one in found["random"]]
+    said = (
+        f"Of {len(found['pairs'])} pairs of the best heads {more} cost more together than the sum "
+        f"of each alone and {len(sure) - more} less (Holm's p over sentences, and p over random "
+        f"pairs). Mean of these pairs minus that of random ones: {range_of(found['difference'], 3)}"
+        f" nats. {len(beside)} random pairs (any layers): {min(beside):+.3f} to {max(beside):+.3f}."
+    )
+    return Findings((_table(title, names, rows),), (), said, _over(found))
+
+
+def copying(setting: Setting) -> Findings:
+    """Whether copies become likelier, or are written, without the heads."""
+    loss = setting.result("copy-loss") or {}
+    written = copies_written(setting.at("copies"), setting.seed)
+    rows, said = dict[str, Any](), []
+    for tests, wrote in zip(loss["tests"], written, strict=True):
+        k, copy, beside = tests["k"], tests["copy"], wrote["against_random"]
+        for name in ("copies written", "copy", "reference", "preference"):
+            one = tests.get(name, wrote)
+            parts = one["as_is"], one["without"], one["random"], one["against_random"]
+            rows[f"{name}, best {k}"] = (*parts, p_cell(one["against_random"]["p_draws"]))
+        said.append(
+            f"Without the best {k} heads {wrote['without']:.0%} of outputs copy the source (as it "
+            f"is {wrote['as_is']:.0%}; minus random heads {range_of(beside, 2)}, p over draws "
+            f"{beside['p_draws']:.2g}). The copy's NLL changes by {range_of(copy['change'], 2)} "
+            f"(minus random heads {range_of(copy['against_random'], 2)}), the reference's by "
+            f"{range_of(tests['reference']['change'], 2)}."
+        )
+    names = ("as it is", "without them", "random heads", "difference", "p, draws")
+    note = (
+        "Copies written: a share; else NLL in nats; preference (does it fall?): copy − reference."
+    )
+    table = _table("Copies without the heads", names, rows, note)
+    return Findings((table,), (), " ".join(said), _over(loss))
+
+
+def _table(title: str, columns: tuple[str, ...], rows: Mapping[str, Any], note: str = "") -> Table:
+    made = tuple(Row(name, tuple(map(_cell, values))) for name, values in rows.items())
+    return Table(title, columns, made, note=note)
+
+
+def _cell(value: Any) -> Cell:
+    if isinstance(value, Mapping):
+        return cell(value["value"], value["low"], value["high"], why="none")
+    whole = isinstance(value, int)
+    return value if isinstance(value, Cell) else cell(value, digits=0 if whole else 3, why="none")
+
+
+def _both(found: Mapping[str, float] | None) -> list[float | None]:
+    return [None if found is None else found[name] for name in ("jaccard", "expected")]
+
+
+def _agreement(setting: Setting, step: str) -> dict[str, Any]:
+    parts = [read_parts(setting.at(name)) for name in ("links", step)]
+    return scores_agreement(parts[0], parts[1], top(setting), setting.seed)
+
+
+def _shared(found: Mapping[str, Any]) -> str:
+    jaccard = f"Jaccard {found['jaccard']:.2f}, by chance {found['expected']:.2f}"
+    p = f"p {found['p_value']:.2g}"
+    return f"{found['shared']} of the best {found['size']} heads are the same ({jaccard}, {p})"
+
+
+def _over(found: Mapping[str, Any]) -> str:
+    which = f"{found['sentences']} sentences that the heads were not found on"
+    pool = "random heads, as far as there are others no token alignment heads"
+    return f"Intervals are over {which}; p over draws is over {pool}."

@@ -1,0 +1,234 @@
+"""The paper's experiments: what each needs, and what is missing where it cannot be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headscope.data.transfer.written import LANGUAGES, language_of
+from headscope.papers.claims import answer_of, claims_of
+from headscope.papers.lahis import steps as made
+from headscope.papers.lahis.gates_told import tell_gates
+from headscope.papers.lahis.heads_told import tell_importance, tell_sets
+from headscope.papers.lahis.layers_told import tell_layers
+from headscope.papers.lahis.losses_told import tell_cross, tell_perplexity
+from headscope.papers.lahis.moving import moving_steps, tell_moving
+from headscope.papers.lahis.scale import astray, codes, directions_given
+from headscope.papers.lahis.words import notes
+from headscope.papers.lahis.writing_told import (
+    tell_general,
+    tell_mitigation,
+    tell_off_target,
+    tell_transfer,
+)
+from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.shown.blocks import Findings
+
+__all__ = ["PAPER"]
+
+Steps = tuple[Step, ...] | Missing
+
+DOCUMENTS = Missing(
+    "LAHIS scores heads on documents of several languages (the published code: 1,000 Wikipedia "
+    "articles of each), which are not part of the package",
+    "--documents de=FILE for each language, with 2,000 documents or more: half are scored, half "
+    "tested",
+)
+ONE_LANGUAGE = Missing(
+    "heads of one language are tested on text of another, and there are documents of one language",
+    "--documents de=FILE for a second language",
+)
+SUMMARIES = Missing(
+    "general heads are tested on texts with summaries (such as XL-Sum), which are not part of the "
+    "package",
+    "--summaries de=FILE for each language, with the columns text and summary",
+)
+REPEATED = Missing(
+    "the bundled model cannot summarise; it repeats sentences instead",
+    "--model MODEL with --documents and --summaries",
+    "needs MODEL",
+)
+QUESTIONS = Missing(
+    "gates are trained on questions with contexts and answers (the paper: XQuAD), which are not "
+    "part of the package",
+    "--questions de=FILE for each language (SQuAD, XQuAD or JSON Lines)",
+)
+
+
+ASTRAY = Missing(
+    "answers go astray behind a text in the language that is translated from, and no direction has "
+    "documents in both its languages",
+    "--pairs en-de=FILE with --documents en=FILE and --documents de=FILE",
+)
+
+
+def _of_documents(steps: Callable[[Setting], Steps]) -> Callable[[Setting], Steps]:
+    """The heads and the runs that read them, where there are documents to find heads on."""
+
+    def all_steps(setting: Setting) -> Steps:
+        if not setting.pocket and not setting.data.documents:
+            return DOCUMENTS
+        own = steps(setting)
+        return own if isinstance(own, Missing) else (made.heads(setting), *own)
+
+    return all_steps
+
+
+@_of_documents
+def _cross(setting: Setting) -> Steps:
+    given = setting.data.documents
+    if not setting.pocket and len(given) == 1 and "=" in given[0]:
+        return ONE_LANGUAGE
+    return (made.perplexity(setting),)
+
+
+@_of_documents
+def _general(setting: Setting) -> Steps:
+    if not setting.pocket and not setting.data.summaries:
+        return SUMMARIES
+    return (made.summaries(setting),)
+
+
+@_of_documents
+def _off_target(setting: Setting) -> Steps:
+    """Documents to go on from are there; sentences to translate are asked for where given."""
+    both = setting.pocket or directions_given(setting)
+    return (*((made.translating(setting),) if both else ()), made.continuing(setting))
+
+
+@_of_documents
+def _mitigation(setting: Setting) -> Steps:
+    return (made.mitigation(setting),) if astray(setting)[1] else ASTRAY
+
+
+@_of_documents
+def _transfer(setting: Setting) -> Steps:
+    if not setting.pocket and not setting.data.statements:
+        named = [one for one in codes(setting.data.documents) if language_of(one)]
+        if len(named) < 2:
+            return Missing(
+                "the package has contradicting statements in "
+                f"{', '.join(LANGUAGES)}, and there are documents in fewer than two of these",
+                "--statements en-de=FILE (JSON Lines of a, b, prompt, answers_a and answers_b), or "
+                "--documents de=FILE for two of these languages",
+            )
+    return made.transfers(setting)
+
+
+@_of_documents
+def _gates(setting: Setting) -> Steps:
+    return made.gates(setting) if setting.pocket or setting.data.questions else QUESTIONS
+
+
+EXPERIMENTS = (
+    Experiment(
+        "importance",
+        ("attn_matrix.py",),
+        "Importance of every head for each language",
+        _of_documents(lambda setting: ()),
+        tell_importance,
+    ),
+    Experiment(
+        "language-heads",
+        ("language_heads.py",),
+        "Heads specific to a language, general heads, and their layers",
+        _of_documents(lambda setting: ()),
+        tell_sets,
+    ),
+    Experiment(
+        "ppl",
+        ("multilingual_exps.py ppl",),
+        "A language's text without its heads, without random ones, and as it is",
+        _of_documents(lambda setting: (made.perplexity(setting),)),
+        tell_perplexity,
+    ),
+    Experiment(
+        "ppl-cross",
+        ("multilingual_exps.py ppl-cross",),
+        "Heads of one language, text of another",
+        _cross,
+        tell_cross,
+    ),
+    Experiment(
+        "general-head",
+        ("multilingual_exps.py general_head",),
+        "Summaries without general heads",
+        _general,
+        tell_general,
+        lambda setting, element, steps: REPEATED if setting.pocket else None,
+    ),
+    Experiment(
+        "off-target",
+        ("multilingual_exps.py off_target_lan",),
+        "Text in another language, without the language's heads",
+        _off_target,
+        tell_off_target,
+    ),
+    Experiment(
+        "mitigation",
+        (),
+        "Answers in the wrong language, led back by the heads of either language",
+        _mitigation,
+        tell_mitigation,
+    ),
+    Experiment(
+        "attn-transfer",
+        ("multilingual_exps.py attn_transfer",),
+        "Which of two contradicting statements is believed, with a language turned up or down",
+        _transfer,
+        tell_transfer,
+    ),
+    Experiment(
+        "head-mask",
+        ("lan_head_mask.py", "multilingual_exps.py head_mask"),
+        "Questions answered with trained gates of a few heads",
+        _gates,
+        tell_gates,
+    ),
+    Experiment(
+        "layers",
+        (),
+        "A language's text without whole layers, and where important heads lie",
+        _of_documents(lambda setting: (made.layers(setting),)),
+        tell_layers,
+    ),
+    Experiment(
+        "moving-gate",
+        (),
+        "Heads by the gate that the published code moves, beside those by the gate that stays",
+        _of_documents(moving_steps),
+        tell_moving,
+    ),
+)
+
+
+def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
+    """The paper's claims, each as it was found here, and what was left unanswered."""
+    left = [one.name for one in EXPERIMENTS if one.name not in told or not told[one.name].found]
+    return answer_of(claims_of(told), left)
+
+
+PAPER = Paper(
+    name="lahis",
+    title=(
+        "Focusing on Language: Revealing and Exploiting Language Attention Heads in Multilingual "
+        "Large Language Models"
+    ),
+    source="Liu et al., 2025, arXiv 2511.07498",
+    question=(
+        "Do attention heads serve single languages, or all of them, and can a model's handling of "
+        "a language be changed through its heads?"
+    ),
+    method=(
+        "A head's importance for a language is the mean size of the derivative of a document's "
+        "loss with respect to the head's gate, times the share of documents whose loss falls when "
+        "the head speaks louder.",
+        "Heads above a quantile are a language's important ones; those important in most languages "
+        "are general, the rest specific.",
+        "Both kinds are removed, turned up or given trained gates, and text, answers and their "
+        "language are compared with the untouched model and with as many random heads.",
+    ),
+    experiments=EXPERIMENTS,
+    answer=answer,
+    steered=frozenset(("limit", "draws", "k")),
+    notes=notes,
+)

@@ -1,0 +1,167 @@
+"""How large the experiments are: the paper's counts, and those that suit the bundled model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headscope.heads import Amount, count_of
+from headscope.papers.paper import Setting
+from headscope.verify.languages.sets import default_count
+
+__all__ = [
+    "HEADS",
+    "MOVING",
+    "PAPER_SCALE",
+    "Scale",
+    "astray",
+    "codes",
+    "directions_given",
+    "general_in",
+    "languages",
+    "said",
+    "scale",
+    "step_name",
+    "written_share",
+]
+
+#: The step that scores heads, which every other reads.
+HEADS = "heads"
+#: The same with the gate that the published code moves.
+MOVING = "heads-moving"
+
+#: Languages of the bundled model.
+POCKET_LANGUAGES = 5
+#: In how many languages' sets a general head is, where a model has the paper's size.
+GENERAL_IN = 4
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Counts of every experiment, and mean tokens of a text for the estimate of time.
+
+    Attributes:
+        name: empty for the counts that a plain command takes; else the end of the steps' names.
+        found, tested: documents of each language that heads are found and tested on.
+        draws: random sets beside heads whose text is read.
+        layer_draws: random sets beside whole layers.
+        writing_draws: random sets beside heads while the model writes.
+        summaries, sentences, beginnings: prompts of a language (of a direction for sentences).
+        statements: prompts of an ordered pair of languages.
+        steered: prompts of a language to which a model is led back.
+        steering_draws: random sets beside heads that lead it back.
+        questions: questions that gates are tested on.
+        seeds: trainings of gates.
+        document, prompt, output: mean tokens of a document, a prompt and an output.
+    """
+
+    name: str
+    found: int
+    tested: int
+    draws: int
+    layer_draws: int
+    writing_draws: int
+    summaries: int
+    sentences: int
+    beginnings: int
+    statements: int
+    steered: int
+    steering_draws: int
+    questions: int
+    seeds: int
+    document: int
+    prompt: int
+    output: int
+
+
+#: Counts of prompts and questions, which a limit lowers.
+LIMITED = ("summaries", "sentences", "beginnings", "statements", "questions")
+#: As in the published code: documents of 2,048 tokens. What the source leaves open is ours.
+PAPER_SCALE = Scale("", 1000, 1000, 99, 10, 39, 100, 100, 100, 50, 100, 39, 500, 5, 2048, 400, 64)
+#: What the bundled model does in three quarters of an hour on one core.
+SHORT = Scale("", 200, 60, 99, 5, 39, 40, 5, 40, 10, 20, 39, 200, 2, 76, 30, 14)
+#: What the commands do with the bundled model by themselves.
+LONG = Scale("full", 200, 200, 99, 10, 39, 40, 20, 100, 20, 60, 39, 500, 5, 76, 30, 14)
+
+
+def scale(setting: Setting) -> Scale:
+    """The counts for this model: the paper's, or for the bundled one short or, in full, long."""
+    usual = PAPER_SCALE
+    if setting.pocket:
+        usual = LONG if setting.full else SHORT
+    steering = setting.steering
+    counts: dict[str, Any] = {}
+    if steering.limit is not None:
+        counts |= {name: min(getattr(usual, name), steering.limit) for name in LIMITED}
+        counts |= {"found": steering.limit, "tested": steering.limit}
+    if steering.draws is not None:
+        counts |= dict.fromkeys(("draws", "layer_draws", "writing_draws"), steering.draws)
+    return replace(usual, **counts)
+
+
+def step_name(setting: Setting, name: str) -> str:
+    """The folder of a step: runs of other counts have another."""
+    end = scale(setting).name
+    return f"{name}-{end}" if end else name
+
+
+def codes(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The languages (or pairs) that `LANG=FILE` names; of a file without one its own name."""
+    return tuple(one.partition("=")[0] if "=" in one else Path(one).stem for one in given)
+
+
+def directions_given(setting: Setting) -> tuple[str, ...]:
+    """The files of sentence pairs that say their direction."""
+    return tuple(one for one in setting.data.pairs if "=" in one)
+
+
+def astray(setting: Setting) -> tuple[str, tuple[str, ...]]:
+    """From which language a model is led back, and files (the bundled model: names) of directions.
+
+    The language that most directions start from, of those with documents on both sides.
+    """
+    if setting.pocket:
+        return "en", tuple(f"en-{code}" for code in ("de", "es", "ru", "tr"))
+    known, found = codes(setting.data.documents), dict[str, tuple[str, ...]]()
+    for one in directions_given(setting):
+        source, _, target = one.partition("=")[0].partition("-")
+        if source in known and target in known:
+            found[source] = (*found.get(source, ()), one)
+    return max(found.items(), key=lambda one: len(one[1]), default=("", ()))
+
+
+def languages(setting: Setting) -> int:
+    """How many languages there are documents of."""
+    return POCKET_LANGUAGES if setting.pocket else max(1, len(setting.data.documents))
+
+
+def general_in(setting: Setting) -> int | None:
+    """In how many languages' sets a general head is; None: all but one, and two at least."""
+    return GENERAL_IN if not setting.small and languages(setting) >= GENERAL_IN else None
+
+
+def written_share(setting: Setting) -> Amount:
+    """How many heads are changed while the model writes: 1 %, or in a small model 5 %."""
+    if setting.steering.k is not None:
+        return setting.steering.k
+    return default_count(setting.geometry) if setting.small else "1%"
+
+
+def said(setting: Setting) -> str:
+    """One sentence: whose settings these are."""
+    one, k = scale(setting), setting.steering.k
+    changed = "5 % of the heads removed, and" if setting.small else "2 % of the heads removed, 1 %"
+    if k is not None:
+        changed = f"{count_of(k, setting.geometry.total)} heads (--k) removed, and"
+    heads = (
+        "With fewer than 256 heads the settings for small models hold (quantile 0.9, "
+        f"{changed} changed while writing, 10 % trained, general in all languages but one)"
+        if setting.small
+        else f"Settings of the published code (quantile 0.96, {changed} changed while writing, 2 % "
+        "trained, general in 4 languages or in all but one where there are fewer)"
+    )
+    return (
+        f"{heads}; {one.found:,} documents of a language at most to find "
+        f"heads on, {one.tested:,} others to test them on."
+    )

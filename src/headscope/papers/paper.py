@@ -1,0 +1,347 @@
+"""What a paper is here: experiments, the runs that they need, and how runs become its tables.
+
+An experiment stands for tables and figures of the paper. It needs steps, each a run of a recipe in
+a folder of its own, which several experiments may share; and it tells what they show.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from headscope import options
+from headscope.data.align import LlmAligner
+from headscope.data.chat import ChatModel
+from headscope.errors import InputError
+from headscope.heads import Amount, Geometry, count_of
+from headscope.runs import file_digest
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import Findings
+from headscope.studies.costs.work import Work
+from headscope.studies.inputs import POCKET, ModelChoice, Progress
+from headscope.studies.places import place_digests
+from headscope.studies.tasks import Instruction
+from headscope.verify.removal import Removal
+
+__all__ = [
+    "Experiment",
+    "Failed",
+    "Missing",
+    "Needed",
+    "Paper",
+    "PaperData",
+    "Setting",
+    "Steering",
+    "Step",
+    "Word",
+    "decided",
+]
+
+#: What a finished run has; it holds the digest of the result.
+MARKER = "DONE.json"
+#: Below this many heads the papers' numbers do not suit a model, and shares are taken instead.
+SMALL = 256
+
+
+@dataclass(frozen=True)
+class PaperData(Settings):
+    """Local files for the experiments; without them the pocket model takes its own data."""
+
+    # A FLORES folder may stand for all directions.
+    pairs: options.PairFiles = field(default=(), metadata=UNSIGNED)
+    documents: options.DocumentFiles = field(default=(), metadata=UNSIGNED)
+    tasks: Annotated[
+        tuple[str, ...],
+        Option("A task of inputs and outputs, or a folder of such; repeatable.", metavar="FILE"),
+    ] = field(default=(), metadata=UNSIGNED)
+    benchmarks: Annotated[
+        tuple[str, ...],
+        Option("A task of lm-evaluation-harness, or its file; repeatable.", metavar="NAME"),
+    ] = ()
+    questions: Annotated[
+        tuple[str, ...],
+        Option("Questions with contexts and answers; repeatable.", metavar="LANG=FILE"),
+    ] = field(default=(), metadata=UNSIGNED)
+    summaries: Annotated[
+        tuple[str, ...], Option("Texts with summaries; repeatable.", metavar="LANG=FILE")
+    ] = field(default=(), metadata=UNSIGNED)
+    statements: Annotated[
+        tuple[str, ...],
+        Option("Contradicting statements of two languages; repeatable.", metavar="PAIR=FILE"),
+    ] = field(default=(), metadata=UNSIGNED)
+    # In their order.
+    checkpoints: Annotated[
+        tuple[str, ...],
+        Option("A revision of the model in its training; repeatable.", metavar="REVISION"),
+    ] = ()
+    # Such as the other sizes of a family.
+    others: Annotated[
+        tuple[str, ...],
+        Option("Another model to put beside, such as its base; repeatable.", metavar="MODEL"),
+    ] = ()
+
+    def digests(self) -> dict[str, str]:
+        """A content hash for each file and folder that was named, by what it was named as."""
+        return {
+            f"{name} {place.removeprefix('data ')}": digest
+            for name in ("pairs", "documents", "tasks", "questions", "summaries", "statements")
+            for place, digest in place_digests(getattr(self, name)).items()
+        }
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Steering(Settings):
+    """What a user decides instead of a paper; None leaves it to the paper."""
+
+    limit: options.Limit = None
+    draws: Annotated[int | None, options.DRAWS_OF_MEASURE] = None
+    k: Annotated[
+        Amount | None,
+        Option("Heads compared, removed or changed: a number or a share.", metavar="K", typed=str),
+    ] = None
+    aligner: Annotated[
+        options.AlignerName | None,
+        Option("What links words: the data's links, eflomal, or --llm-model."),
+    ] = None
+    measure: Annotated[tuple[str, ...], replace(options.MEASURES, read=_each_once)] = ()
+    rank: Annotated[options.RankName | None, Option("What --k cuts translation scores by.")] = None
+    shots: Annotated[int | None, Option("Examples put before each input or sentence.", min=0)] = (
+        None
+    )
+    chat: options.Chat = None
+    instruction: Instruction = None
+    steps: Annotated[int | None, Option("Steps of the training of a mask.", min=1)] = None
+    decode: Annotated[
+        options.DecodeName | None,
+        Option("Score the reference, or the model's own translation."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        # What cannot be meant is told before a folder is bound to it.
+        Removal(measure=self.measure or None)
+        if self.k is not None:
+            count_of(self.k, 10**9)
+        super().__post_init__()
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the user decided, by name."""
+        return {name: one for name, one in vars(self).items() if one not in (None, ())}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every step and experiment is given.
+
+    Attributes:
+        model: the model, to be loaded by the studies.
+        geometry: its layers and heads.
+        digest: digest of its weights.
+        data: local files, where they were named.
+        folder: the folder of the paper's run; steps run below it.
+        seed: of everything that is drawn.
+        full: whether the steps that are left out by default are run as well.
+        retrain: whether trainings are repeated whose results come with the package.
+        batch_tokens: upper bound of the tokens of a batch.
+        steering: what the user decided instead of the paper.
+        llm: the language model that sorts failures beside the rules and links words, if any.
+        suffix: of the runs of another model than the paper's run is of; see `of`.
+    """
+
+    model: ModelChoice
+    geometry: Geometry
+    digest: str
+    data: PaperData
+    folder: Path
+    seed: int = 0
+    full: bool = False
+    retrain: bool = False
+    batch_tokens: int = 8192
+    steering: Steering = field(default_factory=Steering)
+    llm: ChatModel | None = None
+    suffix: str = ""
+
+    def of(self, other: str) -> Setting:
+        """The same for another model, whose runs lie beside this one's: `scores-of-NAME`."""
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", other).strip("-")
+        model = replace(self.model, model=other, revision=None)
+        return replace(self, model=model, suffix=f"-of-{name}")
+
+    @property
+    def pocket(self) -> bool:
+        """Whether it is the bundled model, which brings data for everything."""
+        return self.model.model == POCKET
+
+    @property
+    def linker(self) -> LlmAligner | None:
+        """The language model as one that links words."""
+        return None if self.llm is None else LlmAligner(**vars(self.llm))
+
+    @property
+    def small(self) -> bool:
+        """Whether shares of the heads are taken where the papers have numbers of heads."""
+        return self.geometry.total < SMALL
+
+    def at(self, step: str) -> Path:
+        """The run folder of a step; sentences are those of every model."""
+        return self.folder / "runs" / (step if step == "sentences" else f"{step}{self.suffix}")
+
+    def done(self, step: str) -> bool:
+        """Whether the step's run is finished, and its result whole."""
+        return (self.at(step) / MARKER).is_file() and self.damage(step) is None
+
+    def damage(self, step: str) -> str | None:
+        """What is wrong with a step's finished run, and what to do; None if nothing is."""
+        folder = self.at(step)
+        marker, file = folder / MARKER, folder / "result.json"
+        if not marker.is_file():
+            return None
+        done = _object(marker)
+        if done is None:
+            file = marker
+        elif _object(file) is not None and done.get("result") in (None, file_digest(file)):
+            return None
+        remedy = f"delete {folder} and run the same command again"
+        return f"{file}: is missing, damaged or not what was written; {remedy}"
+
+    def kept(self, step: str) -> Path:
+        """Where the result lies that came with the package and stands for the step's run."""
+        return self.folder / "stored" / f"{step}.json"
+
+    def result(self, step: str) -> dict[str, Any] | None:
+        """The result of a finished step, else the one that stands for it, else None.
+
+        Nothing stands for a training that is to be repeated.
+        """
+        done = self.done(step)
+        file = self.at(step) / "result.json" if done else self.kept(step)
+        if not file.is_file() or (self.retrain and not done):
+            return None
+        found = _object(file)
+        if found is None:
+            raise InputError(f"{file}: is damaged; delete it and run the same command again")
+        return found
+
+
+def _object(file: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is no such thing."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def decided(setting: Setting) -> tuple[str, ...]:
+    """What a user decided instead of the paper, each in a few words; which weights, too."""
+    model = setting.model
+    weights = {"revision": model.revision, "quantise": model.quantise}
+    given = {name: value for name, value in weights.items() if value} | setting.steering.given
+    return tuple(f"{name} {value}" for name, value in given.items())
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a recipe.
+
+    Attributes:
+        name: its folder below `runs/`, such as `mask-en-de`.
+        title: in words, such as `mask for en-de`.
+        run: the recipe, given the setting, the folder and where to tell progress.
+        work: what it asks of the model, for the estimate of time.
+        after: steps whose folders it reads.
+        extended: whether it is left to `--full`.
+        stored: name of a result that comes with the package and stands for the run, unless
+            trainings shall be repeated.
+    """
+
+    name: str
+    title: str
+    run: Callable[[Setting, Path, Progress | None], Mapping[str, Any]] = field(compare=False)
+    work: Work
+    after: tuple[str, ...] = ()
+    extended: bool = False
+    stored: str | None = None
+
+
+#: What a table or figure needs that is not there.
+Word = Literal["needs DATA", "needs MODEL", "needs ENDPOINT"]
+#: Why a step failed, and what it needs; None where that is a package or a whole result.
+Failed = tuple[str, Word | None]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why an experiment cannot be run here, and what to give so that it can.
+
+    `give` is empty where nothing would help, such as a model that somebody else trained. What is
+    missing are data, a model (another one, or its checkpoints), or the endpoint of an LLM.
+    """
+
+    why: str
+    give: str = ""
+    coverage: Word = "needs DATA"
+
+
+Needed = Sequence[Step] | Missing | None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One or more tables and figures of a paper that the same runs answer.
+
+    Attributes:
+        name: as `--only` takes it, such as `table-1`.
+        elements: the paper's tables and figures that it stands for, such as `Table 1`.
+        title: what it is about, in our words.
+        steps: the runs it needs, in an order in which they can be run, or why it cannot be run.
+        tell: what the finished steps show; the others are told as not run.
+        needs: which of the steps one of the elements needs (None: all of them), or what is missing
+            for it although the experiment can be run. Without it every element needs all steps.
+        apart: whether it is another experiment than the paper's, run and told only where it is
+            named; its elements need the paper's model.
+    """
+
+    name: str
+    elements: tuple[str, ...]
+    title: str
+    steps: Callable[[Setting], tuple[Step, ...] | Missing]
+    tell: Callable[[Setting], Findings]
+    needs: Callable[[Setting, str, Sequence[Step]], Needed] = lambda setting, element, steps: None
+    apart: bool = False
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its name on the command line, what it asks, and its experiments.
+
+    Attributes:
+        name: as the command takes it.
+        title: of the paper.
+        source: authors, venue and year.
+        question: what the paper asks.
+        method: its method, in three sentences.
+        experiments: in the paper's order.
+        answer: the paper's question answered for this model from what was told, and how sure,
+            given what the experiments told by their names.
+        steered: what of `Steering` its experiments follow.
+        notes: what holds for several experiments, told once for all of them.
+    """
+
+    name: str
+    title: str
+    source: str
+    question: str
+    method: tuple[str, str, str]
+    experiments: tuple[Experiment, ...]
+    answer: Callable[[Setting, Mapping[str, Findings]], tuple[str, str]]
+    steered: frozenset[str] = frozenset()
+    notes: Callable[[Setting], tuple[str, ...]] = lambda setting: ()

@@ -1,0 +1,75 @@
+"""The papers by name, and their experiments by name or by table and figure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+
+from headscope.errors import InputError
+from headscope.papers.paper import Experiment, Paper
+
+__all__ = ["ALL", "BESIDE", "PAPERS", "experiments_named", "paper_named"]
+
+#: The name that stands for all papers.
+ALL = "all"
+
+#: The modules that hold the papers, loaded when one is asked for.
+PAPERS: Mapping[str, str] = MappingProxyType(
+    {
+        "token-alignment-heads": "headscope.papers.token_alignment_heads",
+        "lahis": "headscope.papers.lahis",
+        "heads-up": "headscope.papers.heads_up",
+    }
+)
+#: Experiments beside those of the papers; `all` leaves them out.
+BESIDE: Mapping[str, str] = MappingProxyType({"beside": "headscope.papers.beside.paper"})
+
+
+def paper_named(name: str) -> Paper:
+    """The paper of this name; InputError, with what there is, if there is none."""
+    known = {**PAPERS, **BESIDE}
+    if name not in known:
+        raise InputError(
+            f"{name!r} is no paper{_near(name, known)}; there are {', '.join(known)}, and {ALL}"
+        )
+    found = import_module(known[name]).PAPER
+    if not isinstance(found, Paper):
+        raise TypeError(f"{known[name]}.PAPER is no Paper")
+    return found
+
+
+def experiments_named(paper: Paper, names: Iterable[str]) -> tuple[Experiment, ...]:
+    """The experiments of these names, in the paper's order; without names all but those `apart`.
+
+    A table or figure that an experiment stands for names it too: `figure-28`, `Table 3`.
+    """
+    by_name = {_slug(element): one for one in paper.experiments for element in one.elements}
+    by_name |= {one.name: one for one in paper.experiments}
+    wanted = set()
+    for name in names:
+        one = by_name.get(_slug(name))
+        if one is None:
+            raise InputError(
+                f"{paper.name} has no experiment {name!r}{_near(_slug(name), by_name)}; "
+                f"`headscope reproduce {paper.name} --list` shows all"
+            )
+        wanted.add(one.name)
+    return tuple(
+        one for one in paper.experiments if one.name in wanted or not (wanted or one.apart)
+    )
+
+
+def _slug(text: str) -> str:
+    words = re.sub(r"[\s_.-]+", "-", text.strip().lower())
+    return re.sub(r"^(fig|tab)-(?=\d)", lambda found: _LONG[found[1]], words)
+
+
+_LONG = {"fig": "figure-", "tab": "table-"}
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f", did you mean {close[0]}?" if close else ""

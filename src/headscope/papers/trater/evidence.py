@@ -1,0 +1,234 @@
+"""From measured models to a table: means over seeds, and differences to the baseline.
+
+Differences are paired twice: models of one seed have the same prompts and the same weights to
+begin with, and they are measured on the same sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from headscope.measure.intervals import bootstrap_difference, t_quantile
+from headscope.measure.metrics import chrf_from_statistics
+from headscope.measure.statistics import counted, counted_mean
+from headscope.papers.published import published, value
+from headscope.papers.trater.mixtures import Mixture
+
+__all__ = ["TRAINED", "describe", "paper_table", "power_at", "published_selection"]
+
+#: What the published figures call the models of Table 1.
+TRAINED = "1.5B trained on mixtures"
+PAPER = "token-alignment-heads"
+SOURCE = "Token Alignment Heads (ICLR 2026), Table 1: a model of 1.5 billion parameters, 1T tokens"
+
+#: What is told of every model: its name, and how it is read from what was measured.
+FIGURES = (
+    "chrf_prompt",
+    "chrf_document",
+    "gain",
+    "nll",
+    "plain_nll",
+    "words_across",
+    "words_within",
+    "questions",
+)
+#: What is answered by choice: its name here, and the tasks whose items are taken together.
+ANSWERED = {
+    "words_across": ("translate",),
+    "words_within": ("plural", "past", "first_letter", "capital"),
+    "questions": ("questions",),
+}
+#: Power that a training at another share has to have beforehand, and simulated experiments.
+ENOUGH, SIMULATED = 0.8, 20_000
+
+
+def describe(mixtures: Sequence[Mixture], measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The tables of an experiment.
+
+    Returns:
+        `models`, one row a training: `kind`, `share`, `seed`, what its mixture holds, `chrf_prompt`
+        and `chrf_document` (0 to 100), `gain` (nats a token by which the true translation is
+        likelier after its own text than after another one), `nll` (of the true translation),
+        `plain_nll` (of documents in one language), and per cent of the items answered right:
+        `words_across` (words translated), `words_within` (word tasks of one language), `questions`.
+        `conditions`, one row a kind of mixture: means and standard deviations over seeds, and
+        `differences` to the baseline of the same seeds (selections by score also `against_random`,
+        to random selections of the same size and seeds) with 95 % intervals over sentences or
+        items, and by seed. `chance`: per cent that guessing gets. `power`: what trainings at the
+        paper's share could show (see `power_at`). `paper`: Table 1.
+    """
+    rows = [{**one.about, **_figures(found)} for one, found in zip(mixtures, measured, strict=True)]
+    by_condition: dict[tuple[str, Any], dict[int, int]] = {}
+    for at, one in enumerate(mixtures):
+        by_condition.setdefault((one.kind, one.share), {})[one.seed] = at
+    base = next(seeds for (kind, _), seeds in by_condition.items() if kind == "baseline")
+    conditions = []
+    for (kind, share), seeds in by_condition.items():
+        own = [rows[at] for at in seeds.values()]
+        row: dict[str, Any] = {"kind": kind, "share": share, "seeds": list(seeds)}
+        row["bilingual"] = fmean(one.get("bilingual_share_of_tokens", 0.0) for one in own)
+        for name in FIGURES:
+            values = [one[name] for one in own]
+            row[name] = fmean(values)
+            row[f"{name}_sd"] = stdev(values) if len(values) > 1 else None
+        if kind != "baseline":
+            pairs = [(measured[at], measured[base[seed]]) for seed, at in seeds.items()]
+            row["differences"] = _differences(pairs)
+        random = by_condition.get((f"{kind} random", share))
+        if random is not None:
+            pairs = [(measured[at], measured[random[seed]]) for seed, at in seeds.items()]
+            row["against_random"] = _differences(pairs)
+        conditions.append(row)
+    chance = {name: 100 * _answered(measured[0], tasks)[1] for name, tasks in ANSWERED.items()}
+    share = published_selection()
+    return {
+        "models": rows,
+        "conditions": conditions,
+        "chance": chance,
+        "power": [] if share is None else power_at(conditions, share),
+        "paper": paper_table(),
+    }
+
+
+def power_at(conditions: Sequence[Mapping[str, Any]], share: float) -> list[dict[str, Any]]:
+    """What trainings on a selection of another `share` could show, reckoned beforehand.
+
+    Between the trained mixtures chrF++ under the prompt is taken to go in a straight line with the
+    share of tokens that carry a translation. Where the line below the baseline is flatter than the
+    one above it, either may be the true slope beside it, so both are told.
+
+    Returns:
+        For `remove` and `enhance` with the flatter and with the steeper slope: `change` expected
+        (chrF++), `sd` of the measured change over seeds, `power` of a two-sided paired t test with
+        as many seeds at 0.05, and whether that is `enough`. Nothing for a single seed.
+    """
+    known = {one["kind"]: one for one in reversed(conditions)}
+    base = known["baseline"]
+    if len(base["seeds"]) < 2:
+        return []
+    slopes = sorted(
+        known[kind]["differences"]["chrf_prompt"]["value"]
+        / (known[kind]["bilingual"] - base["bilingual"])
+        for kind in ("remove", "enhance")
+    )
+    found = []
+    for kind, tokens in (("remove", -share), ("enhance", 2 * share)):
+        by_seed = known[kind]["differences"]["chrf_prompt"]["by_seed"]
+        for slope in slopes:
+            change, sd = slope * tokens, stdev(by_seed)
+            power = _power(change, sd, len(by_seed))
+            found.append(
+                {
+                    "kind": kind,
+                    "change": change,
+                    "sd": sd,
+                    "power": power,
+                    "enough": power >= ENOUGH,
+                }
+            )
+    return found
+
+
+def _power(change: float, sd: float, seeds: int) -> float:
+    drawn = change + sd * np.random.default_rng(0).standard_normal((SIMULATED, seeds))
+    error = drawn.std(axis=1, ddof=1) / np.sqrt(seeds)
+    return float((np.abs(drawn.mean(axis=1)) > t_quantile(seeds - 1) * error).mean())
+
+
+def published_selection() -> float | None:
+    """The share of each language's texts that the paper selects."""
+    return value(
+        PAPER,
+        "Section 5.3",
+        model=TRAINED,
+        row="selection",
+        column="of a language",
+        measure="share",
+    )
+
+
+def paper_table() -> dict[str, Any]:
+    """What the paper measured: `source`, `measures`, and their figures by kind of mixture.
+
+    chrF++ on FLORES first, then accuracies in per cent.
+    """
+    table = [one for one in published(PAPER) if one.table == "Table 1"]
+    measures = tuple(dict.fromkeys(one.column for one in table))
+    rows = {
+        kind: tuple(one.value for one in table if one.row == kind)
+        for kind in dict.fromkeys(one.row for one in table)
+    }
+    return {"source": SOURCE, "measures": measures, **rows}
+
+
+def _figures(found: Mapping[str, Any]) -> dict[str, float]:
+    document = found["document"]
+    return {
+        "steps": found["steps"],
+        "chrf_prompt": found["prompt"]["chrf"],
+        "chrf_document": document["chrf"],
+        "gain": document["nll_unrelated"] - document["nll"],
+        "nll": document["nll"],
+        "plain_nll": found["plain"]["mean"],
+        **{name: 100 * fmean(_answered(found, tasks)[0]) for name, tasks in ANSWERED.items()},
+    }
+
+
+def _answered(found: Mapping[str, Any], tasks: Sequence[str]) -> tuple[list[bool], float]:
+    """Whether each item of some tasks was answered right, and the share that guessing gets."""
+    asked = [found["choices"][task] for task in tasks]
+    right = [hit for one in asked for hit in one["right"]]
+    return right, sum(one["chance"] * len(one["right"]) for one in asked) / len(right)
+
+
+def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> dict[str, Any]:
+    """Of models to others of the same seeds, each figure's difference."""
+    condition, control = [], []
+    for one, other in pairs:
+        for direction, counts in one["prompt"]["statistics"].items():
+            condition.append(np.asarray(counts))
+            control.append(np.asarray(other["prompt"]["statistics"][direction]))
+    found: dict[str, Any] = {
+        "chrf_prompt": bootstrap_difference(condition, control, chrf_from_statistics).record()
+    }
+    for name, key in (("chrf_document", "scores"), ("gain", "per_text")):
+        languages = len(pairs[0][0]["document"]["shares"])
+        found[name] = _mean_difference(
+            [(one["document"][key], other["document"][key]) for one, other in pairs], languages
+        )
+    for name, tasks in ANSWERED.items():
+        right, others = (
+            [counted(100.0 * np.asarray(_answered(model, tasks)[0])) for model in models]
+            for models in zip(*pairs, strict=True)
+        )
+        found[name] = bootstrap_difference(right, others, counted_mean).record()
+    figures = [(_figures(one), _figures(other)) for one, other in pairs]
+    for name in FIGURES:
+        by_seed = [one[name] - other[name] for one, other in figures]
+        found.setdefault(name, {"value": fmean(by_seed)})["by_seed"] = by_seed
+    return found
+
+
+def _mean_difference(
+    pairs: Sequence[tuple[Sequence[float], Sequence[float]]], languages: int
+) -> dict[str, Any]:
+    """The mean of paired differences of texts, which lie language by language.
+
+    A sentence is drawn in all languages and for all seeds together: what it says is as hard for a
+    model in either, so its texts drawn apart would make the mean look surer than it is.
+    """
+
+    def groups(texts: Sequence[float]) -> list[Any]:
+        return list(np.asarray(texts).reshape(languages, -1, 1))
+
+    condition = [group for one, _ in pairs for group in groups(one)]
+    control = [group for _, other in pairs for group in groups(other)]
+
+    def per_text(sums: Any) -> Any:
+        return np.asarray(sums)[..., 0] / len(condition[0])
+
+    return bootstrap_difference(condition, control, per_text).record()

@@ -1,1 +1,0 @@
-"""Three papers as recipes: every table and figure of theirs as a named experiment."""

@@ -1,5 +1,0 @@
-"""Heads Up!, learned head masks (ICML 2025)."""
-
-from headscope.recipes.papers.heads_up.paper import PAPER
-
-__all__ = ["PAPER"]

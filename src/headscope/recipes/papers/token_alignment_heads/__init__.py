@@ -1,5 +1,0 @@
-"""Token Alignment Heads (ICLR 2026)."""
-
-from headscope.recipes.papers.token_alignment_heads.paper import PAPER
-
-__all__ = ["PAPER"]

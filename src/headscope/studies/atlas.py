@@ -1,0 +1,224 @@
+"""The atlas of a model: which heads translate, in several directions, and does it need them?
+
+Heads are found on one set of sentences and checked on another: the pocket model's dev and test
+sentences, or two halves of the data given, split by a hash of the source sentence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+from headscope import options
+from headscope.compare.overlap import overlaps
+from headscope.data.pairs import PairFile
+from headscope.data.split import text_digests
+from headscope.errors import naming
+from headscope.find.translation_config import TranslationScore
+from headscope.heads import (
+    Amount,
+    HeadScores,
+    HeadSet,
+    Rank,
+    check_thresholds,
+    count_of,
+    default_amount,
+    save_scores,
+)
+from headscope.measure.baseline import Rules
+from headscope.report import write_report
+from headscope.results.atlas import AtlasCheck, Mean
+from headscope.runs import Run, encode, plain
+from headscope.settings import Option, Part, Settings
+from headscope.studies.baseline import check_translations
+from headscope.studies.find.translation import describe, describe_all
+from headscope.studies.inputs import (
+    MODEL_ARGUMENT,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    find_and_check,
+    pair_inputs,
+    resolved_chat,
+    run_with_model,
+)
+from headscope.studies.verify.reference import (
+    Reference,
+    reference_number,
+    translations,
+)
+from headscope.studies.verify.removal_run import removal_run
+from headscope.verify.removal import Removal, conditions
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+COMMAND = "atlas"
+
+
+@dataclass(frozen=True)
+class Atlas(Settings):
+    """Make the atlas of a model: score its heads, remove the best ones, compare directions.
+
+    Writes report.html into the run folder. Without --data the bundled model's own sentences.
+    """
+
+    model: Annotated[ModelChoice, MODEL_ARGUMENT] = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    score: TranslationScore = field(default_factory=TranslationScore)
+    threshold: options.Threshold = 0.1
+    inactive: options.Inactive = 0.0
+    # Also compared between directions; None: 20, or 15 % below 256 heads.
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Heads removed in the check: a number or a share such as 15%.", metavar="K", typed=str
+        ),
+    ] = None
+    rank: options.Rank = "above-chance"
+    draws: options.Draws = 3
+    ablate: options.Ablate = "zero"
+    check: Annotated[int, Option("Sentences of each direction in the check.", min=1)] = 20
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.threshold, self.inactive)
+        super().__post_init__()
+
+
+def atlas(
+    config: Atlas, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Make the atlas and its report; a run that was stopped goes on where it was."""
+    from headscope.find.capture import check_peaks
+    from headscope.find.translation import check_aligner
+
+    began = time.monotonic()
+    apart = reference_number(config.ablate)
+    found_on, checked_on = find_and_check(
+        config.pairs, config.model.model, config.check, config.score.seed, apart
+    )
+    for pairs in found_on.values():
+        with naming(pairs.path):
+            check_aligner(pairs, config.score)
+    lm = config.model.load_for(out)
+    count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
+    config = replace(config, score=resolved_chat(lm, config.score))
+    reference = translations(lm, checked_on, config.score) if apart else None
+    settings = {
+        "settings": config,
+        "reference text": None if reference is None else reference.digest,
+    }
+
+    def compute(run: Run) -> dict[str, Any]:
+        return _make(lm, config, found_on, checked_on, reference, run, progress)
+
+    data, seed = pair_inputs(found_on, checked_on), config.score.seed
+    result = run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=seed)
+    check_peaks(result["run"], config.score.keep_peaks)
+    return {**result, "report": str(write_report(result["run"]).resolve())}
+
+
+def _make(
+    lm: LanguageModel,
+    config: Atlas,
+    found_on: Mapping[str, PairFile],
+    checked_on: Mapping[str, PairFile],
+    reference: Reference | None,
+    run: Run,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    from headscope.find.translation import translation_score
+
+    works = check_translations(lm, checked_on, config.score, run, config.baseline, progress)
+    scores: dict[str, HeadScores] = {}
+    for number, (pair, pairs) in enumerate(found_on.items()):
+        scores[pair] = translation_score(lm, pairs, config.score, run)
+        if progress:
+            progress("scoring directions", number + 1, len(found_on))
+    run.write_json("found_on.json", {p: text_digests(f.all_pairs) for p, f in found_on.items()})
+    mean = HeadScores.mean(scores)
+    save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
+    k = _amount(config, lm)
+    rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
+    how = config.threshold, config.rank, config.inactive
+    result = {
+        **encode(describe_all(scores, *how)),
+        **works,
+        "config": asdict(config),
+        "data": {
+            pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores
+        },
+        "directions": {pair: encode(describe(one, *how)) for pair, one in scores.items()},
+        "overlap": _overlaps(scores, len(mean.top(k)), rank),
+        "removal": encode(
+            _check(lm, config, mean, mean.top(k, rank), checked_on, reference, run, progress)
+        ),
+        "report": str((run.path / "report.html").resolve()),
+    }
+    return dict(plain(result))  # as it is read again
+
+
+def _amount(config: Atlas, lm: LanguageModel) -> Amount:
+    return config.k if config.k is not None else default_amount(lm.geometry)
+
+
+def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str, Any]:
+    return {
+        "path": find.path,
+        "verified_path": check.path,
+        "digest": find.digest,
+        "found_on": len(find.pairs),
+        "verified_on": len(check.pairs),
+        **{name: scores.config[name] for name in ("units", "aligner", "links_digest")},
+    }
+
+
+def _overlaps(scores: Mapping[str, HeadScores], k: int, rank: Rank) -> dict[str, Any]:
+    """Overlap of the top sets of every two directions, beside what chance gives."""
+    tops = {pair: one.top(k, rank) for pair, one in scores.items()}
+    return {"k": k, "pairs": [asdict(row) for row in overlaps(tops, scores)]}
+
+
+def _check(
+    lm: LanguageModel,
+    config: Atlas,
+    mean: HeadScores,
+    heads: HeadSet,
+    checked_on: Mapping[str, PairFile],
+    reference: Reference | None,
+    run: Run,
+    progress: Progress | None,
+) -> AtlasCheck:
+    """What the model does as is, without the top heads, and without as many random ones."""
+    removal = Removal(
+        draws=config.draws,
+        layer_matched=False,
+        threshold=config.threshold,
+        ablate=(config.ablate,),
+        seed=config.score.seed,
+        template=config.score.template,
+        chat=config.score.chat,
+        max_new_tokens=config.score.max_new_tokens,
+        batch_tokens=config.score.batch_tokens,
+    )
+    planned = conditions([heads], removal, mean.select(config.threshold))
+    means = None if reference is None else reference.means(lm, removal.batch_tokens)
+    shown = removal_run(lm, checked_on, planned, removal, run, means, progress)
+    case = next(shown.cases)
+    drawn, chrf = case.draws("random"), case.chrf("random")
+    return AtlasCheck(
+        **vars(shown),
+        k=len(heads),
+        draws=config.draws,
+        ablate=config.ablate,
+        reference_text=None if reference is None else reference.facts,
+        heads=tuple(map(str, heads)),
+        random=tuple(one.heads or () for one in drawn),
+        top=Mean(case.top.chrf),
+        random_mean=Mean(fmean(chrf) if chrf else None),
+    )

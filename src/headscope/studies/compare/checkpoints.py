@@ -1,0 +1,208 @@
+"""A series of checkpoints of one model: what people name, in training order."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Annotated
+
+from headscope.errors import InputError
+from headscope.settings import Option, Part
+from headscope.studies.inputs import POCKET, ModelChoice
+
+__all__ = ["Checkpoint", "checkpoint_series", "named_checkpoints", "step_of"]
+
+# step1000 (Pythia), step1000-tokens4B (OLMo), stage2-ingredient3-step12000-tokens26B (OLMo 2 and
+# 3), checkpoint-500 (transformers' Trainer), global_step100, iter_0005000.
+_STEP = re.compile(r"(?:step|checkpoint|ckpt|iter(?:ation)?)[-_]?([0-9]+)", re.IGNORECASE)
+_STAGE = re.compile(r"stage[-_]?([0-9]+)", re.IGNORECASE)
+#: What the end of a training is called.
+_LAST = ("final", "last", "main", "latest")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint: its name in results, how it is loaded, and what its name tells.
+
+    `step` is the optimiser step and `stage` the stage of training, None where the name has none.
+    `bundled`: one of the checkpoints of the pocket model.
+    """
+
+    name: str
+    model: ModelChoice
+    step: int | None = None
+    stage: int | None = None
+    bundled: bool = False
+
+    @property
+    def label(self) -> str:
+        """What results call the model: a bundled checkpoint has a name, not a place."""
+        return f"{POCKET}:{self.name}" if self.bundled else self.model.model
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the name says that training ends here (`final`, `main`)."""
+        return _own_name(self.name).lower() in _LAST
+
+
+def checkpoint_series(
+    names: Sequence[str], revisions: Sequence[str] = (), model: ModelChoice | None = None
+) -> tuple[Checkpoint, ...]:
+    """The checkpoints that are named, in training order.
+
+    A name is `pocket` (all bundled checkpoints) or `pocket:step-00800`, a folder of a checkpoint
+    or of several, a pattern such as `ckpt/step-*`, or `NAME@REVISION` on the Hub; `revisions` are
+    of `model.model`. From `model` all take device, dtype and device map.
+
+    Where every name tells its step, they are sorted by stage and step (`final` and `main` last);
+    otherwise they stay in the order given.
+
+    Raises:
+        InputError: for fewer than two checkpoints, a name that matches nothing, or one named twice.
+    """
+    model = model or ModelChoice()
+    found: list[Checkpoint] = []
+    for name in names:
+        found += _expand(name, model)
+    for revision in revisions:
+        if Path(model.model).exists() or model.model == POCKET:
+            raise InputError(
+                f"--revision {revision} needs --model with the name of a Hub model, which "
+                f"{model.model} is not; name the folders of the checkpoints instead"
+            )
+        found.append(_of_hub(f"{model.model}@{revision}", model.model, revision, model))
+    if not found:
+        raise InputError(
+            "no checkpoints are named; give pocket, folders, a pattern such as 'ckpt/step-*', "
+            "NAME@REVISION, or --model NAME with --revision, repeatable"
+        )
+    places = [(one.model.model, one.model.revision) for one in found]
+    for place, one in zip(places, found, strict=True):
+        if places.count(place) > 1:
+            raise InputError(f"{one.name}: this checkpoint is named twice; name each once")
+    if len(found) < 2:
+        raise InputError(f"{found[0].name} is a single checkpoint; name at least two of a series")
+    return tuple(_in_order(_with_own_names(found)))
+
+
+def named_checkpoints(
+    checkpoints: Annotated[
+        tuple[str, ...],
+        Option(
+            "pocket (all its checkpoints), folders, a pattern such as 'ckpt/step-*', or "
+            "NAME@REVISION on the Hub.",
+            metavar="CHECKPOINT...",
+            argument=True,
+        ),
+    ] = (),
+    model: Annotated[str | None, Option("Hub model that --revision is of.", metavar="NAME")] = None,
+    revisions: Annotated[
+        tuple[str, ...],
+        Option("Revision of --model; repeatable.", flag="--revision", metavar="STEP"),
+    ] = (),
+    loading: Annotated[ModelChoice | None, Part(without=("model", "revision"))] = None,
+) -> tuple[Checkpoint, ...]:
+    """The series from what is typed (see `checkpoint_series`)."""
+    if bool(revisions) != bool(model):
+        raise InputError(
+            "--model and --revision belong together: name the Hub model and each of its revisions"
+        )
+    where = replace(loading or ModelChoice(), model=model or POCKET)
+    return checkpoint_series(checkpoints, revisions, where)
+
+
+def step_of(name: str) -> tuple[int | None, int | None]:
+    """The stage and the step that a checkpoint's name tells.
+
+    Read from a revision or the last part of a path alone: the numbers in the name of a model
+    (`OLMo-2-1124-7B`) are no steps.
+    """
+    own = _own_name(name)
+    stage, step = _STAGE.search(own), _STEP.search(own)
+    return (int(stage[1]) if stage else None), (int(step[1]) if step else None)
+
+
+def _own_name(name: str) -> str:
+    _, at, revision = name.rpartition("@")
+    return revision if at else name.rstrip("/").rpartition("/")[2]
+
+
+def _expand(name: str, model: ModelChoice) -> list[Checkpoint]:
+    if name == POCKET or name.startswith(f"{POCKET}:"):
+        return _bundled(name, model)
+    path = Path(os.path.expanduser(name))  # as pathlib does, but without an error
+    if path.is_dir():
+        if (path / "config.json").exists():
+            return [_of_folder(path, model)]
+        inner = [one for one in path.iterdir() if one.is_dir() and _is_checkpoint(one)]
+        # A checkpoint that lost its configuration is told as unreadable when it is opened.
+        return [_of_folder(one, model) for one in _naturally(inner or [path])]
+    if has_magic(name) and not path.exists():
+        matches = [Path(one) for one in glob(str(path)) if Path(one).is_dir()]
+        if not matches:
+            raise InputError(f"{name} matches no folder; check the pattern")
+        return [_of_folder(one, model) for one in _naturally(matches)]
+    repository, at, revision = name.rpartition("@")
+    if at and repository and revision:
+        return [_of_hub(name, repository, revision, model)]
+    return [_make(name, replace(model, model=name, revision=None))]
+
+
+def _bundled(name: str, model: ModelChoice) -> list[Checkpoint]:
+    from headscope.pocket import weights
+
+    _, colon, wanted = name.partition(":")
+    known = {wanted: weights.path(wanted)} if colon else weights.checkpoints()
+    if not known:
+        weights.path()  # says what is missing
+    return [
+        replace(_make(own, replace(model, model=str(place), revision=None)), bundled=True)
+        for own, place in known.items()
+    ]
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / "config.json").exists() or step_of(folder.name)[1] is not None
+
+
+def _of_folder(path: Path, model: ModelChoice) -> Checkpoint:
+    return _make(str(path), replace(model, model=str(path), revision=None))
+
+
+def _of_hub(name: str, repository: str, revision: str, model: ModelChoice) -> Checkpoint:
+    return _make(name, replace(model, model=repository, revision=revision))
+
+
+def _make(name: str, model: ModelChoice) -> Checkpoint:
+    stage, step = step_of(name)
+    return Checkpoint(name, model, step, stage)
+
+
+def _naturally(paths: Sequence[Path]) -> list[Path]:
+    def key(path: Path) -> list[tuple[int, int, str]]:
+        pieces = re.split(r"([0-9]+)", path.name)
+        return [(0, int(one), "") if one.isdigit() else (1, 0, one) for one in pieces]
+
+    return sorted(paths, key=key)
+
+
+def _with_own_names(found: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """Names as short as they can be: the folder or revision alone if that tells them apart."""
+    short = [_own_name(one.name) for one in found]
+    if len(set(short)) < len(short):
+        return list(found)
+    return [replace(one, name=name) for one, name in zip(found, short, strict=True)]
+
+
+def _in_order(found: Sequence[Checkpoint]) -> list[Checkpoint]:
+    if any(one.step is None and not one.is_last for one in found):
+        return list(found)
+
+    def key(one: Checkpoint) -> tuple[bool, int, int]:
+        return one.step is None, one.stage or 0, one.step or 0
+
+    return sorted(found, key=key)

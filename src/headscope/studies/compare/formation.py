@@ -1,0 +1,448 @@
+"""How token alignment heads form during training, beside how well the model translates.
+
+Token Alignment Heads (ICLR 2026), section on formation: over the checkpoints of one training, the
+shares of the head classes, how far the set of each checkpoint is already the last one's, and the
+quality of its translations.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import numpy as np
+
+from headscope import options
+from headscope.compare.artifacts import Artifact
+from headscope.compare.classes import class_shares
+from headscope.compare.overlap import overlaps
+from headscope.data.pairs import PairFile
+from headscope.data.split import text_digests
+from headscope.errors import InputError, MissingExtra, naming
+from headscope.estimates import Estimate
+from headscope.find.translation_config import TranslationScore
+from headscope.heads import (
+    Amount,
+    Geometry,
+    HeadScores,
+    HeadSet,
+    Rank,
+    about_rank,
+    check_thresholds,
+    count_of,
+    default_amount,
+    read_scores,
+    save_scores,
+)
+from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
+from headscope.measure.baseline import Rules
+from headscope.results.common import Ranking
+from headscope.results.formation import (
+    CheckpointRow,
+    FormationResult,
+    Quality,
+    SeriesData,
+    Skipped,
+)
+from headscope.runs import Run, carry_out, encode
+from headscope.runs.parts import read_records
+from headscope.settings import MadeBy, Option, Part, Settings
+from headscope.studies.baseline import check_translations
+from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
+from headscope.studies.find.translation import describe_all
+from headscope.studies.inputs import (
+    POCKET,
+    PairsChoice,
+    Progress,
+    dtype_name,
+    find_and_check,
+    model_inputs,
+    model_provenance,
+    pair_inputs,
+    resolved_chat,
+)
+from headscope.verify.removal import translate
+
+if TYPE_CHECKING:
+    from headscope.find import capture
+
+COMMAND = "compare formation"
+CHECKPOINT = "formation checkpoint"
+
+
+@dataclass(frozen=True)
+class Formation(Settings):
+    """Show how heads form: shares of the classes, overlap with the last set, and chrF++.
+
+    Without --data the pocket model's own sentences: heads are found on dev, translations made of
+    test. Data given is split in two by a hash of the source sentence.
+    """
+
+    # In training order.
+    checkpoints: Annotated[tuple[Checkpoint, ...], MadeBy(named_checkpoints)]
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    score: TranslationScore = field(default_factory=TranslationScore)
+    threshold: options.Threshold = 0.1
+    inactive: options.Inactive = 0.0
+    # None: 20 heads, or 15 % below 256.
+    k: Annotated[
+        Amount | None,
+        Option("Top heads compared with the last checkpoint's, besides.", metavar="K", typed=str),
+    ] = None
+    rank: options.Rank = "above-chance"
+    check: Annotated[int, Option("Sentences of each direction that are translated.", min=1)] = 20
+    skip_unreadable: Annotated[bool, Option("Go on without checkpoints that cannot be read.")] = (
+        False
+    )
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.threshold, self.inactive)
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a checkpoint told when it was opened: everything but the model itself."""
+
+    checkpoint: Checkpoint
+    geometry: Geometry
+    inputs: Mapping[str, str]
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A checkpoint with the result of its run, its scores and its translations by direction."""
+
+    opened: Opened
+    result: Mapping[str, Any]
+    scores: Mapping[str, HeadScores]
+    outputs: Sequence[Sequence[str]]
+
+    @property
+    def mean(self) -> HeadScores:
+        """The mean over directions, or the scores of the only one."""
+        return self.scores["mean"]
+
+
+def formation(
+    config: Formation, out: Path | None = None, progress: Progress | None = None
+) -> FormationResult:
+    """Score and check every checkpoint, one model in memory at a time.
+
+    All checkpoints are opened before any work begins, so that one that cannot be read, or is of
+    another geometry, is told at once. What was done is kept by batch and by checkpoint: a run
+    that was stopped goes on where it was. Each checkpoint is a run of its own under
+    `checkpoints/`, which `compare overlap` and `--heads` take.
+
+    Raises:
+        InputError: for a checkpoint that cannot be read (unless `skip_unreadable`), fewer than
+            two readable ones, differing geometries, or data that cannot be used.
+    """
+    from headscope.find.translation import check_aligner
+
+    began = time.monotonic()
+    # The sentences of the pocket model's world are for a series of its checkpoints alone.
+    foreign = next((one.model.model for one in config.checkpoints if not one.bundled), POCKET)
+    found_on, checked_on = find_and_check(config.pairs, foreign, config.check, config.score.seed)
+    for pairs in found_on.values():
+        with naming(pairs.path):
+            check_aligner(pairs, config.score)
+    opened, skipped = _open_all(config, out, progress)
+    geometry = _one_geometry(opened)
+    k = config.k if config.k is not None else default_amount(geometry)
+    count_of(k, geometry.total)
+    settings = {
+        "pairs": config.pairs,
+        "score": config.score,
+        "threshold": config.threshold,
+        "k": config.k,
+        "rank": config.rank,
+        "inactive": config.inactive,
+        "check": config.check,
+        "baseline": config.baseline,
+        "checkpoints": [one.checkpoint.name for one in opened],
+        "skipped": [one.name for one in skipped],
+        "computed_in": [one.dtype for one in opened],
+    }
+    inputs = {
+        f"{one.checkpoint.name} {what}": digest
+        for one in opened
+        for what, digest in one.inputs.items()
+    } | pair_inputs(found_on, checked_on)
+    about = {"models": [one.checkpoint.label for one in opened], "seed": config.score.seed}
+
+    def compute(run: Run) -> FormationResult:
+        measured: list[Measured] = []
+        for number, one in enumerate(opened):
+            # Early checkpoints are not expected to translate; the last one is.
+            rules = config.baseline if one is opened[-1] else None
+            measured.append(_measure(one, config, found_on, checked_on, run, progress, rules))
+            if progress:
+                progress("checkpoints", number + 1, len(opened))
+        run.write_json("found_on.json", _digests(found_on))
+        run.write_jsonl("outputs.jsonl", translations(checked_on, measured))
+        tokenizers = {one.inputs["tokenizer"] for one in opened}
+        last = measured[-1].result
+        ranking, rows = series(measured, checked_on, k, config)
+        return FormationResult(
+            baseline_works=last["baseline_works"],
+            baseline_check=last["baseline_check"],
+            rank=ranking.rank,
+            rank_note=ranking.rank_note,
+            geometry=geometry.as_dict(),
+            threshold=config.threshold,
+            inactive=config.inactive,
+            k=count_of(k, geometry.total),
+            last=opened[-1].checkpoint.name,
+            checkpoints=rows,
+            skipped=tuple(skipped),
+            same_tokenizer=len(tokenizers) == 1,
+            data={
+                pair: SeriesData(
+                    path=pairs.path,
+                    digest=pairs.digest,
+                    found_on=len(pairs.pairs),
+                    verified_on=len(checked_on[pair].pairs),
+                    verified_path=checked_on[pair].path,
+                )
+                for pair, pairs in found_on.items()
+            },
+        )
+
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult)
+
+
+def _open_all(
+    config: Formation, out: Path | None, progress: Progress | None
+) -> tuple[list[Opened], list[Skipped]]:
+    """Every checkpoint that can be read, and the others with the reason why not."""
+    opened: list[Opened] = []
+    skipped: list[Skipped] = []
+    # A finished run needs no weights; only reading them tells which checkpoints have to be skipped.
+    waits = out is not None and not config.skip_unreadable
+    for number, checkpoint in enumerate(config.checkpoints):
+        try:
+            lm = checkpoint.model.load_for(out) if waits else checkpoint.model.load()
+        except MissingExtra:
+            raise  # a package is missing here, and the checkpoint is not to blame
+        except InputError as error:
+            skipped.append(Skipped(checkpoint.name, str(error)))
+        else:
+            chat = resolved_chat(lm, config.score).chat
+            inputs = model_inputs(lm, {}) | {"chat": str(chat)}
+            opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm)))
+            del lm
+            gc.collect()
+        if progress:
+            progress("opening checkpoints", number + 1, len(config.checkpoints))
+    if skipped and not config.skip_unreadable:
+        more = f" (and {len(skipped) - 1} more)" if len(skipped) > 1 else ""
+        raise InputError(
+            f"checkpoint {skipped[0].name}{more} cannot be read: "
+            f"{skipped[0].reason.rstrip('.')}; repair it, or go on without it by "
+            "--skip-unreadable"
+        )
+    if len(opened) < 2:
+        raise InputError(
+            f"only {len(opened)} of {len(config.checkpoints)} checkpoints can be read, and a "
+            f"series needs two; {skipped[0].name}: {skipped[0].reason}"
+        )
+    return opened, skipped
+
+
+def _one_geometry(opened: Sequence[Opened]) -> Geometry:
+    first = opened[0]
+    for other in opened[1:]:
+        if other.geometry != first.geometry:
+            raise InputError(
+                f"checkpoint {first.checkpoint.name} has {first.geometry}, but "
+                f"{other.checkpoint.name} has {other.geometry}; a series is of one model, so name "
+                "checkpoints of one training (models of any geometry: headscope compare classes)"
+            )
+    return first.geometry
+
+
+def _measure(
+    one: Opened,
+    config: Formation,
+    found_on: Mapping[str, PairFile],
+    checked_on: Mapping[str, PairFile],
+    run: Run,
+    progress: Progress | None,
+    rules: Rules | None,
+) -> Measured:
+    """Scores and translations of one checkpoint, in a run of its own that is finished once."""
+    settings = {
+        "score": config.score,
+        "check": config.check,
+        "threshold": config.threshold,
+        "rank": config.rank,
+        "inactive": config.inactive,
+        "baseline": rules,
+        "computed_in": one.dtype,
+    }
+    inputs = {**one.inputs, **pair_inputs(found_on, checked_on)}
+    place = run.path / "checkpoints" / quote(one.checkpoint.name, safe="@ ")
+
+    def compute(own: Run) -> dict[str, Any]:
+        from headscope.find import capture
+        from headscope.find.translation import translation_score
+
+        lm = one.checkpoint.model.load()
+        named = {"model": one.checkpoint.label, "seed": config.score.seed}
+        own.provenance |= model_provenance(lm) | named
+        shared = config.score.decode == "reference" and config.score.aligner != "llm"
+        scores: dict[str, HeadScores] = {}
+        for number, (pair, pairs) in enumerate(found_on.items()):
+            if shared:
+                _copy_links(capture.Part(run, pair), capture.Part(own, pair))
+            scores[pair] = translation_score(lm, pairs, config.score, own)
+            if shared:
+                _copy_links(capture.Part(own, pair), capture.Part(run, pair))
+            if progress:
+                progress(f"{one.checkpoint.name}: scoring", number + 1, len(found_on))
+        save_scores(own.path, scores if len(scores) > 1 else next(iter(scores.values())))
+        own.write_json("found_on.json", _digests(found_on))
+        if "all" not in own.read_part("outputs"):
+            outputs = translate(
+                lm,
+                list(checked_on.values()),
+                HeadSet(lm.geometry, ()),
+                config.score.template,
+                config.score.chat,
+                config.score.max_new_tokens,
+                config.score.batch_tokens,
+            )
+            own.append_part("outputs", "all", outputs)
+        works = (
+            {} if rules is None else check_translations(lm, checked_on, config.score, own, rules)
+        )
+        del lm
+        gc.collect()
+        found = describe_all(scores, config.threshold, config.rank, config.inactive)
+        return {**encode(found), **works}
+
+    result = carry_out(CHECKPOINT, place, settings, inputs, compute)
+    outputs: list[list[str]] = read_records(place / "parts" / "outputs.jsonl")["all"]
+    return Measured(one, result, read_scores(place), outputs)
+
+
+def series(
+    measured: Sequence[Measured],
+    checked_on: Mapping[str, PairFile],
+    k: Amount,
+    config: Formation,
+) -> tuple[Ranking, tuple[CheckpointRow, ...]]:
+    """What the top sets are ranked by, and the checkpoints, each beside the last one."""
+    threshold, score = config.threshold, config.score
+    # All by the same: a set by score says little beside one by score minus chance.
+    ranking = about_rank(*(one.mean.top(k, config.rank) for one in measured))
+    rank: Rank = "score" if ranking["rank_note"] else config.rank
+    tops = [one.mean.top(k, rank) for one in measured]
+    last = measured[-1]
+    final, final_top = last.mean.select(threshold), tops[-1]
+    rows = []
+    for one, top in zip(measured, tops, strict=True):
+        name = one.opened.checkpoint.name
+        shares = class_shares(
+            Artifact(name, name, one.mean.geometry, one.mean), threshold, config.inactive
+        )
+        aligned = one.mean.select(threshold)
+        (near,) = overlaps({"a": aligned, "b": final}, {"a": one.mean, "b": last.mean})
+        (near_top,) = overlaps({"a": top, "b": final_top})
+        directions = {
+            pair: Quality(chrf=quality([pairs], [made], score))
+            for (pair, pairs), made in zip(checked_on.items(), one.outputs, strict=True)
+        }
+        rows.append(
+            CheckpointRow(
+                name=name,
+                model=one.opened.checkpoint.label,
+                revision=one.opened.checkpoint.model.revision,
+                step=one.opened.checkpoint.step,
+                stage=one.opened.checkpoint.stage,
+                digest=one.opened.inputs["model"],
+                shares=shares.shares,
+                counted_over=shares.counted_over,
+                counts=shares.counts,
+                above_chance=shares.shares_above_chance,
+                counts_above_chance=shares.counts_above_chance,
+                mean_score=shares.mean_score,
+                highest=shares.highest,
+                overlap_with_last=near.recall,
+                overlap_with_last_expected=len(aligned) / shares.total,
+                top_overlap_with_last=near_top.recall,
+                top_overlap_with_last_expected=len(top) / shares.total,
+                p_value=near.p_value,
+                rank_correlation_with_last=near.rank_correlation,
+                heads=tuple(map(str, aligned)),
+                chrf=quality(list(checked_on.values()), one.outputs, score),
+                directions=directions,
+            )
+        )
+    return Ranking(rank, ranking["rank_note"]), tuple(rows)
+
+
+def quality(
+    directions: Sequence[PairFile], outputs: Sequence[Sequence[str]], score: TranslationScore
+) -> Estimate:
+    """chrF++ of the outputs, the plain mean over directions, with its bootstrap interval.
+
+    Sentences are resampled within directions, those of equal length alike, as in removals (see
+    `bootstrap_difference`): the interval is that of the difference to nothing, which has 0.
+    """
+    counted = [
+        chrf(made, [pair.target for pair in pairs.pairs])
+        for pairs, made in zip(directions, outputs, strict=True)
+    ]
+    parts = [one.statistics for one in counted]
+    interval = bootstrap_difference(
+        parts,
+        [np.zeros_like(part) for part in parts],
+        chrf_from_statistics,
+        score.bootstrap_draws,
+        score.seed,
+        score.level,
+    )
+    return replace(interval, value=fmean(one.value for one in counted))
+
+
+def translations(
+    checked_on: Mapping[str, PairFile], measured: Sequence[Measured]
+) -> Iterator[dict[str, str]]:
+    """Every translation of every checkpoint."""
+    for one in measured:
+        for (pair, pairs), texts in zip(checked_on.items(), one.outputs, strict=True):
+            for sentence, text in zip(pairs.pairs, texts, strict=True):
+                yield {
+                    "direction": pair,
+                    "checkpoint": one.opened.checkpoint.name,
+                    "id": sentence.id,
+                    "source": sentence.source,
+                    "reference": sentence.target,
+                    "output": text,
+                }
+
+
+def _copy_links(source: capture.Part, target: capture.Part) -> None:
+    """Let all checkpoints share the word links, where these do not depend on the model.
+
+    A statistical aligner has no seed: fitted anew for every checkpoint its links would differ, and
+    with them the scores. An annotator links a model's own tokens, and greedy outputs are each
+    model's own, so those are not shared.
+    """
+    links = source.record("alignment")
+    if links is not None and target.record("alignment") is None:
+        target.keep_record("alignment", links)
+
+
+def _digests(found_on: Mapping[str, PairFile]) -> dict[str, dict[str, list[str]]]:
+    return {pair: text_digests(pairs.all_pairs) for pair, pairs in found_on.items()}

@@ -1,0 +1,297 @@
+"""Causal head gating on a task, in a run folder, with what its roles predict put to the test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import not_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope import options
+from headscope.data.tasks import Task
+from headscope.find.causal_gating import (
+    ROLES,
+    CausalGates,
+    CausalGating,
+    fit_causal_gates,
+    role_scores,
+)
+from headscope.find.gate_fitting import Sample, mean_losses
+from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
+from headscope.heads.draws import draw_heads
+from headscope.heads.store import Origin
+from headscope.measure.baseline import Rules
+from headscope.measure.intervals import bootstrap_mean
+from headscope.measure.statistics import counted
+from headscope.measure.trial import Group, Trial
+from headscope.results.causal_gating import (
+    CausalGatingResult,
+    CheckedLoss,
+    Fit,
+    RoleCount,
+    RolesCheck,
+)
+from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.studies.baseline import check_tasks
+from headscope.studies.find.head_scores import describe
+from headscope.studies.find.soft_gate import default_heads
+from headscope.studies.inputs import ModelChoice, Progress, run_with_model, steps_of
+from headscope.studies.leakage import FOUND_ON
+from headscope.studies.tasks import (
+    TaskChoice,
+    answers,
+    found_on,
+    read_tasks,
+    resolved_tasks,
+    training_task,
+)
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "FindCausalGating", "conditions", "find_causal_gating"]
+
+COMMAND = "find causal-gating"
+METHOD = "causal-gating"
+#: A role's score from which a head has the role (table 2 of the paper).
+THRESHOLD = 0.5
+#: Sets of random heads that are removed beside those of each role.
+DRAWS = 10
+SMALL = 256
+
+
+def _changes(**values: Any) -> dict[str, Any]:
+    """`--steps` are those of all three fits."""
+    return values | ({"pushed_steps": values["steps"]} if "steps" in values else {})
+
+
+@dataclass(frozen=True)
+class FindCausalGating(Settings):
+    """Fit soft gates of all heads to a task, pushed towards keeping and towards removing them.
+
+    A head that stays open either way helps the task, one that stays closed hinders it, one that
+    follows the push does nothing for it. What that predicts is put to the test by removal. Without
+    --steps, --seeds and --batch 500, 10 and 64; in a model of fewer than 256 heads 150, 3 and 16.
+    """
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    task: TaskChoice = field(default_factory=TaskChoice)
+    # In place of the paper's values, or those of `CausalGating.small`.
+    changes: Annotated[Mapping[str, Any], Part(of=CausalGating, make=_changes)] = field(
+        default_factory=dict, metadata=UNSIGNED
+    )
+    # The task's prompt with its instruction, where it has one.
+    instructed: Annotated[
+        bool,
+        Option(
+            "Fit on the task without its instruction.",
+            flag="--uninstructed",
+            read=not_,
+            default=False,
+        ),
+    ] = True
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+
+
+def find_causal_gating(
+    config: FindCausalGating, out: Path | None = None, progress: Progress | None = None
+) -> CausalGatingResult:
+    """Fit the gates, write the run and return the command's result; what is done is kept.
+
+    A head's score is its facilitation, the mean over seeds; `low` and `high` are the lowest and
+    the highest of a seed. The run holds these scores with the other roles beside them, the gates
+    of every seed as their statistics, and as `seeds/N/keep` and `seeds/N/remove`.
+    """
+    seed = _fit(config, SMALL).seed  # a slip is told before a model is loaded
+    tasks = read_tasks(config.task, config.model.model, seed)
+    task = training_task(config.task, tasks, seed)
+    lm = config.model.load_for(out)
+    config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
+    fit = _fit(config, lm.geometry.total)
+    learned = _samples(lm, task, config.instructed)
+    tested = [
+        one for sides in tasks.values() for one in _samples(lm, sides.test, config.instructed)
+    ]
+    data = {
+        f"task {name}": {
+            "path": sides.test.path,
+            "digest": sides.test.digest,
+            "examples": len(sides.test.examples) + len(sides.train.examples if sides.train else ()),
+        }
+        for name, sides in tasks.items()
+    }
+
+    def compute(run: Run) -> CausalGatingResult:
+        steps = steps_of(progress, COMMAND)
+        shots = config.task.shots
+        works = check_tasks(lm, tasks, shots, fit.seed, run, config.baseline, progress)
+        fits = [
+            fit_causal_gates(
+                lm, learned, fit, fit.seed + number, run, _part(steps, number, fit.seeds)
+            )
+            for number in range(fit.seeds)
+        ]
+        run.write_json(FOUND_ON, found_on(tasks))
+        scores = _scores(lm.geometry, fits, fit, run, len(learned), learned)
+        _write_gates(run, lm.geometry, fits, fit)
+        check = _check(lm, scores, fits, tested, config, fit.seed)
+        save_scores(run.path, scores)
+        return describe(
+            CausalGatingResult,
+            scores,
+            **works,
+            threshold=THRESHOLD,
+            roles=_roles(scores),
+            task=task.name,
+            fits=tuple(
+                Fit(fit.seed + number, {push: tuple(each) for push, each in one.losses.items()})
+                for number, one in enumerate(fits)
+            ),
+            check=check,
+            data=data,
+        )
+
+    settings = {"settings": {"settings": config, "fit": fit}}
+    digests = {name: str(read["digest"]) for name, read in data.items()}
+    return run_with_model(
+        lm, COMMAND, out, settings, digests, compute, kind=CausalGatingResult, seed=fit.seed
+    )
+
+
+def _fit(config: FindCausalGating, heads: int) -> CausalGating:
+    return (CausalGating if heads >= SMALL else CausalGating.small)(**config.changes)
+
+
+def _samples(lm: LanguageModel, task: Task, instructed: bool) -> list[Sample]:
+    rows = answers(lm, task, instructed and task.instruction is not None)
+    return [
+        Sample(row.ids, row.start, f"{task.path}, example {one.id} (line {one.line})")
+        for row, one in zip(rows, task.examples, strict=True)
+    ]
+
+
+def _part(steps: Any, number: int, of: int) -> Any:
+    """Progress of one fit as a part of all."""
+    if steps is None:
+        return None
+    return lambda done, total: steps(number * total + done, of * total)
+
+
+def _scores(
+    geometry: Geometry,
+    fits: Sequence[CausalGates],
+    fit: CausalGating,
+    run: Run,
+    examples: int,
+    learned: Sequence[Sample],
+) -> HeadScores:
+    free, keep, remove = (
+        np.array([getattr(one, name) for one in fits]) for name in ("free", "keep", "remove")
+    )
+    roles = role_scores(keep, remove)
+    extra: dict[str, NDArray[Any]] = {role: roles[role].mean(axis=0) for role in ROLES}
+    extra |= {"keep": keep.mean(axis=0), "remove": remove.mean(axis=0)}
+    facilitating = roles["facilitating"]
+    return HeadScores(
+        geometry,
+        facilitating.mean(axis=0),
+        METHOD,
+        facilitating.min(axis=0),
+        facilitating.max(axis=0),
+        extra=extra,
+        statistics={"free": free, "keep": keep, "remove": remove},
+        config={
+            "examples": examples,
+            "tokens": sum(len(one.ids) - one.start for one in learned),
+            "seeds": fit.seeds,
+        },
+        provenance=run.provenance,
+        signature=run.signature,
+    )
+
+
+def _write_gates(
+    run: Run, geometry: Geometry, fits: Sequence[CausalGates], fit: CausalGating
+) -> None:
+    origin = Origin(METHOD, run.signature, {"weight": fit.weight}, run.provenance)
+    for number, one in enumerate(fits):
+        for name in ("keep", "remove"):
+            folder = run.path / "seeds" / str(fit.seed + number) / name
+            Gate(geometry, getattr(one, name), origin).save_pretrained(folder)
+
+
+def _roles(scores: HeadScores) -> dict[str, RoleCount]:
+    """How many heads have each role."""
+    mask = scores.geometry.mask()
+    roles = role_scores(scores.statistics["keep"], scores.statistics["remove"])
+    return {
+        role: RoleCount(
+            int((values.mean(axis=0)[mask] >= THRESHOLD).sum()),
+            int((values[:, mask] >= THRESHOLD).all(axis=0).sum()),
+            int((values[:, mask] >= THRESHOLD).any(axis=0).sum()),
+        )
+        for role, values in roles.items()
+    }
+
+
+def _check(
+    lm: LanguageModel,
+    scores: HeadScores,
+    fits: Sequence[CausalGates],
+    tested: Sequence[Sample],
+    config: FindCausalGating,
+    seed: int,
+) -> RolesCheck:
+    """The loss on held-out examples: as is, under the fitted gates, and without heads of a role.
+
+    Removing facilitating heads should raise it, irrelevant ones leave it, interfering ones lower
+    it. Of each role the highest are removed, as many as soft gates are trained of by default, if
+    so many have it; beside them as many random heads, whose mean over draws is told.
+    """
+    geometry = lm.geometry
+    found = {"untouched": _nll(lm, [Gate.identity(geometry)], tested, config)}
+    for name in ("free", "keep", "remove"):
+        gates = [Gate(geometry, getattr(one, name)) for one in fits]
+        found[f"gates {name}"] = _nll(lm, gates, tested, config)
+    k = default_heads(geometry)
+    removed: dict[str, tuple[str, ...]] = {}
+    for role in ROLES:
+        ranked = HeadScores(geometry, scores.extra[role], METHOD)
+        heads = HeadSet(geometry, ranked.select(THRESHOLD).heads[: len(ranked.top(k))])
+        removed[role] = tuple(map(str, heads))
+        if not len(heads):
+            continue
+        found[f"without {role}"] = _nll(lm, [heads.removed()], tested, config)
+        draws = [one.heads.removed() for one in draw_heads(heads, DRAWS, seed)]
+        found[f"random beside {role}"] = _nll(lm, draws, tested, config)
+    return RolesCheck(removed, len(tested), conditions(found, seed))
+
+
+def _nll(
+    lm: LanguageModel, gates: Sequence[Gate], tested: Sequence[Sample], config: FindCausalGating
+) -> NDArray[np.float64]:
+    """Losses (gates, examples)."""
+    return np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in gates])
+
+
+def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str, CheckedLoss]:
+    """Of losses (gates, examples) the mean of each condition and its change from the first.
+
+    The first is the untouched model; intervals are over examples.
+    """
+    means = [each.mean(axis=0) for each in losses.values()]
+    trial = Trial([Group(list(counted(means)), seed=seed)])
+    return {
+        name: CheckedLoss(
+            nll=bootstrap_mean(means[at], seed),
+            each=tuple(each.mean(axis=1).tolist()),
+            change=trial.difference(at),
+        )
+        for at, (name, each) in enumerate(losses.items())
+    }

@@ -1,0 +1,322 @@
+"""A head mask trained on a task, in a run folder."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope import options
+from headscope.data.tasks import Task
+from headscope.errors import InputError
+from headscope.find.mask import PRESETS, MaskTraining, preset
+from headscope.find.mask.config import PresetName
+from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
+from headscope.measure.baseline import Rules
+from headscope.results.mask import (
+    FeedForwardGate,
+    FoundMask,
+    MaskHead,
+    MaskModel,
+    TaskData,
+    TaskSizes,
+)
+from headscope.runs import Run, configuration, decode
+from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
+from headscope.studies.baseline import check_tasks
+from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.tasks import (
+    TaskChoice,
+    TaskSides,
+    answers,
+    found_on,
+    read_tasks,
+    resolved_tasks,
+    task_inputs,
+    training_task,
+)
+
+if TYPE_CHECKING:
+    from headscope.find.mask.train import TrainedMask
+    from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
+
+__all__ = ["COMMAND", "FindMask", "find_mask"]
+
+COMMAND = "find mask"
+METHOD = "mask"
+#: The part of a run that keeps how many steps were chosen when it began.
+SCHEDULE = "schedule"
+
+
+@dataclass(frozen=True)
+class FindMask(Settings):
+    """Train a mask: the heads that a model keeps to do a task which nobody tells it.
+
+    The model is frozen; every head has a weight, trained on inputs and outputs of the task without
+    its instruction. Several tasks with --shots make one mask for all of them. Steps and the highest
+    learning rate are those of the preset, unless they are given. What the steps will take is told
+    before they are taken.
+    """
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    task: TaskChoice = field(default_factory=TaskChoice)
+    # What preset and changes come to counts in the signature.
+    preset: Annotated[
+        PresetName | None,
+        Option(
+            "paper: 6,200 steps; small: 600 steps at higher rates; without it small for models of "
+            "fewer than 256 heads."
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    changes: Annotated[Mapping[str, Any], Part(of=MaskTraining, make=dict)] = field(
+        default_factory=dict, metadata=UNSIGNED
+    )
+    seed: options.Seed = 0
+    # The run keeps the number of steps that it began with.
+    minutes: Annotated[
+        float | None,
+        Option(
+            "Take as many of the preset's steps as fit into so many minutes, by what a step takes "
+            "here."
+        ),
+    ] = field(default=None, metadata=GIVEN)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.minutes is None:
+            return
+        if not 0 < self.minutes < math.inf:
+            raise InputError(f"minutes is {self.minutes}; it must be a number above 0")
+        if self.changes.get("steps") is not None:
+            raise InputError("steps and minutes both say how long to train; give one of them")
+
+
+def find_mask(
+    config: FindMask,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> FoundMask:
+    """Train, write the run and return the command's result; an interrupted run goes on.
+
+    The run holds the weights as scores (`selected` beside them), the selected heads by falling
+    weight, the gate that keeps them alone, and `history.safetensors`: `steps` (S,), `weights`
+    (S, L, W) and `losses`. `tell` is given a sentence on steps and time before training begins.
+    With feed-forward gates also `feed_forward.safetensors` (`weights` and
+    `mask`, (L,)) and in the history `feed_forward` (S, L).
+    """
+    from headscope.find.mask.train import train_mask
+    from headscope.lm.groups import key_value_heads
+
+    began = time.monotonic()
+    _check_changes(config)
+    tasks = read_tasks(config.task, config.model.model, config.seed)
+    task = training_task(config.task, tasks, config.seed)
+    lm = config.model.load_for(out)
+    config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
+    training = preset(config.preset, lm.geometry.total, seed=config.seed, **config.changes)
+    rows = answers(lm, task)
+    settings = {
+        "settings": config,
+        # How many steps fit is known once the run has begun.
+        "training": training
+        if config.minutes is None
+        else {**configuration(training), "steps": None},
+    }
+
+    def compute(run: Run) -> FoundMask:
+        names = [f"{task.path}, example {one.id} (line {one.line})" for one in task.examples]
+        shots = config.task.shots
+        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
+        fitting, seconds = _fitting(lm, rows, training, names, config.minutes, run, began, tell)
+        trained = train_mask(lm, rows, fitting, run, progress, names)
+        run.write_json("found_on.json", found_on(tasks))
+        heads = _heads(_write(run, trained, fitting), trained)
+        selected = sum(head.selected for head in heads)
+        gates = trained.feed_forward
+        short = fitting.travel < fitting.enough
+        parts = {name: _trained_on(sides) for name, sides in tasks.items()}
+        return FoundMask(
+            **works,
+            heads=heads,
+            selected=selected,
+            kept_share=selected / lm.geometry.total,
+            fates=Counter(head.fate for head in heads),
+            feed_forward=None
+            if gates is None
+            else tuple(
+                FeedForwardGate(layer, weight, weight >= 0)
+                for layer, weight in enumerate(gates.tolist())
+            ),
+            loss=tuple(trained.losses.tolist()),
+            start=fitting.start,
+            on=fitting.on,
+            steps=fitting.steps,
+            travel=fitting.travel,
+            training=asdict(fitting),
+            notes=(_short_of(fitting).replace("have time", "have had time"),) if short else (),
+            task=task.name,
+            tasks=tuple(
+                TaskSizes(name, len(part.examples), len(tasks[name].test.examples))
+                for name, part in parts.items()
+            ),
+            shots=shots,
+            prompt=task.bare,
+            examples=len(rows),
+            minutes=config.minutes,
+            seconds_a_step=seconds,
+            tokens=sum(len(row.ids) - row.start for row in rows),
+            model=MaskModel(
+                name=lm.name,
+                revision=lm.revision,
+                heads=lm.geometry.total,
+                layers=lm.geometry.layers,
+                key_value_heads=tuple(key_value_heads(lm)),
+            ),
+            data=tuple(
+                TaskData(name, part.path, len(part.examples)) for name, part in parts.items()
+            ),
+        )
+
+    data, seed = task_inputs(tasks), config.seed
+    return run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, kind=FoundMask, seed=seed
+    )
+
+
+def _fitting(
+    lm: LanguageModel,
+    rows: Sequence[Answered],
+    training: MaskTraining,
+    names: Sequence[str],
+    minutes: float | None,
+    run: Run,
+    began: float,
+    tell: Callable[[str], None] | None,
+) -> tuple[MaskTraining, float | None]:
+    """The training with the steps that fit into the minutes, and what a step took when it began.
+
+    Decided once a run: one that goes on has the schedule it began with.
+    """
+    from headscope.find.mask.train import seconds_a_step
+
+    kept = run.read_part(SCHEDULE)
+    if not kept and run.read_tensors("training"):  # begun by a version that did not time it
+        return training, None
+    if not kept:
+        seconds = seconds_a_step(lm, rows, training, names)
+        steps = training.steps
+        if minutes is not None:
+            left = 60 * minutes - (time.monotonic() - began)
+            steps = max(1, min(steps, int(left / seconds)))
+        _told(training, steps, seconds, minutes, tell)
+        kept = {SCHEDULE: {"steps": steps, "seconds_a_step": seconds}}
+        run.append_part(SCHEDULE, SCHEDULE, kept[SCHEDULE])
+    found = kept[SCHEDULE]
+    return replace(training, steps=int(found["steps"])), float(found["seconds_a_step"])
+
+
+def _told(
+    training: MaskTraining,
+    steps: int,
+    seconds: float,
+    minutes: float | None,
+    tell: Callable[[str], None] | None,
+) -> None:
+    """Say how long it takes, and whether that is long enough; InputError where it cannot be."""
+    try:
+        short = replace(training, steps=steps)
+    except InputError as error:
+        needed = seconds * training.steps / 60
+        raise InputError(
+            f"{steps} steps of {seconds:.3g} s fit into {minutes:g} minutes, too few for a weight "
+            f"to change its sign; give --minutes {math.ceil(1.1 * needed)} for all "
+            f"{training.steps} steps, or raise --learning-rate"
+        ) from error
+    if tell is None:
+        return
+    fit = "" if minutes is None or steps == training.steps else f" fit into {minutes:g} minutes"
+    tell(f"{steps} steps × {seconds:.3g} s{fit}: about {steps * seconds / 60:.3g} minutes")
+    if short.travel < short.enough:
+        tell(f"warning: {_short_of(short)}")
+
+
+def _short_of(training: MaskTraining) -> str:
+    return (
+        f"the learning rates add up to {training.travel:.3g}, so weights that begin at "
+        f"{training.mean:g} may not have time to cross 0; {training.enough:g} is enough"
+    )
+
+
+def _check_changes(config: FindMask) -> None:
+    """Tell of a slip before a model is loaded: none of the presets in question can be made so.
+
+    Where no preset is named, what is told is of the last of them, whose learning rates are highest.
+    """
+    errors = []
+    names = [config.preset] if config.preset else list(PRESETS)
+    for name in names:
+        try:
+            preset(name, 0, seed=config.seed, **config.changes)
+        except InputError as error:
+            errors.append(error)
+    if len(errors) == len(names):
+        raise errors[-1]
+
+
+def _write(run: Run, trained: TrainedMask, training: MaskTraining) -> HeadScores:
+    geometry = trained.mask.geometry
+    selected = (trained.mask.values == 1) & geometry.mask()
+    known = {"on": training.on, "start": training.start, "steps": training.steps}
+    origin = Origin(METHOD, run.signature, known, run.provenance)
+    scores = HeadScores(
+        geometry,
+        trained.weights.astype(np.float64),
+        METHOD,
+        extra={"selected": selected.astype(np.float64)},
+        config=known,
+        provenance=run.provenance,
+        signature=run.signature,
+    )
+    save_scores(run.path, scores)
+    heads = trained.selected.heads
+    HeadSet(geometry, heads, origin).save_pretrained(run.path / "heads")
+    Gate(geometry, trained.mask.values, origin).save_pretrained(run.path / "gate")
+    history: dict[str, NDArray[Any]] = {
+        "steps": trained.history.steps,
+        "weights": trained.history.weights,
+        "losses": trained.losses,
+    }
+    if trained.feed_forward is not None and trained.history.feed_forward is not None:
+        history["feed_forward"] = trained.history.feed_forward
+        mask = (trained.feed_forward >= 0).astype(np.float32)
+        run.write_tensors(
+            "feed_forward.safetensors", {"weights": trained.feed_forward, "mask": mask}
+        )
+    run.write_tensors("history.safetensors", history)
+    return scores
+
+
+def _heads(scores: HeadScores, trained: TrainedMask) -> tuple[MaskHead, ...]:
+    """Every head with its weight, by falling weight, and what became of it."""
+    courses = {course.head: course for course in trained.history.courses(scores.geometry)}
+    heads = []
+    for row in scores.records():
+        course = courses[Head(row["layer"], row["head"])]
+        way = {"selected": course.selected, "fate": course.fate, "changes": [*course.changes]}
+        heads.append(decode(MaskHead, row | way))
+    return tuple(heads)
+
+
+def _trained_on(sides: TaskSides) -> Task:
+    assert sides.train is not None  # else there would have been nothing to train on
+    return sides.train

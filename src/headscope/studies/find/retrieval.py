@@ -1,0 +1,113 @@
+"""Retrieval scores from facts hidden in longer texts, in a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+from headscope import options
+from headscope.data.documents import DocumentSource, read_documents
+from headscope.data.needles import NeedleFile, read_needles
+from headscope.errors import InputError
+from headscope.find.retrieval import Retrieval, by_place, retrieval
+from headscope.heads import HeadScores
+from headscope.results.head_scores import RetrievalResult
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.find.head_scores import Scored, scores_run
+from headscope.studies.inputs import POCKET, ModelChoice, Progress
+
+__all__ = ["COMMAND", "FindRetrieval", "NeedlesChoice", "find_retrieval"]
+
+COMMAND = "find retrieval"
+#: Facts of the bundled model's world, where no data is given.
+POCKET_NEEDLES = 20
+
+
+@dataclass(frozen=True)
+class NeedlesChoice(Settings):
+    """Which facts: a file of them, texts to hide them in, and how many."""
+
+    data: Annotated[
+        str | None,
+        Option(
+            "JSON Lines, TSV or Parquet with needle, question, haystack and, if known, answer. May "
+            "be left out for pocket.",
+            metavar="FILE",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    haystack: Annotated[
+        tuple[str, ...],
+        Option(
+            "Documents to hide needles in that bring no haystack of their own; repeatable.",
+            metavar="DATA",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    limit: options.Limit = None
+
+    def read(self, model: str, seed: int) -> NeedleFile:
+        """The facts; of the pocket model without data those of its own world."""
+        if self.data is None:
+            if model != POCKET:
+                raise InputError(
+                    f"no data given for the model {model}; add --data FILE with needle, question "
+                    "and haystack in every record"
+                )
+            if self.haystack:
+                raise InputError("--haystack has no needles to hide; add --data FILE with them")
+            from headscope.pocket.needles import sample_needles
+
+            return sample_needles("dev", self.limit or POCKET_NEEDLES, seed)
+        texts = [
+            one.text
+            for path in self.haystack
+            for file in read_documents(DocumentSource(path))
+            for one in file.documents
+        ]
+        return read_needles(self.data, texts, self.limit)
+
+
+@dataclass(frozen=True)
+class FindRetrieval(Settings):
+    """Score every head by how often it looks at the token of a hidden fact that comes next.
+
+    Without --data facts of the bundled model's world are hidden in its held-out sentences.
+    """
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    needles: NeedlesChoice = field(default_factory=NeedlesChoice)
+    measure: Retrieval = field(default_factory=Retrieval)
+
+
+def find_retrieval(
+    config: FindRetrieval, out: Path | None = None, progress: Progress | None = None
+) -> RetrievalResult:
+    """Score every head and return the command's result; what is done already is kept."""
+    from headscope.lm.prompting import uses_chat
+
+    needles = config.needles.read(config.model.model, config.measure.seed)
+    lm = config.model.load_for(out)
+    chat = uses_chat(lm, config.measure.chat, config.measure.template)
+    config = replace(config, measure=replace(config.measure, chat=chat))
+    about = {
+        "path": needles.path,
+        "digest": needles.digest,
+        "examples": len(needles.needles),
+    }
+    return scores_run(
+        COMMAND,
+        config,
+        lm,
+        {"needles": about},
+        out,
+        lambda run, steps: retrieval(lm, needles, config.measure, run, steps),
+        progress,
+        RetrievalResult,
+        _with_places,
+        config.measure.seed,
+    )
+
+
+def _with_places(result: RetrievalResult, scores: Scored) -> RetrievalResult:
+    assert isinstance(scores, HeadScores)  # `retrieval` has no parts
+    return replace(result, places=by_place(scores))

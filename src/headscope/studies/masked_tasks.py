@@ -1,0 +1,145 @@
+"""A learned mask and the task it is looked at with: what several commands begin from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from headscope.data.tasks import Task
+from headscope.errors import InputError
+from headscope.heads import Geometry, resolve_heads
+from headscope.heads.resolve import place_of
+from headscope.heads.store import kind_of
+from headscope.runs import encode
+from headscope.studies.inputs import POCKET, ModelChoice
+from headscope.studies.leakage import Leakage, check_task_leakage
+from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
+from headscope.studies.verify.mask import digest_of
+from headscope.verify.masks.mask import Mask, read_mask
+
+__all__ = ["MaskedTask", "mask_result", "own_task", "read_masked_task"]
+
+
+@dataclass(frozen=True)
+class MaskedTask:
+    """The held-out examples of one task, and where a mask for it is to be found.
+
+    Attributes:
+        heads: what `--heads` said.
+        task: the task with its held-out examples.
+        inputs: its content hash, for a run's signature.
+        leakage: how many of the examples the mask was trained on.
+    """
+
+    heads: str
+    task: Task
+    inputs: dict[str, str]
+    leakage: Leakage
+
+    def mask(self, geometry: Geometry) -> Mask:
+        """The mask for a model of this geometry: of a mask run, a saved gate, or heads to keep.
+
+        Raises:
+            InputError: if it is of another geometry, or keeps all heads or none.
+        """
+        place = place_of(self.heads)
+        folders = () if place is None else (place / "gate", place)
+        if any(kind_of(folder) == "gate" for folder in folders) and place is not None:
+            mask = read_mask(place, geometry)
+        else:
+            kept = resolve_heads(self.heads, None, geometry)
+            mask = Mask(kept.complement().removed(), name=self.heads)
+        if not 0 < len(mask.removed) < geometry.total:
+            raise InputError(
+                f"{self.heads}: keeps {len(mask.kept)} of {geometry.total} heads, so there is "
+                "nothing to compare; name a mask that keeps some heads and drops others"
+            )
+        return mask
+
+    def signature(self, mask: Mask) -> dict[str, Any]:
+        """What a run's signature says about mask and task beside the settings."""
+        return {
+            "mask": digest_of(mask),
+            "task": {"name": self.task.name, "prompts": [self.task.bare, self.task.instruction]},
+            "examples": [example.id for example in self.task.examples],
+            "leakage": self.leakage,
+        }
+
+    def data(self) -> dict[str, Any]:
+        """What a result says about the task's file."""
+        task = self.task
+        found = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
+        return {task.name: found}
+
+    def about(self, mask: Mask) -> dict[str, Any]:
+        """What a result says about mask and task."""
+        task = self.task
+        return {
+            "task": task.name,
+            "prompts": {"bare": task.bare, "instructed": task.instruction},
+            "data": self.data(),
+            "mask": {**encode(mask.about()), "place": self.heads},
+            "leakage": self.leakage,
+        }
+
+
+def read_masked_task(
+    heads: str,
+    choice: TaskChoice,
+    model: ModelChoice,
+    seed: int = 0,
+    allow_overlap: bool = False,
+) -> MaskedTask:
+    """The one task chosen, or else the one that the mask run says it was trained on.
+
+    Raises:
+        InputError: if there is no task or several, it has no instruction to be compared with, or
+            its examples are among those the mask was trained on.
+    """
+    asked = choice if choice.task or choice.pair or choice.data else own_task(heads, choice, model)
+    tasks = read_tasks(asked, model.model, seed)
+    if len(tasks) > 1:
+        raise InputError(
+            f"one task at a time is looked at, but {len(tasks)} are named ({', '.join(tasks)}); "
+            "name one of them"
+        )
+    task = next(iter(tasks.values())).test
+    if task.instruction is None:
+        raise InputError(
+            f"the task {task.name!r} has no instruction to compare with; give one with "
+            '--instruction, such as "Say what to do.\\nInput: {input}\\nAnswer:"'
+        )
+    leakage = check_task_leakage(heads, [task], allow_overlap)
+    return MaskedTask(heads, task, task_inputs(tasks), leakage)
+
+
+def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
+    """The choice of the pocket model's task that a mask run was trained on; else as it was."""
+    result = mask_result(heads)
+    name = None if result is None else result.get("task")
+    if isinstance(name, dict):
+        name = name.get("name")
+    if not isinstance(name, str) or model.model != POCKET:
+        return choice
+    from headscope.pocket.head_tasks import task_names
+    from headscope.pocket.world.languages import DIRECTIONS
+
+    if name in DIRECTIONS:
+        return dataclasses.replace(choice, pair=(name,))
+    return dataclasses.replace(choice, task=(name,)) if name in task_names() else choice
+
+
+def mask_result(heads: str) -> dict[str, Any] | None:
+    """The result of the mask run that `heads` names; None if it is anything else."""
+    place = place_of(heads)
+    file = None if place is None else place / "result.json"
+    if file is None or not file.is_file():
+        return None
+    try:
+        result = json.loads(file.read_bytes())
+        command = json.loads((file.parent / "run.json").read_bytes())["command"]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+        raise InputError(f"{file.parent}: is damaged; run the same command again") from error
+    return result if command == "find mask" and isinstance(result, dict) else None

@@ -1,0 +1,154 @@
+"""A survey: every method that the data at hand allows, on one model, then what they agree on.
+
+Each method has a run folder of its own below that of the survey, so a survey that was stopped goes
+on with the method it was at, and within that where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+from headscope.data.prompts import DEFAULT_TEMPLATE
+from headscope.errors import InputError
+from headscope.find.registry import Method, method, methods
+from headscope.report import write_report
+from headscope.results.common import ModelFacts
+from headscope.results.methods import MethodRun, SurveyResult
+from headscope.runs import Result, Run, carry_out, decode, encode
+from headscope.settings import Option, Settings
+from headscope.studies.compare.methods import CompareMethods, TopHeads, compare_methods
+from headscope.studies.inputs import (
+    MODEL_ARGUMENT,
+    ModelChoice,
+    Progress,
+    about_model,
+    dtype_name,
+    model_inputs,
+    model_provenance,
+)
+from headscope.studies.places import place_digests
+from headscope.studies.survey_plans import PLANS, Runner, SurveyData
+
+__all__ = ["COMMAND", "Survey", "survey"]
+
+COMMAND = "survey"
+#: Where the runs of the methods and their comparison are, below the survey's folder.
+RUNS, COMPARISON = "runs", "methods"
+
+
+@dataclass(frozen=True)
+class Survey(Settings):
+    """Run every method of finding heads that the data allows, and show how far they agree.
+
+    The bundled model brings data for all of them. Writes report.html into the run folder.
+    """
+
+    model: Annotated[ModelChoice, MODEL_ARGUMENT] = field(default_factory=ModelChoice)
+    data: SurveyData = field(default_factory=SurveyData)
+    methods: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only this one, see `headscope methods`; repeatable. Without it all that the data "
+            "allows.",
+            flag="--method",
+            metavar="NAME",
+        ),
+    ] = ()
+    # Methods that need their time are left out.
+    quick: Annotated[bool, Option("Little data and no long trainings: a first look.")] = False
+    k: TopHeads = None
+
+
+def survey(
+    config: Survey, out: Path | None = None, progress: Progress | None = None
+) -> SurveyResult:
+    """Run the methods, compare them and write the report; the command's result.
+
+    A method whose data cannot be used, or that finds nothing to count, is told with its reason,
+    and the others go on.
+
+    Raises:
+        InputError: for an unknown method, or if fewer than two methods could be run.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    began = time.monotonic()
+    wanted = [method(name) for name in dict.fromkeys(config.methods)] or list(methods())
+    lm = config.model.load_for(out)
+    chat = uses_chat(lm, config.data.chat, DEFAULT_TEMPLATE.text)
+    config = replace(config, data=replace(config.data, chat=chat))
+    settings = {
+        "settings": config,
+        "methods": [one.name for one in wanted],
+        "computed_in": dtype_name(lm),
+    }
+    inputs = model_inputs(lm, {}) | place_digests(config.data.places())
+
+    def compute(run: Run) -> SurveyResult:
+        nonlocal lm
+        model = decode(ModelFacts, about_model(lm))
+        del lm  # every method loads it by itself
+        rows = [_run(one, config, run.path, progress) for one in wanted]
+        compared = [str(run.path / str(row.run)) for row in rows if row.compared]
+        if len(compared) < 2:
+            why = "; ".join(f"{row.method}: {row.why}" for row in rows if row.why)
+            raise InputError(
+                "fewer than two methods could be run, so there is nothing to compare "
+                f"({why or 'only one was asked for'}); name or give data for more of them"
+            )
+        found = compare_methods(
+            CompareMethods(tuple(compared), config.k, rank=config.data.rank),
+            run.path / COMPARISON,
+        )
+        return SurveyResult(
+            model=model, quick=config.quick, runs=tuple(rows), comparison=found.comparison
+        )
+
+    result = carry_out(
+        COMMAND, out, settings, inputs, compute, began, model_provenance(lm), kind=SurveyResult
+    )
+    return replace(result, report=str(write_report(str(result.run)).resolve()))
+
+
+def _run(one: Method, config: Survey, folder: Path, progress: Progress | None) -> MethodRun:
+    """Run one method below `folder`, or say why not."""
+    row = MethodRun(one.name, one.measures, one.needs)
+    place = f"{RUNS}/{one.name}"
+    planned = _plan(one, config, folder)
+    if isinstance(planned, str):
+        return replace(row, why=planned)
+    try:
+        result = encode(planned(folder / place, progress))
+    except InputError as error:
+        return replace(row, why=str(error))
+    compared = one.name != "soft-gate"
+    why = None if compared else "its heads are those of translation-score, and so not compared"
+    return replace(row, run=place, compared=compared, seconds=result.get("seconds"), why=why)
+
+
+def _plan(one: Method, config: Survey, folder: Path) -> Runner | str:
+    """How a method is run with the data at hand, or in words why it is not."""
+    if one.recipe is not None:
+        function = _from_elsewhere(one)
+        return lambda out, progress: function(config.model, out, config.quick, progress)
+    plan = PLANS.get(one.name)
+    if plan is None:
+        return "it has no recipe here; run it by itself and name its run in compare methods"
+    return plan(config.model, config.data, config.quick, folder / RUNS)
+
+
+def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:
+    module, _, name = str(one.recipe).partition(":")
+    try:
+        function: Callable[..., Result | Mapping[str, Any]] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"the recipe {one.recipe!r} of the method {one.name} cannot be loaded ({error}); write "
+            "it as package.module:function"
+        ) from error
+    return function

@@ -1,0 +1,367 @@
+"""From what people name (tasks, files, directions) to tasks with sides to train and to test on.
+
+The sides never share an example: of a file some inputs are held out by a hash, of a translation's
+neither side is trained on, and the pocket model's own tasks come from different splits of its
+world. Nor is a word task trained on what another one that is named beside it holds out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from headscope import options
+from headscope.data.split import sentence_digest
+from headscope.data.tasks import (
+    DEFAULT_BARE,
+    Example,
+    Task,
+    few_shot,
+    hybrid,
+    in_language,
+    prompt,
+    read_task,
+    split_task,
+    translation_task,
+)
+from headscope.data.tasks.task import from_option as task_template
+from headscope.errors import InputError
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.inputs import POCKET, PairsChoice, read_directions
+from headscope.studies.leakage import apart, task_digests
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
+
+__all__ = [
+    "TaskChoice",
+    "TaskSides",
+    "answers",
+    "found_on",
+    "prompts",
+    "read_tasks",
+    "resolved_tasks",
+    "task_inputs",
+    "training_task",
+]
+
+#: Sentences of the pocket model's own that a direction is trained on.
+POCKET_SENTENCES = 1000
+
+
+Instruction = Annotated[
+    str | None,
+    Option(
+        "The instructed prompt up to where the output begins, with {input}; without it the task's "
+        "own.",
+        metavar="TEXT",
+        read=task_template,
+    ),
+]
+Bare = Annotated[
+    str | None,
+    Option("The prompt without an instruction, with {input}.", metavar="TEXT", read=task_template),
+]
+
+
+@dataclass(frozen=True)
+class TaskChoice(Settings):
+    """Which tasks, and how they are asked for.
+
+    Attributes:
+        task: files, names of files in the folder `data`, or the pocket model's word tasks.
+        pair: translation directions, whose sentences `data` names (pocket's own without).
+        data: a folder of task files, or sentence pairs as in `PairsChoice`.
+        instruction: template of the instructed prompt, instead of the task's own; of directions
+            `{target}` stands for the target language.
+        bare: template of the prompt without instruction, instead of the default.
+        chat: whether prompts go through the chat template; None: where the tokenizer has one
+            (the pocket model's prompts are complete as they are).
+        shots: examples before each input.
+        held_out: examples that are tested on, and so not trained on.
+        limit: the first so many examples of each task, before any are held out.
+        language: code of the language of the outputs of task files.
+        input_column: key or column of a task file's inputs.
+        output_column: key or column of a task file's outputs.
+        source_column: column of a pair file's sources.
+        target_column: column of a pair file's targets.
+        split: split of a FLORES folder or dataset of pairs.
+    """
+
+    task: options.Tasks = field(default=(), metadata=UNSIGNED)
+    pair: options.Pairs = ()
+    data: options.DataOfTasks = field(default=(), metadata=UNSIGNED)
+    instruction: Instruction = None
+    bare: Bare = None
+    chat: options.Chat = None
+    shots: options.Shots = 0
+    held_out: options.HeldOut = 100
+    limit: options.Limit = None
+    language: options.OutputLanguage = None
+    input_column: options.InputColumn = "input"
+    output_column: options.OutputColumn = "output"
+    source_column: options.SourceColumn = "source"
+    target_column: options.TargetColumn = "target"
+    split: options.Split = None
+
+
+@dataclass(frozen=True)
+class TaskSides:
+    """One task twice: with the examples to train on, and with those to test on.
+
+    `train` is None where a file holds no more inputs than are tested on.
+    """
+
+    train: Task | None
+    test: Task
+
+    @property
+    def name(self) -> str:
+        """What results call the task."""
+        return self.test.name
+
+    @property
+    def pool(self) -> tuple[Example, ...]:
+        """Where shots come from: never what is tested on, unless there is nothing else."""
+        return self.train.examples if self.train is not None else self.test.examples
+
+
+def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskSides]:
+    """The tasks chosen, by name, in the order named: tasks first, then directions.
+
+    Raises `InputError` if none is named, two have one name, or one cannot be read.
+    """
+    found: list[TaskSides] = [_task(choice, name, model, seed) for name in choice.task]
+    found += _directions(choice, model, seed)
+    if not found:
+        raise InputError(
+            "no task given; add --task FILE, or --pair en-de with --data, or for pocket --task "
+            "plural-de or --pair en-de"
+        )
+    words = [sides.test for sides in found if not sides.test.is_translation]
+    named: dict[str, TaskSides] = {}
+    for sides in found:
+        if sides.name in named:
+            raise InputError(
+                f"two tasks are called {sides.name!r} ({named[sides.name].test.path} and "
+                f"{sides.test.path}); rename one file"
+            )
+        named[sides.name] = sides if sides.test.is_translation else _apart(sides, words)
+    return named
+
+
+def resolved_tasks(lm: LanguageModel, choice: TaskChoice, model: str) -> TaskChoice:
+    """The choice with what `chat` comes to for this model, as its signature has to say.
+
+    Raises `InputError` if a chat template is wanted of a tokenizer without one.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    return dataclasses.replace(choice, chat=uses_chat(lm, _chat(choice, model)))
+
+
+def training_task(choice: TaskChoice, tasks: Mapping[str, TaskSides], seed: int = 0) -> Task:
+    """What a mask is trained on: the task with its shots, or a hybrid where several are named.
+
+    Raises `InputError` if a task has nothing to train on.
+    """
+    for name, sides in tasks.items():
+        if sides.train is None:
+            raise InputError(
+                f"the task {name!r} has {len(sides.test.examples)} different inputs, so holding "
+                f"{choice.held_out} out leaves none to train on; hold fewer out with --held-out"
+            )
+    trained = [sides.train for sides in tasks.values() if sides.train is not None]
+    if len(trained) > 1:
+        return hybrid(trained, choice.shots, seed)
+    return few_shot(trained[0], None, choice.shots, seed) if choice.shots else trained[0]
+
+
+def prompts(task: Task, instructed: bool = False) -> list[str]:
+    """The prompt of every example."""
+    return [prompt(task, example, instructed) for example in task.examples]
+
+
+def answers(lm: LanguageModel, task: Task, instructed: bool = False) -> list[Answered]:
+    """Every example's prompt and output as tokens; errors name the example's file and line."""
+    from headscope.lm.prompting import encode_answers
+
+    rows = []
+    for example in task.examples:
+        try:
+            rows += encode_answers(
+                lm, [prompt(task, example, instructed)], [example.output], task.chat
+            )
+        except InputError as error:
+            raise InputError(
+                f"{task.path}, example {example.id} (line {example.line}): {error}"
+            ) from error
+    return rows
+
+
+def task_inputs(tasks: Mapping[str, TaskSides]) -> dict[str, str]:
+    """Content hashes of the tasks, for a run's signature."""
+    return {f"task {name}": sides.test.digest for name, sides in tasks.items()}
+
+
+def found_on(tasks: Mapping[str, TaskSides]) -> dict[str, Any]:
+    """Digests of what is trained on by task, to be stored as `found_on.json`."""
+    return {
+        name: task_digests(sides.train.examples, sides.train.is_translation)
+        for name, sides in tasks.items()
+        if sides.train is not None
+    }
+
+
+def _task(choice: TaskChoice, name: str, model: str, seed: int) -> TaskSides:
+    path = _place(choice, name, model)
+    if path is None:
+        return _pocket_task(choice, name)
+    task = read_task(
+        path,
+        instruction=choice.instruction,
+        bare=_bare(choice, model),
+        language=choice.language,
+        input_column=choice.input_column,
+        output_column=choice.output_column,
+        limit=choice.limit,
+    )
+    return _sides(dataclasses.replace(task, chat=_chat(choice, model)), choice.held_out, seed)
+
+
+def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
+    """The file of a task, or None for a word task of the pocket model."""
+    from headscope.pocket.head_tasks import task_names
+
+    if Path(name).is_file():
+        return Path(name)
+    folders = [Path(one) for one in choice.data if Path(one).is_dir()]
+    files = [file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
+    for file in files:
+        if name in (file.name, file.name.partition(".")[0]):
+            return file
+    if model == POCKET and name in task_names():
+        return None
+    known = [file.name.partition(".")[0] for file in files]
+    known += list(task_names()) if model == POCKET else []
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if not files and model == POCKET and "/" not in name and "." not in name:
+        from headscope.pocket.head_tasks import word_task
+
+        word_task(name, "test")  # says what names there are
+    advice = hint or "; give its path, or its name and the folder as --data"
+    raise InputError(f"there is no task file {name}{advice}")
+
+
+def _pocket_task(choice: TaskChoice, name: str) -> TaskSides:
+    from headscope.pocket.head_tasks import word_task
+
+    # Neither dev nor test was seen in the model's training, and both are small.
+    train, test = word_task(name, "train"), word_task(name, "test", "dev")
+    # A name that two languages write alike may belong to training in one of them.
+    trained = {example.input for example in train.examples}
+    new = [example for example in test.examples if example.input not in trained]
+    if not new:
+        raise InputError(
+            f"the task {name!r} has no input that training has not; name it with its language"
+        )
+    test = dataclasses.replace(test, examples=tuple(new[: choice.held_out]))
+    if choice.limit is not None:
+        train = dataclasses.replace(train, examples=train.examples[: choice.limit])
+    return TaskSides(_asked(choice, train), _asked(choice, test))
+
+
+def _asked(choice: TaskChoice, task: Task) -> Task:
+    """A task with the prompts of the choice in place of its own."""
+    changes: dict[str, Any] = {}
+    if choice.instruction is not None:
+        changes["instruction"] = (
+            in_language(choice.instruction, task.language)
+            if task.is_translation and task.language
+            else choice.instruction
+        )
+    if choice.bare is not None:
+        changes["bare"] = choice.bare
+    if choice.chat is not None:
+        changes["chat"] = choice.chat
+    return dataclasses.replace(task, **changes)
+
+
+def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
+    data = tuple(one for one in choice.data if not _task_folder(choice, one))
+    if not choice.pair and not data:
+        return []
+    pairs = PairsChoice(
+        choice.pair,
+        data,
+        source_column=choice.source_column,
+        target_column=choice.target_column,
+        split=choice.split,
+        limit=choice.limit,
+    )
+    if data:
+        return [
+            _sides(
+                translation_task(
+                    one, choice.instruction, _bare(choice, model), chat=_chat(choice, model)
+                ),
+                choice.held_out,
+                seed,
+            )
+            for one in read_directions(pairs, model, "dev", seed=seed).values()
+        ]
+    # Which directions there are, and whether the model is the one that needs no data.
+    named = read_directions(dataclasses.replace(pairs, limit=1), model, "test", seed=seed)
+    from headscope.pocket.head_tasks import sentence_task
+
+    number = choice.limit or POCKET_SENTENCES
+    return [
+        TaskSides(
+            _asked(choice, sentence_task(name, "dev", number, seed)),
+            _asked(choice, sentence_task(name, "test", choice.held_out, seed)),
+        )
+        for name in named
+    ]
+
+
+def _task_folder(choice: TaskChoice, data: str) -> bool:
+    """Whether `--data` names the folder of task files rather than sentence pairs."""
+    return bool(choice.task) and not choice.pair and Path(data).is_dir()
+
+
+def _sides(task: Task, held_out: int, seed: int) -> TaskSides:
+    inputs = {sentence_digest(example.input) for example in task.examples}
+    if len(inputs) <= held_out:
+        return TaskSides(None, task)
+    train, test = (
+        dataclasses.replace(task, examples=part) for part in split_task(task, held_out, seed)
+    )
+    return _apart(TaskSides(train, test), [test])
+
+
+def _apart(sides: TaskSides, held_out: Iterable[Task]) -> TaskSides:
+    """The task without those of its training examples that these hold out."""
+    if sides.train is None:
+        return sides
+    kept = apart(sides.train, held_out)
+    return TaskSides(dataclasses.replace(sides.train, examples=kept) if kept else None, sides.test)
+
+
+def _bare(choice: TaskChoice, model: str) -> str:
+    if choice.bare is not None:
+        return choice.bare
+    if model == POCKET:
+        from headscope.pocket.mixture import BARE
+
+        return BARE
+    return DEFAULT_BARE
+
+
+def _chat(choice: TaskChoice, model: str) -> bool | None:
+    return False if choice.chat is None and model == POCKET else choice.chat

@@ -1,0 +1,195 @@
+"""What a model writes with a mask, soft gates or scaled heads, beside the model as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from headscope import options
+from headscope.errors import InputError
+from headscope.heads import Gate, about_rank
+from headscope.results.adapt import AdaptedModel, AdaptedOutput
+from headscope.results.common import Ranking
+from headscope.runs import decode, encode
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.use.gates import GateChoice, about
+from headscope.use.adapting.prompts import (
+    Prompt,
+    Rendered,
+    prompts_digest,
+    read_prompts,
+    rendered,
+    typed,
+)
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.lm.generation import GenerateConfig
+    from headscope.runs import Run
+
+__all__ = ["COMMAND", "OneLine", "PromptsChoice", "UseAdapt", "use_adapt", "written"]
+
+COMMAND = "use adapt"
+#: New tokens of an output where nobody says.
+NEW_TOKENS = 128
+#: Rows that the result itself holds; all are in `outputs.jsonl`.
+SHOWN = 10
+OneLine = Annotated[bool, Option("End an output at the first newline after text.")]
+
+
+@dataclass(frozen=True)
+class PromptsChoice(Settings):
+    """What the model is given: texts, or a file of texts or conversations.
+
+    `data` is read as `headscope.use.adapting.prompts.read_prompts` says.
+    """
+
+    prompt: Annotated[
+        tuple[str, ...], Option("A text to go on from; repeatable.", metavar="TEXT")
+    ] = field(default=(), metadata=UNSIGNED)
+    data: str | None = field(default=None, metadata=UNSIGNED)
+    column: options.TextColumn = field(default="text", metadata=UNSIGNED)
+    reference: Annotated[
+        str | None,
+        Option(
+            "What was hoped for, likewise; without it reference, if there.",
+            flag="--reference-column",
+            metavar="COLUMN",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    limit: options.Limit = field(default=None, metadata=UNSIGNED)
+    chat: Annotated[
+        bool,
+        Option(
+            "Put texts through the chat template as a user's turn; chat messages always go.",
+            flag="--chat/--no-chat",
+        ),
+    ] = False
+
+    def read(self) -> list[Prompt]:
+        """The prompts; `InputError` if there are none, or both kinds."""
+        if bool(self.prompt) == (self.data is not None):
+            raise InputError(
+                "what the model is to go on from is not clear; give either --prompt TEXT, once or "
+                "more often, or --data FILE"
+            )
+        if self.data is None:
+            return typed(self.prompt)[: self.limit]
+        return read_prompts(self.data, self.column, self.reference, self.limit)
+
+
+@dataclass(frozen=True)
+class UseAdapt(Settings):
+    """A whole run of the command: what is applied, what the model is given, how it writes."""
+
+    gate: GateChoice
+    prompts: PromptsChoice
+    model: ModelChoice = field(default_factory=ModelChoice)
+    # None: 128. The context bounds it, too.
+    max_new_tokens: options.MaxNewTokens = None
+    one_line: OneLine = False
+    compare: Annotated[
+        bool, Option("Also write with the model as it is.", flag="--compare/--no-compare")
+    ] = True
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+
+
+def use_adapt(
+    config: UseAdapt, out: Path | None = None, progress: Progress | None = None
+) -> AdaptedModel:
+    """Let the model write with the gates on, and as it is; a run that was stopped goes on.
+
+    Greedy. Beside the result the run holds `outputs.jsonl` (a row a prompt: `text`, and
+    `text_as_is`) and `gate/`, the gate on heads as it was applied.
+    """
+    from headscope.lm.generation import GenerateConfig
+
+    config.gate.check()
+    prompts = config.prompts.read()
+    digest = prompts_digest(prompts)
+    lm = config.model.load_for(out)
+    adaptation = config.gate.read(lm.geometry)
+    rows = rendered(lm, prompts, config.prompts.chat)
+    limit = config.max_new_tokens or NEW_TOKENS
+    how = GenerateConfig(limit, config.batch_tokens, config.one_line)
+    ranking = decode(Ranking, about_rank(adaptation.gate))
+    settings = {
+        "settings": config,
+        "applied": adaptation.as_dict(),
+        "rank": ranking.rank,
+        "new_tokens": limit,
+    }
+
+    def make(run: Run) -> AdaptedModel:
+        with lm.adapted(adaptation):
+            texts = written(lm, rows, "adapted", how, limit, run, progress)
+        plain: Sequence[str | None] = [None] * len(rows)
+        if config.compare:
+            plain = written(lm, rows, "as is", how, limit, run, progress)
+        outputs = tuple(
+            AdaptedOutput(
+                id=row.prompt.id,
+                prompt=row.prompt.given,
+                text=text,
+                text_as_is=own,
+                reference=row.prompt.reference,
+            )
+            for row, text, own in zip(rows, texts, plain, strict=True)
+        )
+        run.write_jsonl("outputs.jsonl", map(encode, outputs))
+        adaptation.gate.save_pretrained(run.path / "gate")
+        return AdaptedModel(
+            gate=about(adaptation),
+            ranked=ranking,
+            prompts=len(rows),
+            changed=sum(output.changed for output in outputs) if config.compare else None,
+            empty=sum(not text.strip() for text in texts),
+            empty_as_is=sum(not text.strip() for text in plain if text is not None)
+            if config.compare
+            else None,
+            max_new_tokens=limit,
+            chat=config.prompts.chat,
+            data={
+                "prompts": {
+                    "path": config.prompts.data or "--prompt",
+                    "digest": digest,
+                    "prompts": len(rows),
+                }
+            },
+            outputs=outputs[:SHOWN],
+        )
+
+    return run_with_model(
+        lm, COMMAND, out, settings, {"prompts": digest}, make, seed=0, kind=AdaptedModel
+    )
+
+
+def written(
+    lm: LanguageModel,
+    rows: Sequence[Rendered],
+    name: str,
+    how: GenerateConfig,
+    limit: int,
+    run: Run,
+    progress: Progress | None = None,
+) -> list[str]:
+    """What the model writes as it stands, kept in the run under `name` as it comes."""
+    from headscope.verify.removal.conditions import Pass, kept_texts
+
+    made: dict[int, str] = {}
+    # Whether the tokenizer adds its special tokens holds for a whole pass.
+    for special, kind in ((True, "texts"), (False, "chats")):
+        places = [at for at, row in enumerate(rows) if row.special is special]
+        if not places:
+            continue
+        key = f"{name}, {kind}"
+        passes = {key: Pass(Gate.identity(lm.geometry), range(len(places)))}
+        texts = [rows[at].text for at in places]
+        found = kept_texts(
+            lm, texts, [limit] * len(places), passes, how, run, f"writing {key}", progress, special
+        )[key]
+        made.update({places[at]: text for at, text in found.items()})
+    return [made[at] for at in range(len(rows))]

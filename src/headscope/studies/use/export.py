@@ -1,0 +1,153 @@
+"""Write a gate into an ordinary checkpoint or a stock adapter, and prove what was written."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headscope.errors import InputError
+from headscope.heads import about_rank
+from headscope.heads.adaptation import Adaptation
+from headscope.results.common import Ranking
+from headscope.results.export import ExportBase, ExportedHead, ExportedModel, UnloadedModel
+from headscope.runs import Run, carry_out, decode
+from headscope.studies.inputs import Progress, about_model, model_inputs, model_provenance
+from headscope.studies.use.export_run import PLACES, Export, UseExport, same_weights
+from headscope.studies.use.gates import GateChoice, about
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "UseExport", "use_export"]
+
+COMMAND = "use export"
+
+
+def use_export(
+    config: UseExport, out: Path | None = None, progress: Progress | None = None
+) -> ExportedModel:
+    """Export and return the command's result; a run that was stopped goes on.
+
+    The run holds `checkpoint/` or `adapter/`, which anything that reads such folders takes as it
+    is, and `gate/`, the gate on heads. The model is never loaded to write it; to compare, it is
+    loaded first and the export after it, one at a time.
+
+    Raises:
+        InputError: if the gate does not fit the model or cannot be folded into it, the checkpoint
+            cannot be read, or the export's logits are not those of the gated model.
+    """
+    from headscope.lm.checkpoints import read_config, resolve, tokenizer_of
+    from headscope.lm.gguf import is_gguf
+    from headscope.lm.hollow import hollow_model, without_products
+    from headscope.use.exporting.base import read_base
+    from headscope.use.exporting.checkpoint import bytes_of
+    from headscope.use.exporting.folder import check_plain, quantised_by
+    from headscope.use.exporting.proof import need_peft
+    from headscope.use.exporting.tensors import checkpoint_files
+
+    began = time.monotonic()
+    config = dataclasses.replace(config, gate=removing(config.gate))
+    config.gate.check()
+    bytes_of(config.max_shard_size)
+    if config.form == "ia3" and config.check:
+        need_peft()
+    name = config.model.model
+    folder, commit = resolve(name, config.model.revision)
+    settings = read_config(folder, name)
+    checkpoint_files(folder)
+    if is_gguf(folder):
+        config = of_gguf(config)
+    quantised = quantised_by(folder)
+    if config.form == "checkpoint" and not config.dequantise:
+        check_plain(folder)
+    if config.dequantise and not is_gguf(folder) and (config.form == "ia3" or quantised is None):
+        raise InputError(
+            f"{name}: --dequantise is for writing quantised weights as a checkpoint; leave it out"
+        )
+    reading = tokenizer_of(folder, name, config.model.tokenizer)
+    hollow = hollow_model(name, folder, settings, reading, commit)
+    adaptation = read_gate(config.gate, hollow)
+    base = read_base(name, folder, commit)
+    with without_products():
+        facts = about_model(hollow) | {"device": None, "quantised": quantised}
+    ranking = decode(Ranking, about_rank(adaptation.gate))
+    signed = {"settings": config, "applied": adaptation.as_dict(), "rank": ranking.rank}
+    known = {**model_provenance(hollow), "device": None, "seed": None}
+
+    def compute(run: Run) -> ExportedModel:
+        gate, place = adaptation.gate, run.path / PLACES[config.form]
+        work = Export(config, hollow, adaptation, base, run, place, quantised, progress)
+        written, proof, note = work.make()
+        return ExportedModel(
+            path=str(place),
+            form=config.form,
+            model=decode(UnloadedModel, facts),
+            gate=about(adaptation),
+            ranked=ranking,
+            heads=tuple(
+                ExportedHead(head.layer, head.head, gate[head]) for head in gate.changed_heads()
+            ),
+            found_by=gate.origin.signature or None,
+            found_on_same_weights=same_weights(adaptation, hollow),
+            base=ExportBase(base.name, base.hub, base.revision, base.licence, base.unread),
+            written=written,
+            check=proof,
+            check_note=note,
+        )
+
+    inputs = model_inputs(hollow, {})
+    result = carry_out(COMMAND, out, signed, inputs, compute, began, known, kind=ExportedModel)
+    place = Path(str(result.run)) / PLACES[config.form]
+    if not place.is_dir():
+        raise InputError(
+            f"{place}: is gone, though this run has ended; delete {result.run} and run the "
+            "same command again"
+        )
+    return dataclasses.replace(result, path=str(place))
+
+
+def of_gguf(config: UseExport) -> UseExport:
+    """The settings for a GGUF file, which is always written dequantised, in float32.
+
+    Raises:
+        InputError: for an adapter, or weights that would be rounded before they are multiplied.
+    """
+    name = config.model.model
+    if config.form == "ia3":
+        raise InputError(
+            f"{name}: an adapter names the checkpoint that it is for, and a GGUF file is none; "
+            "export with --as checkpoint"
+        )
+    if config.model.dtype not in ("auto", "float32"):
+        raise InputError(f"{name}: a GGUF file is written in float32; leave --dtype out")
+    model = dataclasses.replace(config.model, dtype="float32")
+    return dataclasses.replace(config, dequantise=True, model=model)
+
+
+def removing(choice: GateChoice) -> GateChoice:
+    """The choice, with heads that come without a number removed."""
+    if choice.heads is not None and choice.scale is None and choice.outside is None:
+        return dataclasses.replace(choice, scale=0.0)
+    return choice
+
+
+def read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
+    """What is to be folded, with the origin of the heads or the gate.
+
+    Raises:
+        InputError: if it cannot be folded: a gate on queries, or one that changes nothing.
+    """
+    found = choice.read(lm.geometry)
+    if found.place == "query":
+        raise InputError(
+            f"{found.name}: its gates multiply queries, after norms and positions, so they cannot "
+            "be folded into weights; apply it with `headscope use adapt`"
+        )
+    if found.gate.is_identity and (found.feed_forward is None or (found.feed_forward == 1).all()):
+        raise InputError(
+            f"{found.name}: multiplies everything by 1, so the export would be the model itself; "
+            "name heads, or a gate that changes some"
+        )
+    return found

@@ -1,0 +1,238 @@
+"""Rating the documents of a corpus by what some heads are worth on them, in a run folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from headscope import options
+from headscope.errors import InputError
+from headscope.heads import Amount, about_rank, resolve_heads
+from headscope.results.common import ModelFacts, Ranking
+from headscope.results.rating import RatedCorpus, RatingJob, RatingResult, RatingSummary
+from headscope.runs import Run, carry_out, decode, encode
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.inputs import (
+    ModelChoice,
+    Progress,
+    about_model,
+    dtype_name,
+    model_inputs,
+    model_provenance,
+    steps_of,
+)
+from headscope.studies.verify.reference import documents
+from headscope.use.corpus.executors import Execution, Launched
+from headscope.use.corpus.files import find_files
+from headscope.use.corpus.pipeline import Plan, add_up, rate_left
+from headscope.use.corpus.records import Columns
+from headscope.use.corpus.survey import remember, survey
+from headscope.use.corpus.worker import holding
+from headscope.use.corpus.writing import Written
+from headscope.use.rating import Rating
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "UseRate", "use_rate"]
+
+COMMAND = "use rate"
+SUMMARY = "summary.json"
+SURVEY = "parts/survey.json"
+
+
+@dataclass(frozen=True)
+class UseRate(Settings):
+    """Rate every document of a corpus by how much worse the model predicts it without some heads.
+
+    Without heads that translate, documents that hold their own translation lose most. Records keep
+    all their fields and get nll_full, nll_removed, score and tokens; what cannot be rated goes to
+    rejects.jsonl with the reason. The same command goes on where it was stopped.
+    """
+
+    # Of data, heads and reference what they hold counts in the signature, not their places.
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "JSON Lines (plain, gzip, zstd) or Parquet: a file, a folder, a pattern, an address "
+            "such as s3://…, hf://… or https://…, or the name of a Hub dataset; repeatable. LANG "
+            "is the language of records that do not say theirs.",
+            metavar="[LANG=]DATA",
+        ),
+    ] = field(metadata=UNSIGNED)
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Number of heads removed, or a share such as 0.15 or 15%. Without it a set is used "
+            "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    columns: Columns = field(default_factory=Columns)
+    split: Annotated[str | None, Option("Split of a dataset.")] = None
+    limit: Annotated[
+        int | None,
+        Option("Rate the first so many records of each file; without it all.", min=1),
+    ] = None
+    rating: Rating = field(default_factory=Rating)
+    written: Written = field(default_factory=Written)
+    # The same files come out wherever it runs.
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
+    threads: Annotated[
+        int | None,
+        Option("Threads of each worker; without it the cores are shared evenly.", min=1),
+    ] = field(default=None, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    ablate: options.Ablate = "zero"
+    reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+
+def use_rate(
+    config: UseRate, out: Path | None = None, progress: Progress | None = None
+) -> RatingResult:
+    """Rate what is not rated yet and return the command's result.
+
+    The run holds `documents/`, `rejects.jsonl` and, when all is done, `summary.json`. Where the
+    work was handed to a cluster the result says so (`job`), and the same call later adds up.
+    """
+    began = time.monotonic()
+    config.execution.check()
+    reference = None
+    if config.ablate == "mean":
+        reference = documents(config.reference, config.model.model, config.heads)
+    files = survey(
+        find_files(config.data, config.split),
+        config.columns,
+        config.limit,
+        config.written.format == "parquet",
+        steps_of(progress, "reading the corpus once"),
+        _known(out),
+    )
+    lm = config.model.load_for(out)
+    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
+    if not len(heads):
+        raise InputError(f"{config.heads} holds no heads, so there is nothing to remove")
+    ranking = decode(Ranking, about_rank(heads))
+    settings = {
+        "settings": config,
+        "heads": sorted(map(str, heads)),
+        "rank": ranking.rank,
+        "languages": {file.name: file.language for file in files},
+        "computed_in": dtype_name(lm),
+        **({} if reference is None else {"reference text": reference.digest}),
+    }
+    digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
+    inputs = {**model_inputs(lm, {}), **digests}
+
+    def compute(run: Run) -> RatingResult:
+        nonlocal lm
+        run.write_json(SURVEY, remember(files))
+        facts = decode(ModelFacts, about_model(lm))
+        plan = Plan(
+            run.path.resolve(),
+            files,
+            config.columns,
+            config.model,
+            heads.removed(),
+            config.rating,
+            config.written,
+            config.threads,
+            None if reference is None else reference.means(lm, config.rating.batch_tokens),
+        )
+        here = config.execution.executor == "local" and config.execution.workers == 1
+        own = lm if here else None
+        del lm  # other processes load it themselves; on a GPU it would lie beside theirs
+        launched = _rate(config, plan, own, run, progress)
+        result = RatingResult(
+            model=facts,
+            heads=tuple(map(str, heads)),
+            ranked=ranking,
+            ablate=config.ablate,
+            reference_text=None if reference is None else reference.facts,
+            workers=config.execution.workers,
+            executor=config.execution.executor,
+        )
+        if launched is not None:
+            return RatingJob(
+                **vars(result),
+                job=launched.job,
+                submitted=launched.new,
+                logs=str(launched.logs),
+                chunks=sum(1 for _ in plan.shelf),
+                chunks_done=len(plan.shelf.done()),
+            )
+        tally = add_up(plan, run, steps_of(progress, "adding up"))
+        summary = RatingSummary(
+            figures=tally.figures,
+            scoring_seconds=tally.seconds,
+            heads=result.heads,
+            ranked=ranking,
+            format=config.written.format,
+            languages=tally.languages(),
+        )
+        run.write_json(SUMMARY, encode(summary))
+        return RatedCorpus(
+            **vars(result),
+            figures=summary.figures,
+            languages={code: one.scores for code, one in summary.languages.items()},
+            files={
+                file.name: {"path": file.path, "records": file.records, "digest": file.digest}
+                for file in files
+            },
+        )
+
+    about = model_provenance(lm)
+    stored: type[RatingResult] = RatedCorpus
+    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=stored)
+
+
+def _rate(
+    config: UseRate, plan: Plan, lm: LanguageModel | None, run: Run, progress: Progress | None
+) -> Launched | None:
+    """Do what is left: with `lm` in this process, without it in others, which load their own."""
+    logs = plan.folder / "logs" / run.hash
+    watch = None if progress is None else _Watch(progress)
+    # A device that was named is meant for every worker; otherwise each gets a GPU of its own.
+    free = config.model.device in (None, "cuda") and config.model.device_map is None
+    execution = replace(config.execution, share_gpus=free)
+    with nullcontext() if lm is None else holding(config.model, lm):
+        return rate_left(plan, execution, logs, watch)
+
+
+class _Watch:
+    """Two lines of progress: documents, and tokens, whose number in all is reckoned."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._first: tuple[int, int] | None = None
+
+    def __call__(self, documents: int, total: int, tokens: int) -> None:
+        self._progress("documents", documents, total)
+        if documents and tokens:
+            self._progress("tokens", tokens, max(tokens, round(tokens / documents * total)))
+
+
+def _known(out: Path | None) -> dict[str, Any]:
+    """What an earlier start of the run has seen of the corpus."""
+    place = None if out is None else Path(out) / SURVEY
+    if place is None or not place.is_file():
+        return {}
+    try:
+        known = json.loads(place.read_bytes())
+    except (ValueError, RecursionError):
+        return {}  # the corpus is read again
+    whole = isinstance(known, dict) and all(
+        isinstance(one, dict)
+        and {"stamp", "digest", "records"} == one.keys()
+        and isinstance(one["digest"], str)
+        and isinstance(one["records"], int)
+        for one in known.values()
+    )
+    return known if whole else {}

@@ -1,0 +1,379 @@
+"""Leading a model that answers in the wrong language back, by turning heads of a language up.
+
+LAHIS (Liu et al. 2025, arXiv 2511.07498) moves a model between languages by multiplying the heads
+of one by 3 or those of the other by 0. Here the model is asked for answers in a language; counted
+is how many are in another one as it is, with that language's heads multiplied by each factor, with
+the heads of the language it strays to removed, and with as many random heads multiplied alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from headscope import options
+from headscope.data.languages import language_name
+from headscope.data.prompts import DEFAULT_TEMPLATE
+from headscope.errors import InputError
+from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
+from headscope.heads.adaptation import Adaptation
+from headscope.heads.resolve import place_of
+from headscope.results.common import Ranking as Ranked
+from headscope.results.writing import Steering
+from headscope.runs import decode
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    read_directions,
+    run_with_model,
+)
+from headscope.studies.use.adapt import COMMAND, OneLine, PromptsChoice, written
+from headscope.studies.use.gates import GateChoice, about
+from headscope.studies.use.steering_measures import (
+    MEASURES,
+    answer_numbers,
+)
+from headscope.studies.verify.writing_heads import SHARE, writing_heads
+from headscope.studies.verify.writing_run import arms_settings, statistics
+from headscope.use.adapting import prompts as asking
+from headscope.verify.languages.sets import NAMED
+from headscope.verify.removal.conditions import check_gate
+from headscope.verify.writing.arms import Arm, Name, as_is, beside
+from headscope.verify.writing.evidence import evidence
+from headscope.verify.writing.off_target import identified, identified_rows, with_languages
+from headscope.verify.writing.texts import Group, Prompt, write
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["FACTORS", "Ranking", "Steer", "steer"]
+
+FACTORS = (0.5, 1.5, 2.0, 3.0, 5.0)
+#: Prompts of each language where the pocket model's own are taken.
+PROMPTS = 60
+#: New tokens of an answer where nobody says.
+NEW_TOKENS = 64
+AWAY = "away x0"
+
+Ranking = Literal["specific", "importance"]
+#: Answers by language, arm and prompt.
+Texts = list[list[list[str]]]
+
+
+@dataclass(frozen=True)
+class Steer(Settings):
+    """A whole run of the command with `--steer`.
+
+    Attributes:
+        heads: a run of LAHIS, or heads that `resolve_heads` reads, which then stand for every
+            language; they count in the signature, not their place.
+        k: how many heads of each; None: 1 % for a run of LAHIS, a named set whole.
+        gate: what is on the model in every condition, such as a mask that leads it astray.
+        prompts: file of the only language's prompts, and how it is read.
+        data: files by language, as `LANG=FILE`, if there are several.
+        max_new_tokens: of an answer; None: 64.
+        seed: of the draws and tests, and of the pocket model's sentences.
+        rank: what scores are ranked by.
+    """
+
+    languages: Annotated[
+        tuple[str, ...],
+        Option(
+            "Instead count answers in another language than this, which prompts ask for, with its "
+            "heads multiplied by each --factor, and random heads beside; repeatable.",
+            flag="--steer",
+            metavar="LANG",
+            default=None,
+        ),
+    ]
+    heads: str = field(metadata=UNSIGNED)
+    k: Amount | None = field(default=None, metadata=UNSIGNED)
+    ranking: Annotated[
+        Ranking,
+        Option("To --steer: heads specific to the language, or the most important ones."),
+    ] = "specific"
+    factors: Annotated[
+        tuple[float, ...],
+        Option(
+            "To --steer; repeatable; without it 0.5, 1.5, 2, 3, 5.", flag="--factor", metavar="X"
+        ),
+    ] = FACTORS
+    away: Annotated[
+        str | None,
+        Option(
+            "To --steer: also remove the heads of this language, as a condition of its own.",
+            metavar="LANG",
+        ),
+    ] = None
+    gate: GateChoice | None = None
+    prompts: PromptsChoice = field(default_factory=PromptsChoice)
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "Prompts: text file (.txt, one a line), JSON Lines, Parquet or TSV file with texts or "
+            "chat messages; to --steer several languages, LANG=FILE, repeatable.",
+            metavar="FILE",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    draws: options.Draws = 5
+    max_new_tokens: options.MaxNewTokens = None
+    one_line: OneLine = False
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    rank: Rank = field(default="above-chance", metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        if not self.languages:
+            raise InputError("no language is named to lead the model to; give --steer CODE")
+        for code in (*self.languages, *([self.away] if self.away else [])):
+            language_name(code)
+        if not self.factors:
+            raise InputError("there is no factor; give at least one with --factor, such as 2")
+        for factor in self.factors:
+            check_gate(factor)
+        if len(set(self.factors)) != len(self.factors) or 1 in self.factors:
+            raise InputError(
+                "factors are given once each, and 1 is the model as it is, which is always there; "
+                f"these are {', '.join(f'{one:g}' for one in self.factors)}"
+            )
+        super().__post_init__()
+
+
+def steer(config: Steer, out: Path | None = None, progress: Progress | None = None) -> Steering:
+    """Ask in every language under every condition; a run that was stopped goes on where it was.
+
+    Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
+    and prompt, with the identified language) and `statistics.safetensors`.
+    """
+    asked = _asked_for(config)
+    if config.gate is not None:
+        config.gate.check()
+    lm = config.model.load_for(out)
+    base = None if config.gate is None else config.gate.read(lm.geometry)
+    rows = {
+        code: asking.rendered(lm, prompts, config.prompts.chat) for code, prompts in asked.items()
+    }
+    kinds = {row.special for several in rows.values() for row in several}
+    if len(kinds) > 1:
+        raise InputError(
+            "some prompts are texts and others conversations; give them in runs of their own, or "
+            "all through the chat template with --chat"
+        )
+    limit = config.max_new_tokens or NEW_TOKENS
+    heads = steering_heads(config, lm)
+    groups = [
+        Group(
+            code,
+            tuple(
+                Prompt(row.prompt.id, row.text, row.prompt.reference or "", limit)
+                for row in several
+            ),
+            _arms(config, code, heads, base),
+        )
+        for code, several in rows.items()
+    ]
+    ranking = decode(Ranked, about_rank(*heads.values()))
+    settings = {
+        "settings": config,
+        "steering": arms_settings((one.name, one.arms) for one in groups),
+        "applied": None if base is None else base.as_dict(),
+        "rank": ranking.rank,
+    }
+
+    data = {code: asking.prompts_digest(prompts) for code, prompts in asked.items()}
+
+    def make(run: Run) -> Steering:
+        texts, plain = _written(lm, config, groups, rows, base, run, progress)
+        numbers, missing = answer_numbers(groups, texts)
+        identifier, named = identified(texts)
+        run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
+        statistics(run, numbers)
+        kinds = dict.fromkeys(
+            arm.name.kind for one in groups for arm in one.arms[1:] if arm.name.draw is None
+        )
+        tested = {kind: f"{kind}-" for kind in kinds}
+        whole, parts = evidence(numbers, MEASURES, tested, config.seed, progress, changes=True)
+        parts = with_languages(parts, groups, named)
+        if plain:  # how far the gate, rather than the prompt, is what leads astray
+            bare = [replace(one, arms=one.arms[:1]) for one in groups]
+            before, _ = answer_numbers(bare, plain)
+            for code, one in evidence(before, MEASURES, {}, config.seed)[1].items():
+                parts[code] = replace(parts[code], without_gate=one.baseline)
+        return Steering(
+            steer=config.languages,
+            away=config.away,
+            ranking=config.ranking,
+            ranked=ranking,
+            factors=tuple(sorted(config.factors)),
+            draws=config.draws,
+            seed=config.seed,
+            gate=None if base is None else about(base),
+            data={
+                code: {
+                    "path": _path_of(config, code),
+                    "digest": data[code],
+                    "prompts": len(prompts),
+                }
+                for code, prompts in asked.items()
+            },
+            heads={code: tuple(map(str, found)) for code, found in heads.items()},
+            identifier=identifier,
+            not_measured=missing,
+            whole=whole,
+            groups=parts,
+        )
+
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Steering)
+
+
+def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
+    """The heads of each language asked for, and of the one to lead away from.
+
+    Raises `InputError` if a language has none.
+    """
+    codes = list(dict.fromkeys([*config.languages, *([config.away] if config.away else [])]))
+    rows = writing_heads(config.heads, config.k, codes, lm, config.rank)
+    found: dict[str, HeadSet] = {}
+    for code in codes:
+        if code not in rows:
+            raise InputError(
+                f"{config.heads}: holds no heads of {language_name(code)} ({code}); name a run of "
+                "find lahis with documents in it"
+            )
+        own = rows[code]
+        if own.language == NAMED and config.away:
+            raise InputError(
+                f"{config.heads}: does not say which heads belong to which language, so none are "
+                f"those of {config.away}; name a run of find lahis"
+            )
+        chosen = own.chosen
+        if config.ranking == "importance" and own.language != NAMED:
+            scores = read_scores(place_of(config.heads) or config.heads)
+            chosen = scores.get(code, scores.get("mean", next(iter(scores.values())))).top(
+                config.k or SHARE, config.rank
+            )
+        if not len(chosen):
+            raise InputError(
+                f"{config.heads}: no head is specific to {language_name(code)}; take the most "
+                "important ones with --ranking importance"
+            )
+        found[code] = chosen
+    return found
+
+
+def _arms(
+    config: Steer, code: str, heads: Mapping[str, HeadSet], base: Adaptation | None
+) -> tuple[Arm, ...]:
+    own = heads[code]
+    # Of a head that is gone already nothing can be multiplied: it counts on neither side.
+    gone = HeadSet(own.geometry, ()) if base is None else base.gate.removed_heads()
+    own = own - gone
+    if not len(own):
+        raise InputError(
+            f"the gate that is on the model removes every head that {language_name(code)} was to "
+            "be steered with; take more of them with --k, or another gate"
+        )
+    arms = [as_is(own)]
+    for factor in sorted(config.factors):
+        kind = f"x{factor:g}"
+        arms.append(Arm(Name(kind), own, factor))
+        arms += beside(own, factor, config.draws, config.seed, avoid=gone, prefix=f"{kind}-")
+    if config.away and config.away != code:
+        other = heads[config.away] - gone
+        if len(other):
+            arms.append(Arm(Name(AWAY), other, 0.0))
+            arms += beside(other, 0.0, config.draws, config.seed, avoid=gone, prefix=f"{AWAY}-")
+    return tuple(arms)
+
+
+def _written(
+    lm: LanguageModel,
+    config: Steer,
+    groups: Sequence[Group],
+    rows: Mapping[str, Sequence[asking.Rendered]],
+    base: Adaptation | None,
+    run: Run,
+    progress: Progress | None,
+) -> tuple[Texts, Texts]:
+    """The answers by language, arm and prompt; with a gate also those of the model without it."""
+    from headscope.lm.generation import GenerateConfig
+
+    every = [row for several in rows.values() for row in several]
+    limit = groups[0].prompts[0].limit
+    newline = config.one_line or not (config.data or config.prompts.prompt)
+    how = GenerateConfig(limit, config.batch_tokens, newline)
+    with contextlib.nullcontext() if base is None else lm.adapted(base):
+        texts = write(lm, groups, how, run, "writing", progress, special=every[0].special)
+    given = [
+        {"language": code, "id": row.prompt.id, "prompt": row.prompt.plain}
+        for code, several in rows.items()
+        for row in several
+    ]
+    run.write_jsonl("prompts.jsonl", given)
+    if base is None:
+        return texts, []
+    plain = iter(written(lm, every, "without the gate", how, limit, run, progress))
+    return texts, [[list(islice(plain, len(one.prompts)))] for one in groups]
+
+
+def _asked_for(config: Steer) -> dict[str, list[asking.Prompt]]:
+    """The prompts of each language."""
+    codes = config.languages
+    if len(set(codes)) != len(codes):
+        raise InputError("--steer names a language twice; name each once")
+    choice = config.prompts
+    if config.data:
+        named = dict(one.partition("=")[::2] for one in config.data)
+        if len(codes) == 1 and len(config.data) == 1 and codes[0] not in named:
+            return {codes[0]: replace(choice, data=config.data[0]).read()}
+        if sorted(named) != sorted(codes) or len(config.data) != len(named):
+            raise InputError(
+                f"prompts are needed for {', '.join(codes)}, each in a file of its own; write "
+                + " ".join(f"--data {code}=FILE" for code in codes)
+            )
+        return {code: replace(choice, data=named[code]).read() for code in codes}
+    if choice.prompt:
+        if len(codes) > 1:
+            raise InputError("--prompt is for one language; with several give --data LANG=FILE")
+        return {codes[0]: choice.read()}
+    if config.model.model != POCKET:
+        raise InputError(
+            f"no prompts are given; add --data FILE with prompts that ask for an answer in "
+            f"{language_name(codes[0])}, or --prompt TEXT"
+        )
+    return {code: _of_pocket(code, choice.limit or PROMPTS, config.seed) for code in codes}
+
+
+def _path_of(config: Steer, code: str) -> str:
+    """Where a language's prompts come from, in words."""
+    if config.data:
+        return next(
+            (one.partition("=")[2] for one in config.data if one.startswith(f"{code}=")),
+            config.data[0],
+        )
+    return "--prompt" if config.prompts.prompt else "pocket (test)"
+
+
+def _of_pocket(code: str, number: int, seed: int) -> list[asking.Prompt]:
+    """Translation prompts into a language of the pocket model, from each of its others in turn."""
+    from headscope.pocket.world.languages import CODES
+
+    others = [one for one in CODES if one != code]
+    each = -(-number // len(others))
+    pairs = PairsChoice(tuple(f"{one}-{code}" for one in others), limit=each)
+    found = []
+    for name, file in read_directions(pairs, POCKET, "test", seed=seed).items():
+        names = language_name(file.source_language), language_name(file.target_language)
+        for pair in file.pairs:
+            text = DEFAULT_TEMPLATE.render(pair.source, *names).text
+            found.append(asking.Prompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
+    return found

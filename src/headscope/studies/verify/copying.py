@@ -1,0 +1,202 @@
+"""Does copying need the heads that translating needs? By loss, in a run folder.
+
+The model is asked to translate, and the source itself is given as the answer. If removing heads
+takes the mapping between languages and leaves copying as it was, the loss of the reference rises
+and that of the copy does not.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from headscope.data.align import Alignment
+from headscope.data.links import Links
+from headscope.data.pairs import PairFile
+from headscope.data.words import split_words
+from headscope.errors import InputError
+from headscope.heads import Amount, Rank, about_rank
+from headscope.measure.statistics import counted
+from headscope.measure.trial import Against, Group, Side, Trial
+from headscope.runs import Run, encode
+from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
+from headscope.studies.verify.removal import VerifyRemoval, opened
+from headscope.studies.verify.removal_run import STATISTICS
+from headscope.verify.removal import Condition, Removal, conditions
+from headscope.verify.removal.losses import reference_losses
+from headscope.verify.removal.outputs import BASELINE, CONTROLS, Label
+
+__all__ = ["COMMAND", "VerifyCopying", "copies_written", "tests", "verify_copying"]
+
+COMMAND = "verify copying"
+Floats = NDArray[np.float64]
+#: What is tested, and the side on which the claim lies that only translating needs the heads.
+TESTED: dict[str, Side] = {
+    "copy": "higher",
+    "reference": "higher",
+    "preference": "lower",
+}
+
+
+@dataclass(frozen=True)
+class VerifyCopying:
+    """A whole run; the fields are those of `VerifyRemoval`. Losses are measured, and no texts."""
+
+    heads: str = field(metadata={"signature": False})
+    k: tuple[Amount, ...] = field(default=(), metadata={"signature": False})
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    removal: Removal = field(default_factory=lambda: Removal(measure=("loss",)))
+    rank: Rank = field(default="above-chance", metadata={"signature": False})
+
+
+def verify_copying(
+    config: VerifyCopying, out: Path | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Measure, and return for each number of heads what their removal does to both losses.
+
+    `baseline` and `conditions` tell `copy` and `reference`, the NLL in nats a token (mean over
+    sentences; over directions the plain mean), and `preference`, copy − reference: how much
+    likelier the translation is. `tests`, for each number of heads, tell of each measure `as_is`,
+    `without` (the heads) and `random` (the mean over random sets), the `change` with an interval
+    over sentences and, against random sets and such of the same layers, the difference to their
+    mean with both p and `least_p`. The run keeps the losses of every sentence in
+    `statistics.safetensors`. Raises `InputError` as `verify_removal` does.
+    """
+    began = time.monotonic()
+    removed = VerifyRemoval(**vars(config))
+    opening = opened(removed, out)
+    lm, removal, sets, directions = opening.lm, opening.removal, opening.sets, opening.directions
+    planned = conditions(sets, removal, opening.avoid)
+    copied = {f"{name} copy": _copies(pairs) for name, pairs in directions.items()}
+    read = {**directions, **copied}
+    settings = {
+        "settings": replace(config, removal=removal),
+        "sets": [[str(head) for head in heads] for heads in sets],
+        **opening.signed,
+    }
+
+    def compute(run: Run) -> dict[str, Any]:
+        unlinked = {name: _unlinked(pairs) for name, pairs in read.items()}
+        losses = reference_losses(lm, read, unlinked, planned, removal, run, None, progress)
+        nll = {name: of.sums.sum(axis=2) / of.tokens.sum(axis=1) for name, of in losses.items()}
+        run.write_tensors(STATISTICS, {f"{name}.nll": array for name, array in nll.items()})
+        reference, copy = [nll[name] for name in directions], [nll[name] for name in copied]
+        measures = {
+            "copy": copy,
+            "reference": reference,
+            "preference": [a - b for a, b in zip(copy, reference, strict=True)],
+        }
+        shown = {key: _trial(parts, planned, removal.seed) for key, parts in measures.items()}
+        return {
+            **about_rank(*sets),
+            "sentences": sum(part.shape[1] for part in reference),
+            "baseline": {name: float(trial.scores[0]) for name, trial in shown.items()},
+            "conditions": [
+                {
+                    **condition.as_dict(),
+                    **{name: float(trial.scores[at]) for name, trial in shown.items()},
+                }
+                for at, condition in enumerate(planned[1:], 1)
+            ],
+            "tests": tests(planned, shown),
+            **encode(opening.controls),
+        }
+
+    return run_with_model(
+        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=removal.seed
+    )
+
+
+def copies_written(folder: Path, seed: int = 0) -> list[dict[str, Any]]:
+    """From a finished run of `verify removal` by text: whether copies are written.
+
+    Of each number of heads removed `k`, the share of outputs that copy the source `as_is`,
+    `without` the heads and without `random` ones, and `against_random`, the difference with
+    its interval, both p and `least_p`. InputError where no copies were counted.
+    """
+    found = json.loads((folder / "result.json").read_bytes())
+    kept = load_file(folder / STATISTICS)
+    if not all(f"{pair}.source_copy" in kept for pair in found["directions"]):
+        raise InputError(f"{folder}: counts no copies of the source")
+    copied = [kept[f"{pair}.source_copy"] for pair in found["directions"]]
+    removed = [(), *(tuple(sorted(one["heads"])) for one in found["conditions"])]
+    trial = Trial([Group(list(counted(part)), sets=removed, seed=seed) for part in copied])
+    labels = [BASELINE, *(Label.of_row(one) for one in found["conditions"])]
+    rows = []
+    for at, label in enumerate(labels):
+        if label.kind == "top" and label.gate == 0:
+            against = trial.against(at, label.draws(labels, "random"), "higher")
+            rows.append(
+                {
+                    "k": label.k,
+                    "as_is": float(trial.scores[0]),
+                    "without": float(trial.scores[at]),
+                    "random": against.draws.mean,
+                    "against_random": _told(against),
+                }
+            )
+    return rows
+
+
+def _trial(parts: list[Floats], planned: list[Condition], seed: int) -> Trial:
+    """The means over sentences of what is (conditions, sentences) by direction."""
+    removed = [condition.heads for condition in planned]
+    return Trial([Group(list(counted(part)), sets=removed, seed=seed) for part in parts])
+
+
+def tests(planned: list[Condition], measures: Mapping[str, Trial]) -> list[dict[str, Any]]:
+    """What the removal of each number of heads does to each measure, as JSON."""
+    labels = [condition.label for condition in planned]
+    found: list[dict[str, Any]] = []
+    for at, label in enumerate(labels):
+        if label.kind != "top":
+            continue
+        found.append({"k": len(planned[at].heads)})
+        for name, trial in measures.items():
+            row: dict[str, Any] = {
+                "as_is": float(trial.scores[0]),
+                "without": float(trial.scores[at]),
+                "change": trial.difference(at).record(),
+            }
+            for kind, ending in CONTROLS.items():
+                if draws := label.draws(labels, kind):
+                    against = trial.against(at, draws, TESTED[name])
+                    row[f"against_random{ending}"] = _told(against)
+                    if kind == "random":
+                        row["random"] = against.draws.mean
+            found[-1][name] = row
+    return found
+
+
+def _told(against: Against) -> dict[str, Any]:
+    return {
+        **against.difference.record(),
+        "p_sentences": against.p_examples,
+        "p_draws": against.p_draws,
+        "least_p": against.least_p,
+    }
+
+
+def _copies(pairs: PairFile) -> PairFile:
+    """The sources as their own translations, behind the same prompts."""
+    rows = tuple(replace(one, target=one.source, links=None) for one in pairs.pairs)
+    return replace(pairs, pairs=rows)
+
+
+def _unlinked(pairs: PairFile) -> Alignment:
+    """No links: here all tokens count alike."""
+    sides = [
+        tuple(tuple(split_words(text, links_given=True)) for text in texts)
+        for texts in ([one.source for one in pairs.pairs], [one.target for one in pairs.pairs])
+    ]
+    links: tuple[Links, ...] = tuple(frozenset() for _ in pairs.pairs)
+    return Alignment("none", "words", sides[0], sides[1], links, {})

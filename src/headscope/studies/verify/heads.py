@@ -1,0 +1,214 @@
+"""Every head removed by itself, beside what other methods say of it, in a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.align import choose_aligner
+from headscope.data.split import text_digests
+from headscope.errors import InputError, naming
+from headscope.heads import HeadScores, check_geometry, read_scores
+from headscope.heads.resolve import MEAN, check_finished
+from headscope.heads.scores import TRANSLATION_SCORE
+from headscope.measure.baseline import Rules
+from headscope.measure.correlation import rank_correlations
+from headscope.measure.intervals import resamples
+from headscope.results.head_scores import Correlation, RemovedHeads
+from headscope.runs import decode
+from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.studies.baseline import check_translations
+from headscope.studies.find.head_scores import Scored, scores_run
+from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, Steps, resolved_chat
+from headscope.studies.verify.reference import about_reference, reference_number, translations
+from headscope.studies.verify.removal import read_test_directions
+from headscope.verify.removal import Removal
+from headscope.verify.removal.losses import reference_alignment
+from headscope.verify.removal.single import single_removal
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["COMMAND", "VerifyHeads", "verify_heads"]
+
+COMMAND = "verify heads"
+#: Extras of other runs that are scores of their own.
+BESIDE = ("previous_token", "previous_token_text")
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class VerifyHeads(Settings):
+    """Remove every head by itself: the change of the loss of reference translations.
+
+    By zero and by mean ablation, in nats a token. Backup heads may stand in for a removed one, so
+    the change is a lower bound of what a head does.
+    """
+
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    # How translations are prompted.
+    removal: Annotated[
+        Removal,
+        Part(
+            without=(
+                "gates",
+                "measure",
+                "draws",
+                "layer_matched",
+                "pool",
+                "ablate",
+                "threshold",
+                "max_new_tokens",
+            )
+        ),
+    ] = field(default_factory=Removal)
+    beside: Annotated[
+        tuple[str, ...],
+        Option(
+            "Run with scores of the same model (translation-score, induction, …) to correlate "
+            "with; repeatable.",
+            metavar="RUN",
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(
+        default_factory=Rules, metadata=UNSIGNED
+    )
+
+
+def verify_heads(
+    config: VerifyHeads, out: Path | None = None, progress: Progress | None = None
+) -> RemovedHeads:
+    """Remove every head by itself and return what that costs the reference translations.
+
+    A run that was stopped goes on where it was. Raises `InputError` for runs of `beside` that are
+    not finished, hold no scores, or are of another model.
+    """
+    seed = config.removal.seed
+    directions = read_test_directions(
+        config.pairs, config.model.model, seed, reference_number("mean")
+    )
+    for pairs in directions.values():
+        with naming(pairs.path):
+            choose_aligner(pairs.pairs)
+    lm = config.model.load_for(out)
+    removal = resolved_chat(lm, config.removal)
+    beside = read_beside(config.beside, lm)
+    reference = translations(lm, directions, removal)
+    works: dict[str, Any] = {}  # as `Checked` has them
+
+    def score(run: Run, _: Steps | None) -> Scored:
+        works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
+        links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
+        means = reference.means(lm, removal.batch_tokens)
+        found = single_removal(lm, directions, links, removal, run, means, progress)
+        run.write_json(
+            "found_on.json", {name: text_digests(one.all_pairs) for name, one in directions.items()}
+        )
+        found = {
+            name: replace(one, extra={**one.extra, **{k: v for k, (v, _) in beside.items()}})
+            for name, one in found.items()
+        }
+        return found if len(found) > 1 else next(iter(found.values()))
+
+    def complete(result: RemovedHeads, scored: Scored) -> RemovedHeads:
+        parts = [scored] if isinstance(scored, HeadScores) else list(scored.values())
+        mean = HeadScores.mean({str(n): one for n, one in enumerate(parts)})
+        return replace(
+            result,
+            signature=mean.signature,
+            beside={name: place for name, (_, place) in beside.items()},
+            correlations=correlations(parts, {k: v for k, (v, _) in beside.items()}, seed),
+            **works,
+            **about_reference(reference),
+        )
+
+    return scores_run(
+        COMMAND,
+        {
+            "settings": replace(config, removal=removal),
+            "beside": {
+                name: np.nan_to_num(values).tolist() for name, (values, _) in beside.items()
+            },
+            "reference text": reference.digest,
+            "shots": {name: one.shots_digest for name, one in directions.items()},
+        },
+        lm,
+        {
+            name: {"digest": one.digest, "path": one.path, "examples": len(one.pairs)}
+            for name, one in directions.items()
+        },
+        out,
+        score,
+        progress,
+        RemovedHeads,
+        complete,
+        seed,
+    )
+
+
+def read_beside(
+    folders: Sequence[str], lm: LanguageModel
+) -> dict[str, tuple[NDArray[np.float64], str]]:
+    """What other runs say of every head, (L, W), and where it is from, by name."""
+    found: dict[str, tuple[NDArray[np.float64], str]] = {}
+    for folder in folders:
+        check_finished(Path(folder))
+        scores = read_scores(folder).get(MEAN)
+        if scores is None:
+            raise InputError(f"{folder}: holds no scores of heads; name a run that found heads")
+        check_geometry(scores, lm.geometry, folder)
+        weights = scores.provenance.get("weights")
+        if weights not in (None, lm.digest):
+            raise InputError(
+                f"{folder} was found in weights {str(weights)[:12]}…, but this model has "
+                f"{lm.digest[:12]}…; name runs of the same model"
+            )
+        name = scores.method.replace("-", "_")
+        columns = {name: scores.values}
+        if scores.method == TRANSLATION_SCORE and "chance" in scores.extra:
+            columns[f"{name}_chance"] = scores.extra["chance"]
+            columns[f"{name}_above_chance"] = scores.values - scores.extra["chance"]
+        columns |= {extra: scores.extra[extra] for extra in BESIDE if extra in scores.extra}
+        for column, values in columns.items():
+            place = column if column not in found else f"{column}_{Path(folder).name}"
+            found[place] = values, folder
+    return found
+
+
+def correlations(
+    parts: Sequence[HeadScores], beside: Mapping[str, NDArray[np.float64]], seed: int
+) -> tuple[Correlation, ...]:
+    """Spearman's correlation of single removal, zero and mean, with each score beside it.
+
+    Over several directions the mean change counts, and sentences are drawn within directions,
+    alike where there are equally many.
+    """
+    mask = parts[0].geometry.mask()
+    layers = np.nonzero(mask)[0]
+    rows: list[dict[str, Any]] = []
+    for ablate, name in (("zero", "change"), ("mean", "change_mean")):
+        changes = [one.statistics[name][:, mask] for one in parts]
+        value = np.mean([one.mean(axis=0) for one in changes], axis=0)
+        drawn = np.zeros((DRAWS, len(layers)))
+        for one in changes:
+            random = np.random.default_rng([seed, len(one)])
+            for at, weights in resamples(len(one), DRAWS, random, len(layers)):
+                drawn[at] += weights @ one / len(one) / len(changes)
+        rows += [
+            {
+                "ablate": ablate,
+                "with": column,
+                **rank_correlations(value, other[mask], layers, drawn, seed=seed),
+            }
+            for column, other in beside.items()
+            if np.isfinite(other[mask]).all()
+        ]
+    found: tuple[Correlation, ...] = decode(tuple[Correlation, ...], rows)
+    return found

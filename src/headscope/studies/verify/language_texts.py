@@ -1,0 +1,139 @@
+"""Documents of languages for removals: what the model reads of them, leakage, mean outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.data.documents import LONGEST, Document, DocumentFile
+from headscope.data.languages import is_known
+from headscope.data.split import draw_apart, reference_size, sentence_digest
+from headscope.errors import InputError
+from headscope.studies.documents import DocumentsChoice, read_languages
+from headscope.studies.inputs import POCKET
+from headscope.studies.leakage import Leakage, check_document_leakage, known_examples
+from headscope.studies.verify.reference import REFERENCES, Reference
+from headscope.verify.languages.conditions import Documents
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = [
+    "about_documents",
+    "documents_leakage",
+    "named_heads",
+    "read_rows",
+    "set_apart",
+]
+
+
+def named_heads(heads: Sequence[str]) -> list[tuple[str | None, str]]:
+    """What `--heads` says: each head set with its language, if it is written `de=HEADS`.
+
+    InputError unless there is one set, or each has a language of its own.
+    """
+    found: list[tuple[str | None, str]] = []
+    for one in heads:
+        language, equals, spec = one.partition("=")
+        if equals and is_known(language) and not Path(one).exists():
+            found.append((language, spec))
+        else:
+            found.append((None, one))
+    if not found:
+        raise InputError("no heads are named; name a run, a file, or a list such as 5.3,7.11")
+    plain = next((spec for language, spec in found if language is None), None)
+    if len(found) > 1 and plain is not None:
+        raise InputError(
+            f"--heads {plain} says no language while there are several; write all as LANG=HEADS"
+        )
+    names = [language for language, _ in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"--heads names {twice} twice; give one set a language")
+    return found
+
+
+def documents_leakage(
+    heads: Iterable[str], files: Mapping[str, DocumentFile], allow_overlap: bool
+) -> Leakage:
+    """How many of the documents any of the head sets was found on; refused unless allowed."""
+    documents: list[Document] = [one for file in files.values() for one in file.documents]
+    specs = list(heads)
+    for spec in specs:
+        check_document_leakage(spec, documents, allow_overlap)
+    known = [found[1] for spec in specs if (found := known_examples(spec)) is not None]
+    digests: frozenset[str] = frozenset().union(*known)
+    overlap = sum(sentence_digest(one.text) in digests for one in documents)
+    return Leakage(
+        known=len(known) == len(specs), overlap=overlap if known else None, of=len(documents)
+    )
+
+
+def read_rows(
+    lm: LanguageModel, files: Mapping[str, DocumentFile]
+) -> tuple[dict[str, Documents], dict[str, int]]:
+    """The tokens of each language's documents, and how many documents were left out.
+
+    Those of a single token are, since nothing predicts it. InputError if none is left.
+    """
+    longest = min(LONGEST, lm.context_length)
+    read: dict[str, Documents] = {}
+    left_out: dict[str, int] = {}
+    for name, file in files.items():
+        kept = [(one, tuple(lm.encode(one.text)[:longest])) for one in file.documents]
+        kept = [(document, row) for document, row in kept if len(row) > 1]
+        if not kept:
+            raise InputError(
+                f"{file.path}: no document of {name} has two tokens, so nothing can be predicted; "
+                "give longer documents"
+            )
+        read[name] = Documents(
+            tuple(document.id for document, _ in kept),
+            tuple(row for _, row in kept),
+            tuple(f"{file.path}, line {document.line}" for document, _ in kept),
+        )
+        left_out[name] = len(file.documents) - len(kept)
+    return read, left_out
+
+
+def about_documents(
+    files: Mapping[str, DocumentFile], left_out: Mapping[str, int]
+) -> dict[str, Any]:
+    """What a result tells about its documents, by language."""
+    return {
+        name: {
+            "path": file.path,
+            "digest": file.digest,
+            "examples": len(file.documents) - left_out[name],
+            "left_out": left_out[name],
+        }
+        for name, file in files.items()
+    }
+
+
+def set_apart(
+    choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile], ablate: str
+) -> tuple[dict[str, DocumentFile], Reference | None]:
+    """The documents to read, and for mean ablation those that it takes its means over.
+
+    Of every language at most a quarter is set aside by a hash; for the pocket model without data
+    they are of its train split. Raises `InputError` if a language has fewer than four documents.
+    """
+    if ablate == "zero":
+        return dict(files), None
+    if not choice.data and model == POCKET:
+        limited = dataclasses.replace(choice, limit=REFERENCES)
+        train = read_languages(limited, model, "train", seed)
+        texts = [one.text for file in train.values() for one in file.documents]
+        return dict(files), Reference("documents of the pocket model's train split", tuple(texts))
+    texts, kept = [], {}
+    for name, file in files.items():
+        by_text = {sentence_digest(one.text): one for one in reversed(file.documents)}
+        number = reference_size(len(by_text), REFERENCES, f"{file.path} ({name})")
+        apart = {one.text for one in draw_apart(by_text, number, f"reference {seed}")}
+        rest = tuple(one for one in file.documents if one.text not in apart)
+        kept[name] = dataclasses.replace(file, documents=rest)
+        texts += sorted(apart)
+    return kept, Reference("documents set aside from the data", tuple(texts))

@@ -1,0 +1,321 @@
+"""Outputs in another language than asked for, without heads of that language, in a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from headscope import options
+from headscope.data.documents import DocumentFile
+from headscope.data.languages import same_language
+from headscope.data.pairs import PairFile
+from headscope.data.prompts import (
+    DEFAULT_TEMPLATE,
+    TEMPLATE_OPTION,
+    Template,
+    TemplateField,
+    translation_prompts,
+)
+from headscope.errors import InputError
+from headscope.heads import about_rank
+from headscope.measure.baseline import Rules
+from headscope.results.common import Checked, Leakage, Ranking
+from headscope.results.writing import HeadsOfLanguage, OffTarget
+from headscope.runs import decode
+from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.studies.baseline import check_translations
+from headscope.studies.documents import DocumentsChoice, read_languages
+from headscope.studies.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    read_directions,
+    run_with_model,
+)
+from headscope.studies.leakage import check_document_leakage, check_leakage
+from headscope.studies.verify.reference import (
+    reference_number,
+    translations_or_documents,
+)
+from headscope.studies.verify.writing_heads import writing_heads
+from headscope.studies.verify.writing_run import (
+    arms_settings,
+    statistics,
+    token_count,
+    write_prompts,
+)
+from headscope.verify.languages.sets import LanguageHeads
+from headscope.verify.writing.evidence import evidence
+from headscope.verify.writing.off_target import (
+    CONTROLS,
+    MEASURES,
+    identified,
+    identified_rows,
+    language_arms,
+    measure_languages,
+    with_languages,
+)
+from headscope.verify.writing.texts import Group, Prompt, write
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["COMMAND", "Ask", "VerifyOffTarget", "verify_off_target"]
+
+COMMAND = "verify off-target"
+#: Prompts of each language where no limit is given.
+PROMPTS = 100
+#: A sentence of the pocket world has about a dozen tokens, a document some eighty.
+POCKET_START, POCKET_NEW = 16, 32
+
+Ask = Literal["translate", "continue"]
+DATA = Option(
+    "What to translate: sentence pairs, with several --pair as PAIR=DATA; or what to continue: "
+    "documents, as LANG=DATA; repeatable. May be left out for pocket.",
+    metavar="DATA",
+)
+
+
+@dataclass(frozen=True)
+class VerifyOffTarget(Settings):
+    """Count outputs in another language than asked for, without heads of that language.
+
+    Its specific heads, as many by importance alone, and random ones of the same number. 100 prompts
+    of each direction or language are read unless --limit says otherwise.
+    """
+
+    # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
+    # reference texts do, not their place.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    ask: Annotated[Ask, Option("Translate into the language, or continue documents in it.")] = (
+        "translate"
+    )
+    # Those of what is not asked for are left aside.
+    pairs: Annotated[PairsChoice, Part(changed={"data": DATA})] = field(default_factory=PairsChoice)
+    documents: Annotated[DocumentsChoice, Part(changed={"data": DATA, "limit": options.LIMIT})] = (
+        field(default_factory=DocumentsChoice)
+    )
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    start_tokens: Annotated[
+        int | None,
+        Option(
+            "Tokens of a document that are given to continue; without it 64, or 16 for pocket.",
+            min=1,
+        ),
+    ] = None
+    draws: options.Draws = 10
+    chat: options.Chat = None
+    # None: of a translation twice the source's and 32, of a document 64 (pocket: 32).
+    max_new_tokens: options.MaxNewTokens = None
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    ablate: options.Ablate = "zero"
+    # None: of sentence pairs some are set aside, else pocket's own.
+    reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for in one language: prompts, where they come from, whether they are chats."""
+
+    prompts: tuple[Prompt, ...]
+    path: str
+    digest: str
+
+
+def verify_off_target(
+    config: VerifyOffTarget, out: Path | None = None, progress: Progress | None = None
+) -> OffTarget:
+    """Let the model write in each language without its heads and without random ones.
+
+    A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
+    `outputs.jsonl` (a row a language, condition and prompt, with the identified language) and
+    `statistics.safetensors`.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    if config.ask == "translate":
+        config = replace(config, documents=DocumentsChoice())
+    else:
+        config = replace(config, pairs=PairsChoice())
+    directions, files = _texts(config)
+    if config.ask == "translate":
+        leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    else:
+        every = [one for file in files.values() for one in file.documents]
+        leakage = check_document_leakage(config.heads, every, config.allow_overlap)
+    lm = config.model.load_for(out)
+    plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
+    chat = uses_chat(lm, False if plain else config.chat, config.template.text)
+    config = replace(config, chat=chat)
+    asked = (
+        _translations(config, directions, lm, chat)
+        if config.ask == "translate"
+        else _beginnings(config, files, lm)
+    )
+    found = writing_heads(config.heads, config.k, list(asked), lm, config.rank)
+    chosen = (heads for one in found.values() for heads in (one.chosen, one.full))
+    ranking = decode(Ranking, about_rank(*chosen))
+    groups = [
+        Group(code, one.prompts, language_arms(found[code], config.draws, config.seed))
+        for code, one in asked.items()
+        if code in found
+    ]
+    reference = translations_or_documents(lm, directions, config)
+    settings = {
+        "settings": config,
+        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "rank": ranking.rank,
+        "leakage": leakage,
+        "reference text": None if reference is None else reference.digest,
+    }
+
+    def make(run: Run) -> OffTarget:
+        works = None
+        if directions:
+            works = check_translations(lm, directions, config, run, config.baseline, progress)
+        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        texts = _written(lm, config, groups, run, means, progress)
+        numbers, missing = measure_languages(groups, {one.name: one.name for one in groups}, texts)
+        identifier, named = identified(texts)
+        run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
+        statistics(run, numbers)
+        whole, parts = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+        return OffTarget(
+            ask=config.ask,
+            template=config.template.text if config.ask == "translate" else None,
+            ranked=ranking,
+            chat=chat,
+            draws=config.draws,
+            seed=config.seed,
+            heads={code: _about(heads) for code, heads in found.items()},
+            without_heads=tuple(code for code in asked if code not in found),
+            data={
+                code: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
+                for code, one in asked.items()
+            },
+            leakage=Leakage(**leakage),
+            checked=None if works is None else Checked(**works),
+            ablate=config.ablate,
+            reference_text=None if reference is None else reference.facts,
+            identifier=identifier,
+            not_measured=missing,
+            whole=whole,
+            groups=with_languages(parts, groups, named),
+        )
+
+    data = {code: one.digest for code, one in asked.items()}
+    data |= {f"{name} shots": one.shots_digest for name, one in directions.items()}
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=OffTarget)
+
+
+def _about(heads: LanguageHeads) -> HeadsOfLanguage:
+    full = None if heads.full is None else tuple(map(str, heads.full))
+    return HeadsOfLanguage(heads.wanted, heads.available, tuple(map(str, heads.chosen)), full)
+
+
+def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, DocumentFile]]:
+    model = config.model.model
+    if config.ask == "continue":
+        return {}, read_languages(
+            config.documents, model, "test", config.seed, PROMPTS, pocket_limit=PROMPTS
+        )
+    pairs = config.pairs
+    if not pairs.data and model == POCKET and pairs.limit is None:
+        # As many prompts of each language as there are of other languages to translate from.
+        number = len(read_directions(replace(pairs, limit=1), POCKET, "test", seed=config.seed))
+        pairs = replace(pairs, limit=max(5, 2 * PROMPTS // number))
+    apart = 0 if config.reference_texts else reference_number(config.ablate)
+    directions = read_directions(pairs, model, "test", PROMPTS, config.seed, apart)
+    if config.pairs.data and pairs.limit is None:
+        directions = {
+            name: replace(one, pairs=one.pairs[:PROMPTS]) for name, one in directions.items()
+        }
+    return directions, {}
+
+
+def _translations(
+    config: VerifyOffTarget, directions: dict[str, PairFile], lm: LanguageModel, chat: bool
+) -> dict[str, _Asked]:
+    """Translation prompts by target language, whatever they are translated from."""
+    from headscope.lm.prompting import chat_writer
+
+    writer, bos = chat_writer(lm, chat), lm.tokenizer.bos_token or ""
+    found: dict[str, list[tuple[str, PairFile]]] = {}
+    for name, pairs in directions.items():
+        target = pairs.target_language
+        code = next((one for one in found if same_language(one, target)), target)
+        found.setdefault(code, []).append((name, pairs))
+    asked = {}
+    for code, parts in found.items():
+        prompts = []
+        for name, pairs in parts:
+            written = translation_prompts(pairs, config.template, writer, bos)
+            for pair, wording in zip(pairs.pairs, written, strict=True):
+                limit = config.max_new_tokens or 2 * token_count(lm, pair.source) + 32
+                prompts.append(Prompt(f"{name} {pair.id}", wording.text, pair.target, limit))
+        path = ", ".join(dict.fromkeys(pairs.path for _, pairs in parts))
+        asked[code] = _Asked(tuple(prompts), path, " ".join(one.digest for _, one in parts))
+    return asked
+
+
+def _beginnings(
+    config: VerifyOffTarget, documents: dict[str, DocumentFile], lm: LanguageModel
+) -> dict[str, _Asked]:
+    """The first tokens of each document; documents that are not longer are left out."""
+    pocket = not config.documents.data
+    start = config.start_tokens or (POCKET_START if pocket else 64)
+    limit = config.max_new_tokens or (POCKET_NEW if pocket else 64)
+    asked = {}
+    for code, file in documents.items():
+        prompts = []
+        for one in file.documents:
+            ids = lm.encode(one.text, special=False)
+            if len(ids) <= start:
+                continue
+            begun = lm.tokenizer.decode(ids[:start], skip_special_tokens=True)
+            # A character of several tokens may be cut in two.
+            text = begun.rstrip("\ufffd").rstrip()
+            if text:
+                rest = lm.tokenizer.decode(ids[start : start + limit], skip_special_tokens=True)
+                prompts.append(Prompt(one.id, text, rest.strip(), limit))
+        if not prompts:
+            raise InputError(
+                f"{file.path}: no document in {code} has more than {start} tokens, so there is "
+                "nothing to go on from; give longer ones or a lower --start-tokens"
+            )
+        asked[code] = _Asked(tuple(prompts), file.path, file.digest)
+    return asked
+
+
+def _written(
+    lm: LanguageModel,
+    config: VerifyOffTarget,
+    groups: list[Group],
+    run: Run,
+    means: NDArray[np.float32] | None,
+    progress: Progress | None,
+) -> list[list[list[str]]]:
+    """The outputs by group, arm and prompt."""
+    from headscope.lm.generation import GenerateConfig
+
+    # A plain prompt asks for one line, a chat's answer may have several and ends by itself; where
+    # the pocket model goes on from a document with a second line, it translates.
+    newline = not config.chat if config.ask == "translate" else not config.documents.data
+    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=newline)
+    texts = write(lm, groups, how, run, "writing", progress, special=not config.chat, means=means)
+    write_prompts(run, groups)
+    return texts

@@ -1,0 +1,412 @@
+"""Heads removed one by one, in a run folder: from prompts or sentence pairs to steps."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from headscope import options
+from headscope.data.pairs import PairFile
+from headscope.data.prompts import (
+    DEFAULT_TEMPLATE,
+    TEMPLATE_OPTION,
+    Template,
+    TemplateField,
+    translation_prompts,
+)
+from headscope.errors import InputError
+from headscope.heads import Amount, HeadSet, about_rank, read_scores, resolve_heads
+from headscope.heads.resolve import place_of
+from headscope.measure.baseline import Rules
+from headscope.results.common import Checked, Leakage
+from headscope.results.one_by_one import Change, OneByOneResult
+from headscope.runs import Run
+from headscope.settings import UNSIGNED, MadeBy, Option, Part, Settings
+from headscope.studies.baseline import check_tasks, check_translations
+from headscope.studies.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    pair_inputs,
+    read_directions,
+    resolved_chat,
+    run_with_model,
+)
+from headscope.studies.leakage import check_leakage
+from headscope.studies.masked_tasks import MaskedTask, mask_result
+from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
+from headscope.studies.verify.mask_walks import (
+    about_cut,
+    about_random,
+    first_steps,
+    mask_cut,
+    random_orders,
+    read_walked_task,
+    task_subjects,
+)
+from headscope.studies.verify.reference import (
+    reference_number,
+    translations_or_documents,
+)
+from headscope.studies.verify.walk_run import common_reference, first_example, step_rows, walk_all
+from headscope.verify.one_by_one.orders import (
+    Order,
+    alone_gates,
+    changes_alone,
+    changes_in_pass,
+    cumulative_gates,
+    reordered,
+)
+from headscope.verify.one_by_one.steps import Seen, describe
+from headscope.verify.one_by_one.walk import (
+    Subject,
+    Walk,
+    prepare,
+)
+from headscope.verify.removal.conditions import check_gate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headscope.lm import LanguageModel
+
+COMMAND = "verify one-by-one"
+#: Sentences of the pocket model's own test split over all directions, if no limit is given.
+POCKET_SENTENCES = 20
+
+
+def _order(
+    heads: options.Heads,
+    order: Annotated[
+        Order | None,
+        Option(
+            "As given (scores: highest first), by rank, or by the change of the target's "
+            "rank each head caused in one pass or when removed alone; without it as given, and "
+            "of a mask run all heads by rising weight."
+        ),
+    ] = None,
+) -> Order:
+    return order or ("given" if mask_result(heads) is None else "ascending")
+
+
+def _random_orders(
+    heads: options.Heads,
+    random_orders: Annotated[
+        int | None,
+        Option(
+            "Also remove heads in so many random orders; without it 3 of a mask run, else none.",
+            min=0,
+        ),
+    ] = None,
+) -> int:
+    if random_orders is not None:
+        return random_orders
+    return 0 if mask_result(heads) is None else 3
+
+
+@dataclass(frozen=True)
+class OneByOne(Settings):
+    """Remove heads one by one: ranks of the target and of the original top five, texts, layers.
+
+    Without --prompt and --data the bundled model reads 20 of its own test sentences. A mask run is
+    walked over the held-out examples of its task, without their instruction.
+    """
+
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: Annotated[
+        Amount | None,
+        Option("Only the first so many: a number or a share such as 15%.", metavar="K", typed=str),
+    ] = field(default=None, metadata=UNSIGNED)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    order: Annotated[Order, MadeBy(_order)] = "given"
+    # From the first of the ascending order where there are scores, else of the given one; the
+    # others follow.
+    reorder: Annotated[int, Option("Heads that --order pass and alone order anew.", min=1)] = 320
+    steps: Annotated[int | None, Option("Remove the first so many heads; none: all.", min=1)] = None
+    gate: Annotated[float, Option("The gate of a removed head; 0 removes it.", metavar="G")] = 0.0
+    prompt: Annotated[str | None, Option("A prompt of your own, instead of sentence pairs.")] = None
+    target: Annotated[str | None, Option("The text to follow: its first token is ranked.")] = None
+    reference: Annotated[
+        str | None,
+        Option(
+            "Compare hidden states with those of the whole model under this prompt (an "
+            "instruction, say); with sentence pairs a template with {source}.",
+            flag="--reference-prompt",
+        ),
+    ] = None
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    # Of prompts of sentence pairs: a task says so itself, and a `prompt` stays as it is.
+    chat: options.Chat = None
+    text: Annotated[bool, Option("Generate the text at every step.", flag="--text/--no-text")] = (
+        True
+    )
+    max_new_tokens: options.MaxNewTokens = None
+    batch_tokens: options.BatchTokens = field(default=16384, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    # What these come to is in the signature where they play a part. A task's held-out examples
+    # stand instead of sentence pairs; of a mask run without a prompt those of its own task.
+    tasks: TaskChoice = field(default_factory=TaskChoice, metadata=UNSIGNED)
+    examples: Annotated[int, Option("Held-out examples of a task to walk over.", min=1)] = field(
+        default=POCKET_SENTENCES, metadata=UNSIGNED
+    )
+    example: options.Example = field(default=None, metadata=UNSIGNED)
+    random_orders: Annotated[int, MadeBy(_random_orders)] = field(default=0, metadata=UNSIGNED)
+    seed: options.Seed = field(default=0, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    ablate: options.Ablate = "zero"
+    reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        check_gate(self.gate)
+        super().__post_init__()
+
+
+def verify_one_by_one(
+    config: OneByOne, out: Path | None = None, progress: Progress | None = None
+) -> OneByOneResult:
+    """Remove heads one by one and return what was seen; a run that was stopped goes on."""
+    began = time.monotonic()
+    chosen = _task(config)
+    directions = {} if chosen else _directions(config)
+    leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
+    leakage = chosen.leakage if chosen else leakage
+    lm = config.model.load_for(out)
+    if directions:
+        config = resolved_chat(lm, config)
+    elif chosen:
+        config = replace(config, chat=resolved_tasks(lm, config.tasks, config.model.model).chat)
+    base = starting_order(config, lm)
+    if chosen:
+        subjects = task_subjects(lm, chosen, config.max_new_tokens)
+    else:
+        subjects = _subjects(config, directions, lm)
+    reference = translations_or_documents(lm, directions, config)
+    ordered = hashlib.sha256(",".join(map(str, base)).encode()).hexdigest()
+    data = {**pair_inputs(directions), "heads": ordered}
+    settings: dict[str, Any] = {
+        "settings": config,
+        "rank": about_rank(base)["rank"],
+        "leakage": leakage,
+    }
+    if chosen:
+        task = chosen.task
+        data |= chosen.inputs
+        settings |= {
+            "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
+            "examples": [example.id for example in task.examples],
+        }
+    if reference is not None:
+        settings["reference text"] = reference.digest
+    if config.random_orders:
+        settings |= {"random_orders": config.random_orders, "seed": config.seed}
+
+    def compute(run: Run) -> OneByOneResult:
+        works = None
+        if directions:
+            works = check_translations(lm, directions, config, run, config.baseline, progress)
+        elif chosen:
+            sides = {chosen.task.name: TaskSides(None, chosen.task)}
+            works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
+        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        read = {
+            pair: {"path": one.path, "digest": one.digest, "sentences": len(one.pairs)}
+            for pair, one in directions.items()
+        }
+        return replace(
+            _make(lm, config, base, subjects, run, means, progress),
+            data=chosen.data() if chosen else read,
+            leakage=None if leakage is None else Leakage(**leakage),
+            checked=None if works is None else Checked(**works),
+            reference_text=None if reference is None else reference.facts,
+        )
+
+    return run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult)
+
+
+def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
+    """The heads in the order to remove them in, or to look at them in before they are ordered.
+
+    Raises `InputError` where an order needs scores and there are none.
+    """
+    total = lm.geometry.total
+    # The weights of a mask order all heads; the heads it selects are its given order.
+    whole = config.k is None and config.order != "given" and mask_result(config.heads) is not None
+    wanted = total if whole else config.k
+    given = resolve_heads(config.heads, wanted, lm.geometry, default=total, by=config.rank)
+    if not len(given):
+        raise InputError(f"{config.heads}: holds no heads, so there is nothing to remove")
+    if config.order == "given":
+        return given
+    place = place_of(config.heads)
+    scores = read_scores(place).get("mean") if place is not None and place.is_dir() else None
+    if scores is None:
+        if config.order in ("pass", "alone"):
+            return given
+        raise InputError(
+            f"{config.heads} holds no scores, which the order '{config.order}' goes by; name a run "
+            "that scored heads, or use --order given"
+        )
+    # `given` checked the geometry where scores were read; a saved set beside them may be smaller.
+    ranked = [(head, value) for head, value in scores.ranked(config.rank) if head in given]
+    if config.order != "descending":
+        ranked.sort(key=lambda one: (one[1], one[0]))
+    origin = scores.top(1, config.rank).origin  # a saved set is ordered by the scores beside it
+    return HeadSet(lm.geometry, tuple(head for head, _ in ranked), origin)
+
+
+def _task(config: OneByOne) -> MaskedTask | None:
+    """The task to walk with: one that is named, or that of a mask run without a prompt."""
+    asked = config.tasks
+    if config.prompt is not None or config.target is not None:
+        if asked.task:
+            raise InputError("give either --prompt and --target, or --task, not both")
+        return None
+    if not asked.task and mask_result(config.heads) is None:
+        return None
+    return read_walked_task(
+        config.heads,
+        asked,
+        config.model,
+        config.examples,
+        config.example,
+        config.seed,
+        config.allow_overlap,
+    )
+
+
+def _directions(config: OneByOne) -> dict[str, PairFile]:
+    """The sentence pairs to look at; none if a prompt is given instead."""
+    asked = config.pairs
+    apart = 0 if config.reference_texts else reference_number(config.ablate)
+    if config.prompt is None:
+        if config.target is not None:
+            raise InputError("--target needs --prompt; sentence pairs bring their own targets")
+        if asked.data or config.model.model != POCKET:
+            return read_directions(
+                asked, config.model.model, "test", seed=config.seed, reference=apart
+            )
+        number = len(read_directions(replace(asked, limit=1), POCKET, "test", seed=config.seed))
+        limit = max(1, POCKET_SENTENCES // number)
+        return read_directions(asked, POCKET, "test", limit, config.seed, apart)
+    if config.target is None:
+        raise InputError("--prompt needs --target, the text whose first token is ranked")
+    if asked.pair or asked.data:
+        raise InputError("give either --prompt and --target, or --pair and --data, not both")
+    return {}
+
+
+def _subjects(
+    config: OneByOne, directions: Mapping[str, PairFile], lm: LanguageModel
+) -> dict[str, list[Subject]]:
+    """The prompts of each direction; a prompt of its own stands under the empty name."""
+    if config.prompt is not None and config.target is not None:
+        subject = Subject(
+            "prompt", config.prompt, config.target, config.reference, config.max_new_tokens
+        )
+        return {"": [subject]}
+    from headscope.lm.prompting import chat_writer, encode_answer
+
+    reference = None if config.reference is None else Template.from_option(config.reference)
+    found: dict[str, list[Subject]] = {}
+    writer, bos = chat_writer(lm, config.chat), lm.tokenizer.bos_token or ""
+    for name, pairs in directions.items():
+        prompts = translation_prompts(pairs, config.template, writer, bos)
+        references = translation_prompts(pairs, reference or config.template, writer, bos)
+        found[name] = []
+        for pair, prompt, other in zip(pairs.pairs, prompts, references, strict=True):
+            full = prompt.with_target(pair.target)
+            row = encode_answer(lm.tokenizer, full.text, full.target_start, full.special)
+            begun = list(row.ids[: row.start]) == lm.encode(prompt.text, prompt.special)
+            # Twice the source and 32, as in the other verifications.
+            limit = 2 * len(lm.encode(pair.source, special=False)) + 32
+            found[name].append(
+                Subject(
+                    f"{name} {pair.id}",
+                    prompt.text,
+                    pair.target,
+                    None if reference is None else other.text,
+                    config.max_new_tokens or limit,
+                    prompt.special,
+                    row.ids[row.start] if begun else None,
+                )
+            )
+    return found
+
+
+def _make(
+    lm: LanguageModel,
+    config: OneByOne,
+    base: HeadSet,
+    subjects: Mapping[str, Sequence[Subject]],
+    run: Run,
+    means: NDArray[np.float32] | None,
+    progress: Progress | None,
+) -> OneByOneResult:
+    from headscope.lm.sharing.prefix import can_share
+
+    share = can_share(lm)
+    prepared = {name: [prepare(lm, one) for one in many] for name, many in subjects.items()}
+    everyone = [one for many in prepared.values() for one in many]
+    order, changed = base.heads, None
+    if config.order in ("pass", "alone"):
+        seen = base.heads[: config.reorder]
+        make = cumulative_gates if config.order == "pass" else alone_gates
+        title = "looking at each head" if config.order == "alone" else "first pass"
+        how = Walk(False, config.batch_tokens, share, means)
+        walks = walk_all(lm, everyone, seen, make, config.gate, how, run, "order", title, progress)
+        ranks = [[step.target_rank for step in steps] for steps in walks]
+        caused = (changes_in_pass if config.order == "pass" else changes_alone)(ranks)
+        heads = zip(seen, caused, strict=True)
+        changed = tuple(Change(head.layer, head.head, change) for head, change in heads)
+        order = tuple(reordered(base.heads, caused))
+    order = order[: config.steps]
+    how = Walk(config.text, config.batch_tokens, share, means)
+    walks = walk_all(
+        lm,
+        everyone,
+        order,
+        cumulative_gates,
+        config.gate,
+        how,
+        run,
+        "steps",
+        "removing heads",
+        progress,
+    )
+    kept = mask_cut(config.heads, lm.geometry)
+    random = []
+    for number, drawn in enumerate(random_orders(lm.geometry, config.random_orders, config.seed)):
+        how = Walk(False, config.batch_tokens, share, means)
+        title, part = f"random order {number + 1}", f"random {number}"
+        some, make = drawn[: len(order)], cumulative_gates
+        again = walk_all(lm, everyone, some, make, config.gate, how, run, part, title, progress)
+        random.append(about_random(some, again))
+    left = iter(walks)
+    groups = {name: [Seen(one, next(left)) for one in many] for name, many in prepared.items()}
+    run.write_jsonl("steps.jsonl", step_rows(groups, order))
+    return OneByOneResult(
+        **{**vars(describe(lm, groups, order)), **about_rank(base)},
+        ablate=config.ablate,
+        order=config.order,
+        gate=config.gate,
+        heads=tuple(map(str, order)),
+        base_order=tuple(map(str, base)),
+        changes=changed,
+        sentences=len(everyone),
+        reference=config.reference or common_reference(everyone),
+        layers_shared=share,
+        mask=None if kept is None else about_cut(kept, order),
+        target_first=first_steps(walks),
+        random_orders=tuple(random),
+        example=first_example(everyone[0], walks[0], order),
+    )

@@ -1,0 +1,203 @@
+"""The examples that mean ablation takes its means over.
+
+They neither find nor test: they are set aside from the data, or come from elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headscope.data.documents import LONGEST, DocumentSource, read_documents
+from headscope.data.prompts import Template, translation_prompts
+from headscope.errors import InputError
+from headscope.results.common import ReferenceText
+from headscope.runs import encode
+from headscope.studies.inputs import POCKET, ModelChoice
+from headscope.studies.leakage import check_reference
+from headscope.verify.removal.outputs import Ablate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headscope.data.pairs import PairFile
+    from headscope.lm import LanguageModel
+
+__all__ = [
+    "DOCUMENTS",
+    "REFERENCES",
+    "Reference",
+    "about_reference",
+    "documents",
+    "reference_number",
+    "translations",
+    "translations_or_documents",
+]
+
+#: Examples of each direction or language that are set aside, and documents read of a file of them.
+REFERENCES, DOCUMENTS = 50, 200
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Texts, and in words where they come from.
+
+    `answers` are the characters at which the answer of each text begins; None: the texts are
+    documents. `special`: whether the tokenizer adds its special tokens to answered texts.
+    """
+
+    source: str
+    texts: tuple[str, ...]
+    answers: tuple[int, ...] | None = None
+    special: bool = True
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the texts, and of where their answers begin."""
+        parts = [*self.texts, *map(str, self.answers or ())]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def means(self, lm: LanguageModel, batch_tokens: int) -> NDArray[np.float32]:
+        """Mean outputs of all heads by class of position (see `headscope.lm.head_means`).
+
+        Raises `InputError` if an answered text is longer than the model's context.
+        """
+        from headscope.lm import head_means
+        from headscope.lm.prompting import encode_answer
+
+        longest = lm.context_length
+        if self.answers is None:
+            rows = [lm.encode(text)[: min(LONGEST, longest)] for text in self.texts]
+            return head_means(lm, rows, None, batch_tokens)
+        answered = [
+            encode_answer(lm.tokenizer, text, start, self.special)
+            for text, start in zip(self.texts, self.answers, strict=True)
+        ]
+        most = max((len(one.ids) for one in answered), default=0)
+        if most > longest:
+            raise InputError(
+                f"an example for mean ablation has {most} tokens, more than the model's context "
+                f"of {longest}; give shorter examples, or fewer shots"
+            )
+        return head_means(
+            lm, [one.ids for one in answered], [one.start for one in answered], batch_tokens
+        )
+
+    @property
+    def facts(self) -> ReferenceText:
+        """What a result says of it."""
+        return ReferenceText(self.source, len(self.texts), self.digest)
+
+
+def reference_number(*ablate: str) -> int:
+    """How many examples are to be set aside for these kinds of ablation."""
+    return REFERENCES if "mean" in ablate else 0
+
+
+def about_reference(reference: Reference | None) -> dict[str, Any]:
+    """What a result says about the examples."""
+    return {"reference_text": None if reference is None else encode(reference.facts)}
+
+
+class Prompted(Protocol):
+    """Settings that say how translations are prompted; `chat` is resolved."""
+
+    @property
+    def template(self) -> Template: ...
+    @property
+    def chat(self) -> bool | None: ...
+
+
+class MeanAblated(Prompted, Protocol):
+    """Settings of a command that removes heads; `reference_texts` names a file of documents."""
+
+    @property
+    def ablate(self) -> Ablate: ...
+    @property
+    def reference_texts(self) -> str | None: ...
+    @property
+    def model(self) -> ModelChoice: ...
+    @property
+    def heads(self) -> str: ...
+    @property
+    def allow_overlap(self) -> bool: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def translations(
+    lm: LanguageModel, directions: Mapping[str, PairFile], settings: Prompted
+) -> Reference:
+    """Prompts and translations of the pairs that each direction has set aside."""
+    from headscope.lm.prompting import chat_writer
+
+    writer, bos = chat_writer(lm, settings.chat, settings.template.text), lm.tokenizer.bos_token
+    full = []
+    for one in directions.values():
+        apart = dataclasses.replace(one, pairs=one.reference)
+        prompts = translation_prompts(apart, settings.template, writer, bos or "")
+        full += [
+            prompt.with_target(pair.target)
+            for prompt, pair in zip(prompts, one.reference, strict=True)
+        ]
+    pocket = all(one.path.startswith("pocket:") for one in directions.values())
+    return Reference(
+        "prompts and translations of the pocket model's train split"
+        if pocket
+        else "prompts and translations set aside from the data",
+        tuple(one.text for one in full),
+        tuple(one.target_start for one in full),
+        all(one.special for one in full),
+    )
+
+
+def documents(
+    file: str | None, model: str, heads: str, allow_overlap: bool = False, seed: int = 0
+) -> Reference:
+    """The first documents of a file; without one, for the pocket model, those of its train split.
+
+    For commands whose data leaves nothing to be set aside. Raises `InputError` if there is no file,
+    or the heads were found on its documents, unless that is allowed.
+    """
+    if file is None and model != POCKET:
+        raise InputError(
+            f"mean ablation of {model} needs texts to take its means over; add --reference FILE "
+            "with documents that neither find nor test, or use --ablate zero"
+        )
+    if file is None:
+        from headscope.pocket.sample import sample_documents
+        from headscope.pocket.world.languages import CODES
+
+        files = [sample_documents(code, "train", REFERENCES, seed) for code in CODES]
+        source = "documents of the pocket model's train split"
+    else:
+        files = list(read_documents(DocumentSource(file, limit=DOCUMENTS)))
+        source = f"documents of {Path(file).name}"
+    texts = tuple(one.text for some in files for one in some.documents)
+    check_reference(heads, texts, allow_overlap)
+    return Reference(source, texts)
+
+
+def translations_or_documents(
+    lm: LanguageModel, directions: Mapping[str, PairFile], settings: MeanAblated
+) -> Reference | None:
+    """The pairs set aside where sentence pairs are used and no file is named, else documents.
+
+    None where heads are silenced.
+    """
+    if settings.ablate == "zero":
+        return None
+    if directions and settings.reference_texts is None:
+        return translations(lm, directions, settings)
+    return documents(
+        settings.reference_texts,
+        settings.model.model,
+        settings.heads,
+        settings.allow_overlap,
+        settings.seed,
+    )

@@ -1,0 +1,311 @@
+"""Removal with controls, in a run folder: outputs, measures, tests; and measuring a run again."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from headscope import options
+from headscope.data.align import choose_aligner
+from headscope.data.pairs import PairFile
+from headscope.errors import InputError, naming
+from headscope.heads import (
+    Amount,
+    HeadScores,
+    HeadSet,
+    Rank,
+    about_rank,
+    read_scores,
+    resolve_heads,
+)
+from headscope.heads.resolve import place_of
+from headscope.heads.scores import TRANSLATION_SCORE
+from headscope.measure.baseline import Rules
+from headscope.results.common import Leakage
+from headscope.results.removal import Controls, RemovalResult, Shown, removal_of
+from headscope.runs import Run, carry_out_again
+from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.studies.baseline import check_translations, judge_translations
+from headscope.studies.inputs import (
+    POCKET,
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    pair_inputs,
+    read_directions,
+    resolved_chat,
+    run_with_model,
+)
+from headscope.studies.leakage import check_leakage
+from headscope.studies.verify.reference import reference_number, translations
+from headscope.studies.verify.removal_run import describe_conditions, read_losses, removal_run
+from headscope.verify.removal import Removal, conditions
+from headscope.verify.removal.outputs import read_outputs
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+COMMAND = "verify removal"
+#: Sentences of the pocket model's own test split, over all directions and of one, if no limit is
+#: given: so that all directions take a few minutes on two cores.
+POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
+
+
+def _removal(**values: Any) -> Removal:
+    """`--draws` is the number of random sets of whatever is measured."""
+    if "loss" in values.get("measure", ()):
+        values["loss_draws"] = values.get("draws")
+    if "measure" in values:
+        values["measure"] = tuple(dict.fromkeys(values["measure"]))
+    return Removal(**values)
+
+
+@dataclass(frozen=True)
+class VerifyRemoval(Settings):
+    """Translate without heads, and without as many random ones, free and of the same layers.
+
+    With --measure loss the model reads the reference translations instead, and the loss is told for
+    linked words (their first and later tokens) and other tokens apart. Without --draws 10 random
+    sets of each kind are drawn for texts, 99 for losses.
+
+    Without --data the bundled model is tested on its own test sentences: 1,000 in all, at most 200
+    of a direction; --limit N takes N of each.
+    """
+
+    # The heads themselves, not their place, count in the run's signature.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: options.Amounts = field(default=(), metadata=UNSIGNED)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    removal: Annotated[
+        Removal,
+        Part(
+            without=("layer_matched",),
+            changed={"draws": options.DRAWS_OF_MEASURE},
+            make=_removal,
+        ),
+    ] = field(default_factory=Removal)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+
+
+class Opened(NamedTuple):
+    """What a removal begins with: sentences, model, settings with chat decided, the heads of each
+    k from few to many, and the token alignment heads, which random draws leave out.
+
+    `signed` counts in the run's signature beside settings and heads, `controls` are told in its
+    result.
+    """
+
+    directions: dict[str, PairFile]
+    lm: LanguageModel
+    removal: Removal
+    sets: list[HeadSet]
+    avoid: HeadSet | None
+    signed: dict[str, Any]
+    controls: Controls
+
+
+def opened(
+    config: VerifyRemoval, out: Path | None, reference: int = 0, linked: bool = False
+) -> Opened:
+    """Read sentences, model and heads; `reference` sentences of each direction are set aside.
+
+    `linked`: their links are needed, and what they lack is told before the model is loaded.
+    """
+    seed = config.removal.seed
+    directions = read_test_directions(config.pairs, config.model.model, seed, reference)
+    leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    for pairs in directions.values() if linked else ():
+        with naming(pairs.path):
+            choose_aligner(pairs.pairs)
+    lm = config.model.load_for(out)
+    removal = resolved_chat(lm, config.removal)
+    sets = head_sets(config.heads, config.k, lm, config.rank)
+    avoid, note = alignment_heads(config.heads, removal, lm)
+    signed = {
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
+        "leakage": leakage,
+    }
+    pool = "outside" if avoid is None else "non-alignment"
+    controls = Controls(pool=pool, pool_note=note, leakage=Leakage(**leakage))
+    return Opened(directions, lm, removal, sets, avoid, signed, controls)
+
+
+def verify_removal(
+    config: VerifyRemoval, out: Path | None = None, progress: Progress | None = None
+) -> RemovalResult:
+    """Remove heads, and as many random ones, and return what that did to translations.
+
+    A run that was stopped goes on where it was. Raises `InputError` if the heads were found on
+    sentences of the test data, unless `allow_overlap`.
+    """
+    began = time.monotonic()
+    apart, linked = reference_number(*config.removal.ablate), "loss" in config.removal.all_draws
+    one = opened(config, out, apart, linked)
+    lm, removal, directions = one.lm, one.removal, one.directions
+    planned = conditions(one.sets, removal, one.avoid)
+    reference = translations(lm, directions, removal) if apart else None
+    settings = {
+        "settings": replace(config, removal=removal),
+        "sets": [[str(head) for head in heads] for heads in one.sets],
+        "rank": about_rank(*one.sets)["rank"],
+        "reference text": None if reference is None else reference.digest,
+        **one.signed,
+    }
+
+    def compute(run: Run) -> RemovalResult:
+        works = check_translations(lm, directions, removal, run, config.baseline, progress)
+        means = None if reference is None else reference.means(lm, removal.batch_tokens)
+        shown = removal_run(lm, directions, planned, removal, run, means, progress)
+        draws = removal.all_draws
+        told = {
+            **vars(one.controls),
+            **vars(shown),
+            **about_rank(*one.sets),
+            **works,
+            "k": tuple(map(len, one.sets)),
+            "gates": removal.gates,
+            "measures": tuple(draws),
+            "draws": next(iter(draws.values())),
+            "draws_loss": draws["loss"] if len(draws) > 1 else None,
+        }
+        return RemovalResult(
+            **told,
+            signature="|".join([run.signature, *_links(shown)]),
+            threshold=removal.threshold,
+            ablate=removal.ablate[0],
+            reference_text=None if reference is None else reference.facts,
+            seed=removal.seed,
+            heads=tuple(map(str, one.sets[-1])),
+        )
+
+    data, seed = pair_inputs(directions), removal.seed
+    return run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=RemovalResult
+    )
+
+
+@dataclass(frozen=True)
+class MeasureAgain(Settings):
+    """Measure the stored outputs of a removal run again, on any machine.
+
+    For what was missing where the run was made, such as COMET; replaces the run's result.
+    """
+
+    run: Annotated[
+        Path, Option("The folder of a `verify removal` run.", metavar="RUN", argument=True)
+    ]
+
+
+def measure_again(config: MeasureAgain, progress: Progress | None = None) -> RemovalResult:
+    """Work out a run's evidence again from its stored outputs, without the model.
+
+    Replaces its statistics and its result. A measure that cannot be computed here either keeps its
+    value. Raises `InputError` if it is no finished run of `verify removal` or is damaged.
+    """
+    path = config.run
+
+    def compute(run: Run) -> RemovalResult:
+        if run.key.command != COMMAND:
+            raise InputError(
+                f"{path}: is a run of '{run.key.command}'; name the folder of a '{COMMAND}' run"
+            )
+        old = removal_of(run.path)
+        languages = {
+            name: (part.source_language or "", part.target_language or "")
+            for name, part in old.directions.items()
+        }
+        texts = [one.label for one in old.conditions if one.text is not None]
+        made = None
+        if texts:
+            labels, made = read_outputs(run.path / "outputs.jsonl", languages, old.ablate)
+            if labels[1:] != texts:
+                raise InputError(
+                    f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run "
+                    "the verification again"
+                )
+        shown = describe_conditions(
+            run,
+            old.conditions,
+            languages,
+            len({label.draw for label in texts} - {None}),
+            made,
+            read_losses(run, languages) if "loss" in old.measures else None,
+            old.seed,
+            progress,
+            old.measuring,
+        )
+        works = {}
+        if old.baseline_check:
+            settings = run.key.config["settings"]["baseline"]
+            works = judge_translations(run, Rules(**settings), old.seed, old.baseline_check["try"])
+        if works.get("baseline_works") is None:
+            works = {}
+        kept = {name: getattr(old, name) for name in ("links", "reference_links", "unknown")}
+        return replace(old, **{**vars(shown), **kept, **works})
+
+    result: RemovalResult = carry_out_again(path, compute)
+    return result
+
+
+def read_test_directions(
+    choice: PairsChoice, model: str, seed: int, reference: int = 0
+) -> dict[str, PairFile]:
+    """The sentences to verify on: the data given, or a few hundred of pocket's test split.
+
+    `reference`: so many of each direction are set aside for mean ablation.
+    """
+    if choice.data or model != POCKET:
+        return read_directions(choice, model, "test", seed=seed, reference=reference)
+    asked = read_directions(replace(choice, limit=1), model, "test", seed=seed)
+    limit = max(POCKET_AT_LEAST, min(POCKET_AT_MOST, POCKET_SENTENCES // len(asked)))
+    return read_directions(choice, model, "test", limit=limit, seed=seed, reference=reference)
+
+
+def head_sets(
+    spec: str, k: tuple[Amount, ...], lm: LanguageModel, rank: Rank = "above-chance"
+) -> list[HeadSet]:
+    """The heads for each k, from few to many, each number once."""
+    wanted: tuple[Amount | None, ...] = k or (None,)
+    resolved = [resolve_heads(spec, one, lm.geometry, by=rank) for one in wanted]
+    found = {len(heads): heads for heads in resolved}
+    if 0 in found:
+        raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
+    return [found[size] for size in sorted(found)]
+
+
+def alignment_heads(
+    spec: str, config: Removal, lm: LanguageModel
+) -> tuple[HeadSet | None, str | None]:
+    """The token alignment heads, to be left out of random draws; or why they are not known."""
+    if config.pool == "outside":
+        return None, None
+    scores = _translation_scores(spec)
+    if scores is None:
+        return None, (
+            f"{spec} holds no translation scores, so random heads are drawn from all heads outside "
+            "the set, token alignment heads among them"
+        )
+    if scores.geometry != lm.geometry:  # a list of heads fits any model, scores do not
+        raise InputError(
+            f"{spec} was made for a model of {scores.geometry}, but this model has {lm.geometry}"
+        )
+    return scores.select(config.threshold), None
+
+
+def _translation_scores(spec: str) -> HeadScores | None:
+    place = place_of(spec)
+    scores = read_scores(place).get("mean") if place is not None and place.is_dir() else None
+    return scores if scores is not None and scores.method == TRANSLATION_SCORE else None
+
+
+def _links(shown: Shown) -> list[str]:
+    """What the links of the references add to a signature: aligners have no seed."""
+    digests = [one.digest for one in (shown.reference_links or {}).values()]
+    together = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return [f"links:{together[:12]}"] if digests else []

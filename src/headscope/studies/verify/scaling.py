@@ -1,0 +1,244 @@
+"""Heads outside a mask scaled by α: chosen on some held-out examples, measured on others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from headscope import options
+from headscope.data.tasks import Task, translation_task
+from headscope.errors import InputError
+from headscope.measure.baseline import Rules
+from headscope.results.common import Leakage
+from headscope.results.mask_tests import AlphaShare, ScaledTask, ScalingTests
+from headscope.runs import Run
+from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
+from headscope.studies.baseline import check_tasks
+from headscope.studies.inputs import (
+    ModelChoice,
+    PairsChoice,
+    Progress,
+    read_directions,
+    run_with_model,
+)
+from headscope.studies.leakage import apart, check_task_leakage
+from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.verify.mask import digest_of, masks_by_task, sample_rows
+from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
+from headscope.verify.masks.evidence import describe, statistics, together
+from headscope.verify.masks.mask import Mask, read_mask
+from headscope.verify.masks.scaling import (
+    GRID,
+    alpha_outcomes,
+    best_alpha,
+    check_apart,
+    check_conditions,
+    check_grid,
+    chosen_again,
+    grid_conditions,
+    halves_of,
+)
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "VerifyScaling", "verify_scaling"]
+
+COMMAND = "verify scaling"
+
+
+@dataclass(frozen=True)
+class VerifyScaling(Settings):
+    """Scale the heads outside a mask and ask the instructed task.
+
+    The best strength is chosen by the loss on some held-out examples; outputs are measured on
+    others, beside the model as it is, the mask itself, and shuffled masks.
+    """
+
+    masks: options.Masks = field(metadata=UNSIGNED)
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    check_data: Annotated[
+        str | None,
+        Option(
+            "Sentence pairs to measure translations on; without it half of the held-out examples.",
+            metavar="DATA",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    check_limit: Annotated[
+        int | None, Option("The first so many pairs of --check-data.", min=1)
+    ] = None
+    grid: Annotated[
+        tuple[float, ...],
+        Option(
+            "Strength of the heads outside the mask that is tried, from 0 to 1; repeatable; "
+            "without it 0, 0.1, … 1.",
+            flag="--alpha",
+            metavar="A",
+        ),
+    ] = GRID
+    # Shuffled masks.
+    draws: Annotated[int, Option("Draws of random heads.", min=0)] = 3
+    seed: options.Seed = 0
+    asking: Annotated[Asking, Part(make=partial(Asking, paragraphs=True))] = field(
+        default_factory=lambda: Asking(paragraphs=True)
+    )
+    allow_overlap: options.AllowOverlap = False
+    baseline: Annotated[Rules, Part(without=("errors",))] = field(default_factory=Rules)
+    # How many draws are tried at every α; None: all.
+    grid_draws: int | None = field(default=None, metadata=GIVEN)
+
+
+def verify_scaling(
+    config: VerifyScaling, out: Path | None = None, progress: Progress | None = None
+) -> ScalingTests:
+    """Choose α, measure, keep what came, and return the command's result.
+
+    Beside the result the run holds `grid/TASK.jsonl` and `samples/TASK.jsonl`: what every condition
+    did with every example that α was chosen on, and that it was measured on.
+    """
+    began = time.monotonic()
+    grid = check_grid(config.grid)
+    tasks = read_tasks(config.tasks, config.model.model, config.seed)
+    parts = {name: _parts(sides, tasks, config) for name, sides in tasks.items()}
+    named = masks_by_task(config.masks, tasks)
+    leaks = {
+        name: check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap)
+        for name in tasks
+    }
+    lm = config.model.load_for(out)
+    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
+    masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
+    settings = {
+        "settings": config,
+        "masks": {name: digest_of(mask) for name, mask in masks.items()},
+    }
+    data = task_inputs(tasks)
+    data |= {f"check {name}": check.digest for name, (_, check, _) in parts.items()}
+
+    def compute(run: Run) -> ScalingTests:
+        shots = config.tasks.shots
+        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
+        shown = {
+            name: _Work(lm, run, sides, masks[name], config, progress).task(
+                grid, *parts[name], Leakage(**leaks[name])
+            )
+            for name, sides in tasks.items()
+        }
+        return ScalingTests(
+            **works,
+            tasks=shown,
+            conditions=together([task.conditions for task in shown.values()]),
+            grid=grid,
+            draws=config.draws,
+        )
+
+    return run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, kind=ScalingTests, seed=config.seed
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the two halves of a task's work have in common."""
+
+    lm: LanguageModel
+    run: Run
+    sides: TaskSides
+    mask: Mask
+    config: VerifyScaling
+    progress: Progress | None
+
+    def task(
+        self, grid: Sequence[float], choose: Task, check: Task, left_out: int, leakage: Leakage
+    ) -> ScaledTask:
+        """α chosen on the examples of one, measured on those of the other."""
+        config = self.config
+        draws = config.draws if config.grid_draws is None else config.grid_draws
+        planned = grid_conditions(self.mask, grid, draws, config.seed)
+        records = self._ask("grid", choose, planned, write=False)
+        numbers = [statistics(choose, record) for record in records]
+        outcomes = describe(planned, numbers, config.seed, beside=("α 0",))
+        alphas = alpha_outcomes(grid, outcomes)
+        best = best_alpha({outcome.alpha: outcome.nll for outcome in alphas})
+        losses = {
+            outcome.alpha: numbers[at]["nll"][:, 0]
+            for outcome in alphas
+            for at, condition in enumerate(planned)
+            if condition.name == outcome.name
+        }
+        final = check_conditions(self.mask, best, config.draws, config.seed)
+        made = self._ask("samples", check, final, write=True)
+        scored = [statistics(check, record) for record in made]
+        again = chosen_again(losses, config.seed)
+        return ScaledTask(
+            chosen_on=len(choose.examples),
+            examples=len(check.examples),
+            language=check.language,
+            translation=check.is_translation,
+            instruction=check.instruction,
+            mask=self.mask.about(),
+            alphas=alphas,
+            best=best,
+            chosen_again=tuple(AlphaShare(alpha, again[alpha]) for alpha in sorted(again)),
+            uninstructed=tuple(outcome for outcome in outcomes if not outcome.instructed),
+            conditions=describe(final, scored, config.seed, beside=("masked and instructed",)),
+            leakage=leakage,
+            left_out=left_out or None,
+        )
+
+    def _ask(
+        self, part: str, task: Task, conditions: Sequence[Condition], write: bool
+    ) -> list[Record]:
+        config = self.config
+        question = asked(task, self.sides.pool, config.tasks.shots, config.seed)
+        records = [
+            ask(
+                self.lm,
+                question,
+                replace(condition, name=f"{part}: {condition.name}"),
+                config.asking,
+                self.run,
+                write,
+                self.progress,
+            )
+            for condition in conditions
+        ]
+        self.run.write_jsonl(
+            f"{part}/{task.name}.jsonl", sample_rows(question, conditions, records)
+        )
+        return records
+
+
+def _parts(
+    sides: TaskSides, tasks: dict[str, TaskSides], config: VerifyScaling
+) -> tuple[Task, Task, int]:
+    """The examples to choose α on, those to measure on, and how many of these are left out.
+
+    Of other sentences those are left out that a mask of this task is trained on, or α chosen on.
+    """
+    task = sides.test
+    if task.instruction is None:
+        raise InputError(f"the task {task.name!r} has no instruction to scale under; give one")
+    if config.check_data is None:
+        return *halves_of(task, config.seed), 0
+    if len(tasks) > 1 or not task.is_translation:
+        raise InputError("--check-data is for one translation direction; test one --pair")
+    choice = PairsChoice(
+        (task.name,),
+        (config.check_data,),
+        source_column=config.tasks.source_column,
+        target_column=config.tasks.target_column,
+        limit=config.check_limit,
+    )
+    pairs = next(iter(read_directions(choice, config.model.model, "test").values()))
+    made = translation_task(pairs, task.instruction, task.bare, task.name, task.chat)
+    new = apart(made, [task] if sides.train is None else [task, sides.train])
+    if not new:
+        check_apart(task, made)
+        return task, made, 0
+    return task, replace(made, examples=new), len(made.examples) - len(new)

@@ -1,0 +1,366 @@
+"""Summaries without general heads, in a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from headscope import options
+from headscope.data.documents import Document, digest_of
+from headscope.data.languages import language_name, same_language
+from headscope.data.prompts import Template, TemplateField
+from headscope.data.split import draw_apart, reference_size, sentence_digest
+from headscope.data.summaries import Summarised, SummaryFile, read_summaries
+from headscope.errors import InputError
+from headscope.heads import (
+    Amount,
+    HeadSet,
+    Rank,
+    about_rank,
+    check_geometry,
+    count_of,
+    resolve_heads,
+)
+from headscope.heads.resolve import check_finished, place_of
+from headscope.heads.store import kind_of
+from headscope.results.common import Leakage, Ranking
+from headscope.results.writing import Summaries
+from headscope.runs import decode
+from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.studies.documents import DocumentsChoice, document_sources
+from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
+from headscope.studies.leakage import check_document_leakage
+from headscope.studies.verify.reference import REFERENCES, Reference
+from headscope.studies.verify.writing_heads import SHARE
+from headscope.studies.verify.writing_run import (
+    arms_settings,
+    fitted,
+    statistics,
+    token_count,
+    write_prompts,
+)
+from headscope.verify.removal.conditions import check_gate
+from headscope.verify.writing.evidence import evidence
+from headscope.verify.writing.summaries import (
+    CONTROLS,
+    MEASURES,
+    general_arms,
+    measure_summaries,
+)
+from headscope.verify.writing.texts import Group, Prompt, output_rows, write
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+__all__ = ["COMMAND", "VerifySummaries", "general_heads", "verify_summaries"]
+
+COMMAND = "verify summaries"
+GENERAL = "general"
+#: Ours. `{source}` is the text; the languages are both that of the text.
+TEMPLATE = Template(
+    "Summarise this text in {target_language} in one or two sentences\nText: {source}\nSummary:"
+)
+#: What the pocket model was trained to do instead: it never saw a summary.
+REPEAT = Template("Repeat this sentence\nSentence: {source}\nAnswer:")
+#: Texts of each language where no limit is given: of files, and of the pocket model's own.
+TEXTS, POCKET_TEXTS = 100, 40
+
+
+@dataclass(frozen=True)
+class VerifySummaries(Settings):
+    """Let a model summarise without the heads that all languages share, and without random ones.
+
+    ROUGE-L over words of the language, chrF++, and BERTScore where its command is installed
+    (HEADSCOPE_BERTSCORE). 100 texts of each language are read unless --limit says otherwise.
+    Without --data the bundled model repeats 40 sentences of each of its languages instead.
+    """
+
+    # What `general_heads` reads; the heads count in the signature, not their place.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: Annotated[
+        Amount | None,
+        Option(
+            "Number of heads, or a share such as 0.02 or 2%. Without it 1% of a run that found "
+            "general heads, at least one; a set is used whole.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    texts: Annotated[
+        DocumentsChoice,
+        Part(
+            without=("split",),
+            changed={
+                "data": Option(
+                    "Texts with summaries: JSON Lines, TSV or Parquet file; LANG may be left out "
+                    "where a column says it; repeatable. Without it pocket repeats sentences, "
+                    "which is what it can do.",
+                    metavar="LANG=FILE",
+                ),
+                "limit": options.LIMIT,
+            },
+        ),
+    ] = field(default_factory=DocumentsChoice)
+    summary_column: Annotated[str, Option("Likewise.", metavar="COLUMN")] = "summary"
+    template: Annotated[
+        TemplateField[Template | None],
+        Option(
+            "Prompt up to where the summary begins, with {source}, the text, and "
+            "{target_language}, its language.",
+            typed=str,
+            read=Template.from_option,
+        ),
+    ] = TemplateField(None, Template)
+    gate: Annotated[
+        float, Option("Number by which the heads' outputs are multiplied; 0 removes.")
+    ] = 0.0
+    draws: options.Draws = 10
+    chat: options.Chat = None
+    # None: twice the tokens of the reference and 32.
+    max_new_tokens: options.MaxNewTokens = None
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    # The mean over texts with summaries that are set aside.
+    ablate: options.Ablate = "zero"
+
+
+def verify_summaries(
+    config: VerifySummaries, out: Path | None = None, progress: Progress | None = None
+) -> Summaries:
+    """Let the model summarise without general heads and without random ones, and compare.
+
+    A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
+    `outputs.jsonl` (a row a language, condition and text) and `statistics.safetensors`.
+    """
+    from headscope.lm.prompting import uses_chat
+
+    check_gate(config.gate)
+    files = _read(config)
+    tested = [
+        Document(one.id, one.text, code, one.line)
+        for code, file in files.items()
+        for one in file.items
+    ]
+    leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
+    files, apart = _set_apart(config, files)
+    lm = config.model.load_for(out)
+    heads = general_heads(config.heads, config.k, lm, config.rank)
+    arms = general_arms(heads, config.gate, config.draws, config.seed)
+    chat = uses_chat(lm, False if not config.texts.data else config.chat)
+    config = replace(config, chat=chat)
+    groups, cut = _groups(config, files, lm, chat, arms)
+    reference = _reference(config, apart, lm, chat) if apart else None
+    ranking = decode(Ranking, about_rank(heads))
+    settings = {
+        "settings": config,
+        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "rank": ranking.rank,
+        "leakage": leakage,
+        **({} if reference is None else {"reference text": reference.digest}),
+    }
+
+    def make(run: Run) -> Summaries:
+        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        texts = _written(lm, config, groups, run, means, progress)
+        if progress:
+            progress("measuring", 0, 1)
+        sources = {code: [item.text for item in file.items] for code, file in files.items()}
+        numbers, missing = measure_summaries(groups, sources, texts)
+        if progress:
+            progress("measuring", 1, 1)
+        statistics(run, numbers)
+        whole, parts = evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+        return Summaries(
+            task="summarise" if config.texts.data else "repeat",
+            template=_template(config).text,
+            chat=chat,
+            k=len(heads),
+            ranked=ranking,
+            gate=config.gate,
+            ablate=config.ablate,
+            reference_text=None if reference is None else reference.facts,
+            draws=config.draws,
+            seed=config.seed,
+            heads=tuple(map(str, heads)),
+            data={
+                code: {"path": one.path, "digest": one.digest, "texts": len(one.items)}
+                for code, one in files.items()
+            },
+            cut=cut,
+            leakage=Leakage(**leakage),
+            not_measured=missing,
+            whole=whole,
+            groups=parts,
+        )
+
+    data = {code: one.digest for code, one in files.items()}
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Summaries)
+
+
+def general_heads(
+    spec: str, k: Amount | None, lm: LanguageModel, rank: Rank = "above-chance"
+) -> HeadSet:
+    """The first k general heads of a run that found some, else the heads that `spec` names.
+
+    Where fewer are general than asked for, those there are. Raises `InputError` if there is none.
+    """
+    place = place_of(spec)
+    folder = None if place is None else place / GENERAL
+    if folder is None or kind_of(folder) != "heads":
+        heads = resolve_heads(spec, k, lm.geometry, default=SHARE, by=rank)
+        if not len(heads):
+            raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
+        return heads
+    check_finished(folder)
+    found = HeadSet.from_pretrained(folder)
+    check_geometry(found, lm.geometry, str(folder))
+    if not len(found):
+        raise InputError(
+            f"{folder}: no head is general to these languages, so there is nothing to remove; find "
+            "heads of more documents or with a lower quantile"
+        )
+    count = count_of(SHARE if k is None else k, lm.geometry.total)
+    return HeadSet(found.geometry, found.heads[:count], found.origin)
+
+
+def _template(config: VerifySummaries) -> Template:
+    return config.template or (TEMPLATE if config.texts.data else REPEAT)
+
+
+def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
+    """The texts of each language by its code."""
+    choice = config.texts
+    if not choice.data:
+        return _of_pocket(config, "test", choice.limit or POCKET_TEXTS)
+    found: dict[str, SummaryFile] = {}
+    for source in document_sources(choice, choice.limit or TEXTS):
+        for file in read_summaries(source, config.summary_column):
+            for other in found:
+                if same_language(other, file.language):
+                    raise InputError(
+                        f"{file.path} and {found[other].path} both hold texts in "
+                        f"{file.language}; put them into one file"
+                    )
+            found[file.language] = file
+    return found
+
+
+def _set_apart(
+    config: VerifySummaries, files: dict[str, SummaryFile]
+) -> tuple[dict[str, SummaryFile], dict[str, SummaryFile]]:
+    """The texts to test on, and for mean ablation those that it takes its means over."""
+    if config.ablate == "zero":
+        return files, {}
+    if not config.texts.data:
+        return files, _of_pocket(config, "train", REFERENCES)
+    tested, apart = {}, {}
+    for code, file in files.items():
+        by_text = {sentence_digest(one.text): one for one in reversed(file.items)}
+        number = reference_size(len(by_text), REFERENCES, file.path)
+        drawn = draw_apart(by_text, number, f"reference {config.seed}")
+        known = {one.text for one in drawn}
+        rest = tuple(one for one in file.items if one.text not in known)
+        tested[code], apart[code] = replace(file, items=rest), replace(file, items=drawn)
+    return tested, apart
+
+
+def _of_pocket(
+    config: VerifySummaries, split: Literal["train", "test"], limit: int
+) -> dict[str, SummaryFile]:
+    """Sentences of one of the pocket model's splits, each its own "summary": it can repeat them."""
+    from headscope.pocket.sample import sample_pairs
+    from headscope.pocket.world.languages import CODES
+
+    choice = config.texts
+    if config.model.model != POCKET:
+        raise InputError(
+            f"no data given for the model {config.model.model}; add --data LANG=FILE with texts "
+            "and summaries, such as --data de=summaries.jsonl"
+        )
+    found = {}
+    for code in choice.languages or CODES:
+        if code not in CODES:
+            raise InputError(
+                f"the pocket model does not speak {language_name(code)} ({code}); it knows "
+                f"{', '.join(CODES)}"
+            )
+        pair = f"{code}-{next(one for one in CODES if one != code)}"
+        pairs = sample_pairs(pair, split, limit, config.seed)
+        items = tuple(
+            Summarised(one.id, one.source, one.source, at) for at, one in enumerate(pairs.pairs, 2)
+        )
+        digest = digest_of([one.text for one in items])
+        found[code] = SummaryFile(items, code, pairs.path, digest)
+    return found
+
+
+def _reference(
+    config: VerifySummaries, apart: dict[str, SummaryFile], lm: LanguageModel, chat: bool
+) -> Reference:
+    """Prompts and summaries of the texts set aside, cut as those that are tested."""
+    from headscope.lm.prompting import chat_writer
+
+    writer = chat_writer(lm, chat)
+    joint = " " if writer is None else writer.joint
+    texts, answers = [], []
+    for one, file in zip(_groups(config, apart, lm, chat, ())[0], apart.values(), strict=True):
+        for prompt, item in zip(one.prompts, file.items, strict=True):
+            texts.append(f"{prompt.text}{joint}{item.summary}")
+            answers.append(len(prompt.text) + len(joint))
+    source = "set aside from the data" if config.texts.data else "of the pocket model's train split"
+    return Reference(f"prompts and summaries {source}", tuple(texts), tuple(answers), not chat)
+
+
+def _groups(
+    config: VerifySummaries,
+    files: dict[str, SummaryFile],
+    lm: LanguageModel,
+    chat: bool,
+    arms: tuple[Any, ...],
+) -> tuple[list[Group], dict[str, int]]:
+    """The prompts of each language, and how many texts were cut to fit the context."""
+    from headscope.lm.prompting import wrap_prompts
+
+    template = _template(config)
+    groups, cut = [], {}
+    for code, file in files.items():
+        name, prompts, cut[code] = language_name(code), [], 0
+
+        def render(text: str, name: str = name) -> str:
+            return wrap_prompts(lm, [template.render(text, name, name).text], chat)[0]
+
+        for item in file.items:
+            limit = config.max_new_tokens or 2 * token_count(lm, item.summary) + 32
+            place = f"{file.path}, line {item.line}"
+            prompt, shorter = fitted(lm, item.text, limit, render, place)
+            cut[code] += shorter
+            prompts.append(Prompt(item.id, prompt, item.summary, limit))
+        groups.append(Group(code, tuple(prompts), arms))
+    return groups, cut
+
+
+def _written(
+    lm: LanguageModel,
+    config: VerifySummaries,
+    groups: list[Group],
+    run: Run,
+    means: NDArray[np.float32] | None,
+    progress: Progress | None,
+) -> list[list[list[str]]]:
+    """The outputs by language, arm and text."""
+    from headscope.lm.generation import GenerateConfig
+
+    # A chat model ends its turn itself; a plain one goes on with the next text.
+    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=not config.chat)
+    texts = write(lm, groups, how, run, "writing", progress, special=not config.chat, means=means)
+    write_prompts(run, groups)
+    run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
+    return texts

@@ -1,0 +1,364 @@
+"""What the removal of heads does to tasks, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+from headscope import options
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.errors import InputError
+from headscope.heads import about_rank
+from headscope.measure.baseline import Rules, choices_above_chance, some_examples
+from headscope.results.common import Leakage
+from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
+from headscope.runs import Run
+from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.studies.baseline import about_baseline
+from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.leakage import check_leakage
+from headscope.studies.verify.reference import Reference, documents
+from headscope.studies.verify.removal import alignment_heads, head_sets
+from headscope.verify.removal import Condition, Removal, conditions
+from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summarise
+from headscope.verify.tasks.library import Example, LoadedTask, load_tasks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headscope.lm import LanguageModel
+
+COMMAND = "verify tasks"
+
+
+@dataclass(frozen=True)
+class VerifyTasks(Settings):
+    """Run multiple-choice and generation tasks without heads, and without random ones.
+
+    Tasks are those of lm-evaluation-harness, or files in its format; `headscope pocket tasks`
+    writes some for the bundled model.
+    """
+
+    # What the tasks ask counts in the run's signature, as do the heads and the texts of
+    # `reference`; not their places.
+    task: Annotated[
+        tuple[str, ...],
+        Option(
+            "Task, group or pattern of lm-evaluation-harness, or task files; repeatable.",
+            metavar="NAME|FILE|DIR",
+            default=None,
+        ),
+    ] = field(metadata=UNSIGNED)
+    heads: Annotated[str, replace(options.HEADS, default=None)] = field(metadata=UNSIGNED)
+    k: options.Amounts = field(default=(), metadata=UNSIGNED)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    shots: Annotated[
+        int | None, Option("Worked examples before each prompt; none: as the task says.", min=0)
+    ] = None
+    limit: options.Limit = None
+    removal: Annotated[
+        Removal,
+        Part(
+            without=("template", "measure", "chat", "max_new_tokens"),
+            changed={
+                "layer_matched": Option(
+                    "Also draw as many random heads of the same layers.", default=False
+                ),
+                "ablate": replace(options.ABLATE, single=True),
+            },
+        ),
+    ] = field(default_factory=lambda: Removal(layer_matched=False))
+    allow_code: Annotated[
+        bool,
+        Option("Run the Python code that task files name (!function).", flag="--allow-task-code"),
+    ] = False
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Part(without=("examples", "off_target", "unfinished"))] = field(
+        default_factory=Rules
+    )
+    reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+    # Of the command alone.
+    listing: Annotated[bool, Option("Only name the known groups of tasks.", flag="--list")] = field(
+        default=False, metadata=UNSIGNED
+    )
+
+    def __post_init__(self) -> None:
+        if not self.task or not all(name.strip() for name in self.task):
+            raise InputError("no task is named; add --task NAME or --task FILE, or see --list")
+        if not self.heads:
+            raise InputError(
+                "no heads are given; add --heads with a run folder or a list: 5.3,7.11"
+            )
+        super().__post_init__()
+
+
+def verify_tasks(
+    config: VerifyTasks, out: Path | None = None, progress: Progress | None = None
+) -> TasksResult:
+    """Run every task under every condition and return the command's result.
+
+    A run that was stopped goes on where it was: each task under each condition is kept as soon as
+    it is done.
+    """
+    began = time.monotonic()
+    removal = config.removal
+    loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
+    leakage = _leakage(config, loaded)
+    reference = None
+    if "mean" in removal.ablate:
+        reference = documents(
+            config.reference, config.model.model, config.heads, config.allow_overlap, removal.seed
+        )
+    lm = config.model.load_for(out)
+    sets = head_sets(config.heads, config.k, lm, config.rank)
+    avoid, pool_note = alignment_heads(config.heads, removal, lm)
+    planned = conditions(sets, removal, avoid)
+    data = {f"task {one.name}": one.digest for one in loaded}
+    settings = {
+        "settings": config,
+        "tasks": {one.name: [*one.groups] for one in loaded},
+        "sets": [[str(head) for head in heads] for heads in sets],
+        "rank": about_rank(*sets)["rank"],
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
+        "harness": harness_version(),
+        **({} if reference is None else {"reference text": reference.digest}),
+    }
+
+    def compute(run: Run) -> TasksResult:
+        untouched = _measure(lm, config, loaded, planned[:1], run, reference, progress)
+        works = _check(loaded, untouched, config.baseline)
+        outcomes = _measure(lm, config, loaded, planned, run, reference, progress)
+        run.write_jsonl("examples.jsonl", _examples(loaded))
+        run.write_jsonl("samples.jsonl", _samples(loaded, planned, outcomes))
+        tasks = _describe(loaded, planned, outcomes, removal.seed)
+        return TasksResult(
+            **{**about_rank(*sets), **works},
+            k=tuple(map(len, sets)),
+            gates=removal.gates,
+            draws=removal.draws,
+            pool="outside" if avoid is None else "non-alignment",
+            pool_note=pool_note,
+            ablate=removal.ablate[0],
+            reference_text=None if reference is None else reference.facts,
+            seed=removal.seed,
+            heads=tuple(map(str, sets[-1])),
+            leakage=leakage,
+            harness=harness_version(),
+            tasks=tasks,
+            groups=_groups(tasks),
+        )
+
+    return run_with_model(
+        lm,
+        COMMAND,
+        out,
+        settings,
+        data,
+        compute,
+        began,
+        seed=removal.seed,
+        lm_eval=harness_version(),
+        kind=TasksResult,
+    )
+
+
+def harness_version() -> str:
+    """The version of the installed harness, which decides what a task's name stands for."""
+    from importlib.metadata import version
+
+    return version("lm_eval")
+
+
+def _measure(
+    lm: LanguageModel,
+    config: VerifyTasks,
+    loaded: Sequence[LoadedTask],
+    planned: Sequence[Condition],
+    run: Run,
+    reference: Reference | None,
+    progress: Progress | None,
+) -> dict[str, list[Outcome]]:
+    """Every task under every condition, from the run where it is done already."""
+    kept = run.read_part("tasks")
+    means: NDArray[np.float32] | None = None
+    found: dict[str, list[Outcome]] = {}
+    for task in loaded:
+        requests = sum(max(1, len(one.choices)) for one in task.examples)
+        found[task.name] = []
+        for number, condition in enumerate(planned):
+            key = f"{task.name} {condition.key}"
+            if key not in kept:
+                report = _reporter(progress, task.name, number * requests, len(planned) * requests)
+                if condition.label.ablate == "mean" and means is None and reference is not None:
+                    means = reference.means(lm, config.removal.batch_tokens)
+                with condition.applied(lm, means):
+                    outcome = run_task(
+                        lm,
+                        task,
+                        config.removal.batch_tokens,
+                        config.removal.seed,
+                        config.limit,
+                        config.allow_code,
+                        report,
+                    )
+                kept[key] = asdict(outcome)
+                run.append_part("tasks", key, kept[key])
+            found[task.name].append(Outcome(**kept[key]))
+        if progress:
+            progress(task.name, len(planned) * requests, len(planned) * requests)
+    return found
+
+
+def _check(
+    loaded: Sequence[LoadedTask], untouched: Mapping[str, Sequence[Outcome]], rules: Rules
+) -> dict[str, Any]:
+    """Whether the untouched model does better than guess, task by task with choices."""
+    judged = {}
+    for task in loaded:
+        outcome = untouched[task.name][0]
+        metric = main_metric(task, outcome)
+        if task.chance is not None and metric.partition(",")[0].startswith("acc"):
+            value, rows = outcome.metrics[metric], outcome.rows
+            by_id = {one.id: one for one in task.examples}
+            examples = [by_id[row["id"]] for row in rows]
+            likeliest = [
+                max(zip(row["responses"], one.choices, strict=False))[1]
+                for one, row in zip(examples, rows, strict=True)
+            ]
+            shown = some_examples(
+                [one.prompt for one in examples],
+                [_answer(one) for one in examples],
+                likeliest,
+                [row["metrics"][metric] for row in rows],
+            )
+            judged[task.name] = choices_above_chance(value, task.chance, len(rows), rules, shown)
+    return about_baseline(judged, "--shots N, a larger model or an easier task")
+
+
+def _answer(example: Example) -> str:
+    """The right choice; tasks give it as a text or by its number."""
+    at = int(example.target) if example.target.isdecimal() else len(example.choices)
+    return example.choices[at] if at < len(example.choices) else example.target
+
+
+def _describe(
+    loaded: Sequence[LoadedTask],
+    planned: Sequence[Condition],
+    outcomes: Mapping[str, Sequence[Outcome]],
+    seed: int,
+) -> dict[str, Task]:
+    tasks = {}
+    for task in loaded:
+        made = outcomes[task.name]
+        first = main_metric(task, made[0])
+        told = {
+            metric: summarise(metric, task.chance, planned, made, seed)
+            for metric in [first, *(name for name in made[0].metrics if name != first)]
+        }
+        tasks[task.name] = Task(
+            **vars(told.pop(first)),
+            groups=tuple(task.groups),
+            shots=task.shots,
+            truncated=max(one.truncated for one in made),
+            other_metrics=told,
+        )
+    return tasks
+
+
+def _groups(tasks: Mapping[str, Task]) -> dict[str, Group]:
+    """Plain means over the tasks of each group, of tasks that share one metric."""
+    members: dict[str, list[str]] = {}
+    for name, task in tasks.items():
+        for group in task.groups:
+            members.setdefault(group, []).append(name)
+    found: dict[str, Group] = {}
+    for group, names in members.items():
+        metrics = sorted({tasks[name].metric for name in names})
+        for metric in metrics:
+            same = {name: tasks[name] for name in names if tasks[name].metric == metric}
+            if len(same) < 2:
+                continue
+            columns = zip(*(task.conditions for task in same.values()), strict=True)
+            found[group if len(metrics) == 1 else f"{group} ({metric})"] = Group(
+                metric=metric,
+                tasks=tuple(same),
+                baseline=Value(value=fmean(task.baseline.value for task in same.values())),
+                conditions=tuple(
+                    ValueCondition(label=rows[0].label, value=fmean(row.value for row in rows))
+                    for rows in columns
+                ),
+            )
+    return found
+
+
+def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
+    """How many fields of the examples are sentences that heads were found on."""
+    texts = {
+        task.name: PairFile(
+            tuple(
+                SentencePair(str(one.id), text, text)
+                for one in task.examples
+                for text in one.fields
+            ),
+            "",
+            "",
+            task.name,
+            task.digest,
+        )
+        for task in loaded
+    }
+    return Leakage(**check_leakage(config.heads, texts, config.allow_overlap))
+
+
+def _examples(loaded: Sequence[LoadedTask]) -> Iterator[dict[str, Any]]:
+    for task in loaded:
+        for one in task.examples:
+            yield {
+                "task": task.name,
+                "id": one.id,
+                "prompt": one.prompt,
+                "choices": list(one.choices),
+                "target": one.target,
+            }
+
+
+def _samples(
+    loaded: Sequence[LoadedTask],
+    planned: Sequence[Condition],
+    outcomes: Mapping[str, Sequence[Outcome]],
+) -> Iterator[dict[str, Any]]:
+    for task in loaded:
+        for condition, outcome in zip(planned, outcomes[task.name], strict=True):
+            for row in outcome.rows:
+                yield {
+                    "task": task.name,
+                    "id": row["id"],
+                    "condition": condition.label.kind,
+                    "k": condition.label.k,
+                    "gate": condition.label.gate,
+                    "draw": condition.label.draw,
+                    "ablate": condition.label.ablate,
+                    **row["metrics"],
+                    "responses": row["responses"],
+                }
+
+
+def _reporter(
+    progress: Progress | None, title: str, before: int, total: int
+) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    done = before
+
+    def report(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(title, min(done, total), total)
+
+    return report

@@ -1,0 +1,304 @@
+"""Attention transfer between the languages of two contradicting statements, in a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from headscope import options
+from headscope.data.languages import parse_direction, same_language
+from headscope.data.transfer import TransferFile, TransferPrompt, read_prompts, written
+from headscope.data.transfer.written import language_of
+from headscope.errors import InputError
+from headscope.heads import HeadSet
+from headscope.results.writing import Comparison, LensExample, SpecificHeads, Transfer
+from headscope.settings import UNSIGNED, Option, Settings
+from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
+from headscope.studies.verify.reference import documents
+from headscope.studies.verify.writing_heads import run_languages, writing_heads
+from headscope.studies.verify.writing_run import arms_settings, statistics
+from headscope.verify.languages.sets import NAMED, LanguageHeads
+from headscope.verify.removal.conditions import check_gate
+from headscope.verify.writing.evidence import evidence
+from headscope.verify.writing.texts import Group, Prompt, passes, write
+from headscope.verify.writing.transfer import (
+    CONTROLS,
+    MEASURES,
+    best_ranks,
+    measure_answers,
+    transfer_arms,
+    transfer_rows,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+    from headscope.verify.writing.ranks import Forms
+
+__all__ = ["COMMAND", "VerifyTransfer", "given_prompt", "verify_transfer"]
+
+COMMAND = "verify transfer"
+#: Prompts over all pairs where no limit is given, and the fewest and most of one pair.
+PROMPTS, AT_LEAST, AT_MOST = 400, 10, 50
+#: New tokens in which the answer is looked for.
+ANSWER_TOKENS = 10
+
+
+@dataclass(frozen=True)
+class VerifyTransfer(Settings):
+    """Ask about statements that contradict each other, with either language's heads changed.
+
+    A statement in language A, one in language B that says otherwise, a question in English: A's
+    heads times --up, or B's times --down, beside as many random heads under the same gate. 10 to
+    50 prompts of each pair, about 400 in all, unless --limit says otherwise.
+    """
+
+    # A run of LAHIS, or another that scored heads language by language. The heads count in the
+    # signature, as the reference texts do, not their place.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
+    model: ModelChoice = field(default_factory=ModelChoice)
+    pair: Annotated[
+        tuple[str, ...],
+        Option(
+            "Languages of the first and of the second statement, such as de-ru; repeatable. "
+            "Without it every pair of the run's languages.",
+            metavar="A-B",
+        ),
+    ] = ()
+    data: Annotated[
+        str | None,
+        Option(
+            "Prompts of your own: JSON Lines with a, b, prompt, answers_a, answers_b and, if "
+            "wanted, stem and id. Without it those that come with headscope, in fifteen languages.",
+            metavar="FILE",
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
+    up: Annotated[float, Option("Gate of the first language's heads.", metavar="G")] = 3.0
+    down: Annotated[float, Option("Gate of the second language's heads.", metavar="G")] = 0.0
+    limit: options.Limit = None
+    draws: options.Draws = 5
+    chat: options.Chat = None
+    max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1, default=None)] = (
+        ANSWER_TOKENS
+    )
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    ablate: options.Ablate = "zero"
+    reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+
+def verify_transfer(
+    config: VerifyTransfer, out: Path | None = None, progress: Progress | None = None
+) -> Transfer:
+    """Ask about contradictions with A's heads turned up, B's turned down, and random ones.
+
+    A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
+    `outputs.jsonl` (a row a pair, condition and prompt: output and ranks), `statistics.safetensors`
+    and, in the result, the logit lens of the first prompt.
+    """
+    from headscope.lm.prompting import uses_chat
+    from headscope.verify.writing.ranks import first_tokens
+
+    check_gate(config.up)
+    check_gate(config.down)
+    files = _files(config)
+    reference = None
+    if config.ablate == "mean":
+        reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
+    lm = config.model.load_for(out)
+    codes = list(dict.fromkeys(code for one in files.values() for code in _codes(one)))
+    heads = writing_heads(config.heads, config.k, codes, lm)
+    if any(one.language == NAMED for one in heads.values()):
+        raise InputError(
+            f"{config.heads}: does not say which heads belong to which language; name a run of "
+            "find lahis"
+        )
+    own = config.model.model == POCKET and config.data is None
+    chat = uses_chat(lm, False if own else config.chat)
+    config = replace(config, chat=chat)
+    groups = [
+        Group(
+            pair,
+            tuple(given_prompt(lm, one, chat, config.max_new_tokens) for one in file.prompts),
+            _arms(config, heads, file.prompts[0], lm),
+        )
+        for pair, file in files.items()
+    ]
+    asked = {pair: file.prompts for pair, file in files.items()}
+    forms = first_tokens(lm, [one for prompts in asked.values() for one in prompts], chat)
+    settings = {
+        "settings": config,
+        "arms": arms_settings((one.name, one.arms) for one in groups),
+        "reference text": None if reference is None else reference.digest,
+    }
+
+    def make(run: Run) -> Transfer:
+        means = None if reference is None else reference.means(lm, config.batch_tokens)
+        whole, parts = _compared(lm, config, groups, asked, forms, run, means, progress)
+        return Transfer(
+            up=config.up,
+            down=config.down,
+            ablate=config.ablate,
+            reference_text=None if reference is None else reference.facts,
+            chat=chat,
+            draws=config.draws,
+            seed=config.seed,
+            heads={
+                code: SpecificHeads(one.available, tuple(map(str, one.chosen)))
+                for code, one in heads.items()
+            },
+            data={
+                pair: {"path": one.path, "digest": one.digest, "prompts": len(one.prompts)}
+                for pair, one in files.items()
+            },
+            whole=whole,
+            groups=parts,
+            lens=_lens(lm, groups[0], asked[groups[0].name][0], forms[0], means),
+        )
+
+    data = {pair: one.digest for pair, one in files.items()}
+    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Transfer)
+
+
+def _files(config: VerifyTransfer) -> dict[str, TransferFile]:
+    """The prompts of each pair."""
+    if config.data is not None:
+        found = read_prompts(config.data, config.limit)
+        wanted = [_same(pair, found, config.data) for pair in dict.fromkeys(config.pair)]
+        return {pair: found[pair] for pair in wanted} if wanted else found
+    pocket = config.model.model == POCKET
+    pairs = list(dict.fromkeys(config.pair)) or _every_pair(config, pocket)
+    limit = config.limit or max(AT_LEAST, min(AT_MOST, PROMPTS // len(pairs)))
+    if pocket:
+        from headscope.pocket.transfer import transfer_prompts
+
+        return {pair: transfer_prompts(pair, "test", limit, config.seed) for pair in pairs}
+    return {pair: written(pair, limit, config.seed) for pair in pairs}
+
+
+def _every_pair(config: VerifyTransfer, pocket: bool) -> list[str]:
+    """All ordered pairs of the languages that the run has heads of and there are prompts in."""
+    from headscope.pocket.world.languages import CODES
+
+    codes = run_languages(config.heads)
+    known = [one for one in codes if (one in CODES if pocket else language_of(one))]
+    if not codes and pocket:
+        known = list(CODES)
+    if len(known) < 2:
+        raise InputError(
+            f"{config.heads}: has heads of "
+            f"{', '.join(codes) or 'no language by name'}, so there is no pair of languages to "
+            "try; name one with --pair de-ru"
+        )
+    return [f"{a}-{b}" for a, b in permutations(known, 2)]
+
+
+def _same(pair: str, found: dict[str, TransferFile], path: str) -> str:
+    """The name in a file of the pair that is asked for."""
+    asked = parse_direction(pair)
+    for name, file in found.items():
+        a, b = _codes(file)
+        if same_language(a, asked.source) and same_language(b, asked.target):
+            return name
+    raise InputError(f"{path} holds no prompts of the pair {pair}; it has {', '.join(found)}")
+
+
+def _codes(file: TransferFile) -> tuple[str, str]:
+    return file.prompts[0].a, file.prompts[0].b
+
+
+def _arms(
+    config: VerifyTransfer, heads: dict[str, LanguageHeads], one: TransferPrompt, lm: LanguageModel
+) -> tuple[Any, ...]:
+    nothing = HeadSet(lm.geometry, ())
+    a, b = (heads[code].chosen if code in heads else nothing for code in (one.a, one.b))
+    return transfer_arms(a, b, config.up, config.down, config.draws, config.seed)
+
+
+def given_prompt(lm: LanguageModel, one: TransferPrompt, chat: bool, limit: int) -> Prompt:
+    """What the model is given: the question, and behind it the beginning of the answer."""
+    from headscope.lm.prompting import wrap_prompts
+
+    text = wrap_prompts(lm, [one.prompt], chat)[0]
+    if one.stem:
+        ended = text[-1].isspace() or (
+            chat and text.endswith(tuple(lm.tokenizer.all_special_tokens))
+        )
+        text += one.stem if ended else f" {one.stem}"
+    return Prompt(one.id, text, "", limit)
+
+
+def _compared(
+    lm: LanguageModel,
+    config: VerifyTransfer,
+    groups: Sequence[Group],
+    asked: dict[str, tuple[TransferPrompt, ...]],
+    forms: Sequence[Forms],
+    run: Run,
+    means: NDArray[np.float32] | None,
+    progress: Progress | None,
+) -> tuple[Comparison, dict[str, Comparison]]:
+    from headscope.lm.generation import GenerateConfig
+    from headscope.verify.writing.ranks import kept_ranks
+
+    texts = write(
+        lm,
+        groups,
+        GenerateConfig(batch_tokens=config.batch_tokens),
+        run,
+        "answering",
+        progress,
+        special=not config.chat,
+        means=means,
+    )
+    by_key = kept_ranks(lm, forms, passes(groups, means), config.batch_tokens, run, progress)
+    ranks, start = [], 0
+    for group in groups:
+        places = range(start, start + len(group.prompts))
+        ranks.append(
+            [[best_ranks(forms[at], by_key[arm.key][at]) for at in places] for arm in group.arms]
+        )
+        start += len(group.prompts)
+    rows = [
+        {
+            "pair": group.name,
+            "id": prompt.id,
+            "prompt": prompt.text,
+            "answers_a": one.answer_a.forms,
+            "answers_b": one.answer_b.forms,
+        }
+        for group in groups
+        for prompt, one in zip(group.prompts, asked[group.name], strict=True)
+    ]
+    run.write_jsonl("prompts.jsonl", rows)
+    run.write_jsonl("outputs.jsonl", transfer_rows(groups, texts, ranks))
+    numbers = measure_answers(groups, asked, texts, ranks)
+    statistics(run, numbers)
+    return evidence(numbers, MEASURES, CONTROLS, config.seed, progress)
+
+
+def _lens(
+    lm: LanguageModel,
+    group: Group,
+    prompt: TransferPrompt,
+    forms: Forms,
+    means: NDArray[np.float32] | None,
+) -> LensExample:
+    """The logit lens of one prompt, with what was asked."""
+    from headscope.verify.writing.example import example_lens
+
+    return LensExample(
+        pair=group.name,
+        id=prompt.id,
+        prompt=group.prompts[0].text,
+        answers_a=prompt.answer_a.forms,
+        answers_b=prompt.answer_b.forms,
+        conditions=example_lens(lm, group.arms, forms, means),
+    )
