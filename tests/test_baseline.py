@@ -24,10 +24,10 @@ from headscope.measure.baseline import (
     choices_above_chance,
     translates,
 )
-from headscope.report import write_report
 from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.report import write_report
 from mask_helpers import write_mask_run
 from test_verify_tasks import write as write_task
 

@@ -15,9 +15,9 @@ from headscope.errors import InputError
 from headscope.find.causal_gating import role_scores
 from headscope.heads import Gate, Head, HeadScores
 from headscope.lm import losses
-from headscope.report.write import write_report
 from headscope.studies.find.causal_gating import FindCausalGating, find_causal_gating
 from headscope.studies.inputs import ModelChoice
+from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice
 from lm_helpers import saved
 

@@ -10,11 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from headscope.cli.commands import Study, build, command_of, options_of
+from headscope.cli.commands import build, command_of, options_of
 from headscope.errors import InputError
 from headscope.settings import MadeBy, Option, Part, Settings
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.inputs import ModelChoice, PairsChoice
+from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice
 
 

@@ -17,8 +17,8 @@ from headscope.errors import InputError
 from headscope.find.lahis import language_sets
 from headscope.heads import HeadSet, read_scores, resolve_heads
 from headscope.pocket.sample import sample_documents
-from headscope.report.write import write_report
 from headscope.studies.leakage import check_document_leakage
+from headscope.studies.report import write_report
 
 LANGUAGES = ("en", "tr", "ru")
 

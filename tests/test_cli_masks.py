@@ -21,10 +21,10 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.report.pages import mask_families, mask_scaling, mask_test
-from headscope.report.write import write_report
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskTests
 from headscope.runs import encode
+from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
 from headscope.studies.verify.mask import VerifyMask, masks_by_task, verify_mask
 from headscope.studies.verify.scaling import VerifyScaling, verify_scaling

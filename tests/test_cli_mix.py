@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.report import write_report
+from headscope.studies.report import write_report
 from headscope.use.mixing import verify_manifest, writing
 from mixing_helpers import corpus, write, written
 

@@ -17,8 +17,8 @@ import soft_gate_resume_script as script
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.lm import losses
-from headscope.report.write import write_report
 from headscope.studies.find.soft_gate import find_soft_gate
+from headscope.studies.report import write_report
 from lm_helpers import saved
 
 Command = Callable[..., Any]

@@ -13,10 +13,10 @@ import pytest
 
 from headscope.cli.verify.tasks import tasks_table
 from headscope.pocket.tasks import write_tasks
-from headscope.report import write_report
-from headscope.report.words import fixed
 from headscope.results.tasks import TasksResult
 from headscope.runs import decode
+from headscope.shown.words import fixed
+from headscope.studies.report import write_report
 from headscope.verify.tasks import library as task_library
 
 Command = Callable[..., Any]

@@ -19,8 +19,8 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.architectures import ARCHITECTURES
 from headscope.lm.groups import key_value_heads
-from headscope.report import write_report
 from headscope.studies.compare.masks import CompareMasks, compare_masks
+from headscope.studies.report import write_report
 from lm_helpers import wrapped
 from mask_helpers import all_but, random_weights, write_mask_run
 

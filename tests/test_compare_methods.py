@@ -17,10 +17,10 @@ from headscope.cli.compare.methods import agreement_table
 from headscope.compare.methods import agreement, read_methods
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
-from headscope.report import write_report
 from headscope.results.methods import Verdict
 from headscope.runs import encode, open_run
 from headscope.studies.compare.methods import CompareMethods, compare_methods
+from headscope.studies.report import write_report
 
 GEOMETRY = Geometry((3, 4))
 HEADS = list(GEOMETRY.heads())

@@ -19,11 +19,11 @@ from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
-from headscope.report import write_report
 from headscope.studies.compare import states as recipe
 from headscope.studies.compare.states import CompareStates, compare_states
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.masked_tasks import read_masked_task
+from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice
 from headscope.verify.masks.mask import Mask, shuffled
 from lm_helpers import folded, wrapped

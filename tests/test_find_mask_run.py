@@ -21,9 +21,9 @@ from headscope.find.mask import History, MaskTraining, seconds_a_step, train
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.lm import load
 from headscope.lm.prompting import Answered
-from headscope.report import write_report
 from headscope.runs import configuration, encode
 from headscope.studies.find.mask import find_mask
+from headscope.studies.report import write_report
 from lm_helpers import saved
 
 Command = Callable[..., Any]

@@ -21,7 +21,7 @@ import pytest
 
 from command_runs import CommandRun
 from conftest import Said
-from headscope.report import write_report
+from headscope.studies.report import write_report
 from test_cli_app import commands
 
 GOLDENS = Path(__file__).parent / "data" / "goldens"

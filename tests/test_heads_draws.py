@@ -13,7 +13,7 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import Choices, Draw, distinct_sets, draw_heads
 from headscope.measure import least_p, p_draws
-from headscope.report.words import few_draws
+from headscope.results.common import few_draws
 from headscope.verify.masks.mask import Mask, shuffled
 from headscope.verify.removal import Removal, conditions
 

@@ -18,10 +18,10 @@ from headscope.lm import GenerateConfig, LanguageModel, head_means
 from headscope.lm.losses import token_losses
 from headscope.lm.prompting import encode_answers
 from headscope.pocket.sample import sample_documents, sample_pairs
-from headscope.report import write_report
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.report import write_report
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one
 from headscope.studies.verify.summaries import VerifySummaries, verify_summaries

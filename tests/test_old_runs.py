@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headscope.report import write_report
+from headscope.studies.report import write_report
 
 OLD = Path(__file__).parent / "data" / "old_runs"
 RUNS = sorted(path.parent for path in OLD.glob("*/*/DONE.json"))

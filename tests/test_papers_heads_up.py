@@ -37,8 +37,8 @@ from headscope.papers.heads_up.verdict import without_instruction, words_of
 from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.plan import make_plan
 from headscope.papers.published import published, value
-from headscope.report.words import fixed
 from headscope.shown.blocks import Cell
+from headscope.shown.words import fixed
 from headscope.studies.inputs import ModelChoice
 
 

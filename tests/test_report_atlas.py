@@ -12,10 +12,10 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Rank, count_words, read_scores
-from headscope.report import write_report
 from headscope.report.records.atlas import read_atlas
 from headscope.report.sections.removal import verdict
 from headscope.results.removal import Effect
+from headscope.studies.report import write_report
 from report_helpers import DIRECTIONS, write_atlas
 
 PAIR = ("en-de", "de-en")

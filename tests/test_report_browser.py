@@ -12,7 +12,7 @@ import paper_run_helpers
 from browser_helpers import Visit, chromium, visit
 from command_runs import CommandRun
 from headscope.heads import HeadScores, read_scores
-from headscope.report import write_report
+from headscope.studies.report import write_report
 from report_helpers import write_atlas
 
 HOSTILE = (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from browser_helpers import Visit, chromium, visit
-from headscope.report import write_report
 from headscope.report.sections import sentences
+from headscope.studies.report import write_report
 from removal_report_helpers import write_removal
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"

@@ -13,7 +13,6 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.report import write_report
 from headscope.report.pages.formation import page as formation_page
 from headscope.runs import open_run
 from headscope.studies.compare.overlap import (
@@ -22,6 +21,7 @@ from headscope.studies.compare.overlap import (
     compare_classes,
     compare_overlap,
 )
+from headscope.studies.report import write_report
 
 NASTY = "<script>alert(1)</script>&"
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from headscope.errors import InputError
-from headscope.report import write_report
 from headscope.report.html import Html, tag
 from headscope.report.page import render
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import section, table
 from headscope.report.sections.provenance import facts_list
-from headscope.report.write import PAGES
+from headscope.studies.report import PAGES, write_report
 from report_helpers import write_scores
 
 

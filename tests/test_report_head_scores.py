@@ -9,11 +9,10 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.report import write_report
-from headscope.report.write import PAGES
 from headscope.results.common import ModelFacts, ScoredHead
 from headscope.results.head_scores import Place, RetrievalResult
 from headscope.runs import encode, open_run
+from headscope.studies.report import PAGES, write_report
 
 GEOMETRY = Geometry((5, 0, 40))
 

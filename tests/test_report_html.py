@@ -11,15 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.report.html import Html, embed_json, escape, join, tag
-from headscope.report.words import (
-    between,
-    enumeration,
-    fixed,
-    languages_of,
-    number,
-    p_value,
-    ranges,
-)
+from headscope.shown.words import between, enumeration, fixed, languages_of, number, p_value, ranges
 
 PLAIN = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
 HOSTILE = '</script><script>alert("1")</script><!-- & \' " \u2028 \u202e'

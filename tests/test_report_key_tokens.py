@@ -14,10 +14,10 @@ from browser_helpers import Visit, chromium, visit
 from find_helpers import model, tokenizer
 from headscope.errors import InputError
 from headscope.find.key_tokens import KeyTokens
-from headscope.report import write_report
 from headscope.report.sections import key_text
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.inputs import ModelChoice
+from headscope.studies.report import write_report
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
 PROMPT = f"Sentence: The fire is near the {HOSTILE} camp, and the fire burns.\nAnswer:"

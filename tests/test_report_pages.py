@@ -12,7 +12,6 @@ import pytest
 
 import report_helpers
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.report import write_report
 from headscope.report.html import join
 from headscope.report.sections.effects import effect_rows
 from headscope.report.sections.marked import marked
@@ -25,6 +24,7 @@ from headscope.studies.compare.overlap import (
     compare_classes,
     compare_overlap,
 )
+from headscope.studies.report import write_report
 from removal_report_helpers import write_removal
 
 

@@ -15,12 +15,12 @@ import pytest
 
 import paper_run_helpers as made
 from headscope.errors import InputError
-from headscope.report import write_report
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.parts import diverging_class
 from headscope.report.records.paper import read_paper, slugs
 from headscope.runs import file_digest
 from headscope.shown.blocks import Bars, Cell, Heatmap, Reference, Row, Table
+from headscope.studies.report import write_report
 
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"

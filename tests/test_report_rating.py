@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.report import write_report
-from headscope.report.sections.histograms import histograms
+from headscope.report.drawing.histograms import histograms
 from headscope.results.rating import Histogram, RatingSummary
 from headscope.runs import decode
+from headscope.studies.report import write_report
 from rating_helpers import TEXTS, write_rating
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headscope.errors import InputError
-from headscope.report import write_report
 from headscope.report.records.outputs import read_sentences
 from headscope.results.removal import removal_of
+from headscope.studies.report import write_report
 from removal_report_helpers import write_removal
 from report_helpers import write_atlas
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.measure.metrics import chrf
+from headscope.report.drawing.sentences import bigram_similarity, browser, browser_section
 from headscope.report.records.outputs import Linked, Sentence, read_sentences
 from headscope.report.records.sentence_scores import chrf_of_counts
 from headscope.report.sections import sentences as module
-from headscope.report.sections.sentences import bigram_similarity, browser, browser_section
 from removal_report_helpers import write_removal
 
 LABELS = {"baseline": "As is", "top": "Highest removed"}

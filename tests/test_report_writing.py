@@ -14,9 +14,9 @@ from find_helpers import model, tokenizer
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.lm import load
-from headscope.report import write_report
 from headscope.results.writing import OffTarget, Summaries, Transfer, WritingResult
 from headscope.runs import decode, file_digest
+from headscope.studies.report import write_report
 from writing_helpers import language_run
 
 HOSTILE = "<script>window.hacked=1</script>"

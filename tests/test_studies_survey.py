@@ -13,9 +13,9 @@ import pytest
 from headscope.errors import InputError
 from headscope.find import registry
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.report import write_report
 from headscope.runs import open_run
 from headscope.studies.inputs import ModelChoice
+from headscope.studies.report import write_report
 from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import PLANS, SurveyData
 from lm_helpers import saved

@@ -24,7 +24,7 @@ from headscope.papers.trater.evaluation import WORD_TASKS, Evaluation
 from headscope.papers.trater.evidence import describe, paper_table, power_at
 from headscope.papers.trater.mixtures import Mixture, selected_share
 from headscope.papers.trater.training import Training, train_and_measure
-from headscope.report import write_report
+from headscope.studies.report import write_report
 from headscope.verify import removal
 
 TINY = TraterExperiment(

@@ -24,9 +24,9 @@ from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import p_sentences
-from headscope.report import write_report
 from headscope.runs import file_digest
 from headscope.studies.inputs import ModelChoice
+from headscope.studies.report import write_report
 from headscope.studies.use.adapt import use_adapt
 from headscope.studies.use.steering import FACTORS, Steer, steer, steering_heads
 from lm_helpers import saved

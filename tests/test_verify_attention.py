@@ -17,7 +17,7 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, Head
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
-from headscope.report import write_report
+from headscope.studies.report import write_report
 from headscope.verify.attention.evidence import describe
 from headscope.verify.attention.places import Placed, place_candidates
 from headscope.verify.attention.reading import target_shares

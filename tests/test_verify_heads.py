@@ -19,10 +19,10 @@ from headscope.heads import Head, HeadScores, HeadSet, read_scores, resolve_head
 from headscope.lm import LanguageModel, head_means, load
 from headscope.lm.prompting import Answered, encode_answer
 from headscope.measure.correlation import rank_correlations
-from headscope.report import write_report
 from headscope.results.head_scores import RemovedHeads
 from headscope.runs import open_run
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.report import write_report
 from headscope.studies.verify.heads import VerifyHeads, verify_heads
 from headscope.verify.removal import Removal
 from lm_helpers import folded

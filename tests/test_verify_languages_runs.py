@@ -21,11 +21,11 @@ from headscope.heads import HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
-from headscope.report import write_report
 from headscope.results.language_texts import TextWithoutHeads
 from headscope.runs import encode
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.inputs import ModelChoice
+from headscope.studies.report import write_report
 from headscope.studies.verify.language_texts import documents_leakage, named_heads
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval

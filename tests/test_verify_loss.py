@@ -20,10 +20,10 @@ from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
 from headscope.lm import load
 from headscope.lm.prompting import chat_writer
-from headscope.report import write_report
 from headscope.results.removal import RemovalResult
 from headscope.runs import decode, encode
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.report import write_report
 from headscope.studies.verify.removal import (
     MeasureAgain,
     VerifyRemoval,

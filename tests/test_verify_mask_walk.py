@@ -15,10 +15,10 @@ from tokenizers.processors import TemplateProcessing
 from headscope.data.tasks import Example, Task, prompt
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm import LanguageModel
-from headscope.report import write_report
 from headscope.runs import encode
 from headscope.studies.leakage import Leakage
 from headscope.studies.masked_tasks import MaskedTask
+from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice, read_tasks
 from headscope.studies.verify.mask_walks import (
     about_cut,

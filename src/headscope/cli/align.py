@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from headscope import options
-from headscope.cli.commands import OUT_FILE, Study
 from headscope.cli.files import result_file
 from headscope.data.align import (
     AlignWords,
@@ -22,6 +21,7 @@ from headscope.errors import naming
 from headscope.find.translation_config import llm_aligner
 from headscope.runs import Result, decode
 from headscope.settings import MadeBy, Option, Settings
+from headscope.studies.study import OUT_FILE, Study
 
 
 def _annotator(

@@ -23,14 +23,12 @@ INTERRUPTED = 130
 #: What a place that is full or may not be written says, also where it cannot tell its name.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
-CLI = "headscope.cli"
-
 app = typer.Typer(
     name="headscope",
     pretty_exceptions_enable=False,
     help="Find, prove, compare and use single attention heads of decoder language models.",
     cls=group_of(
-        CLI,
+        "",
         "atlas",
         "align",
         "find",
@@ -70,7 +68,7 @@ GROUPS = {
     "pocket": ("The bundled model and its world.", ("sample", "tasks", "train", "trater")),
 }  # fmt: skip
 for _name, (_help, _commands) in GROUPS.items():
-    app.add_typer(typer.Typer(help=_help, cls=group_of(f"{CLI}.{_name}", *_commands)), name=_name)
+    app.add_typer(typer.Typer(help=_help, cls=group_of(_name, *_commands)), name=_name)
 
 
 def _version(wanted: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import OUT_FILE, Study
 from headscope.studies.check import (
     Architectures,
     ArchitecturesResult,
     architectures,
     architectures_page,
 )
+from headscope.studies.study import OUT_FILE, Study
 
 
 def _text(result: ArchitecturesResult) -> str:

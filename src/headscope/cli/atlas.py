@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscope.cli.commands import Study
 from headscope.cli.find.translation_score import class_lines
 from headscope.cli.output import cell
 from headscope.estimates import Against, Estimate
@@ -12,6 +11,7 @@ from headscope.results.atlas import AtlasCheck
 from headscope.results.translation import TranslationScores
 from headscope.runs import decode
 from headscope.studies.atlas import Atlas, atlas
+from headscope.studies.study import Study
 
 
 def _summary(result: dict[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.studies.check import Check, CheckResult, check
+from headscope.studies.study import Study
 
 
 def _text(result: CheckResult) -> str:

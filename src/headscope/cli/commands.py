@@ -8,7 +8,7 @@ import keyword
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, is_dataclass, replace
+from dataclasses import MISSING, is_dataclass, replace
 from dataclasses import fields as fields_of
 from pathlib import Path
 from types import NoneType, UnionType
@@ -19,58 +19,15 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from headscope.cli.output import emit, note, progress
+from headscope.cli.output import emit, note, progress, tell
 from headscope.errors import InputError
 from headscope.settings import MadeBy, Option, Part, marked
+from headscope.studies.registry import COMMANDS
+from headscope.studies.study import Study
 
-__all__ = ["OUT_FILE", "Study", "build", "command_of", "commands_of", "group_of", "options_of"]
+__all__ = ["build", "command_of", "commands_of", "group_of", "options_of"]
 
-RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
-OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
 AS_JSON = Option("Print one JSON object on stdout and nothing else.")
-
-
-@dataclass(frozen=True)
-class Study:
-    """A command that runs a study.
-
-    Attributes:
-        settings: what is asked for, or a function that makes it; the docstring is the command's
-            help, fields or parameters are its options.
-        run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
-        text: what the terminal shows of a result.
-        out: what `--out` says, required unless it has a default; None: there is none.
-        loads: whether a model is loaded where there is progress.
-        failure: why a result that is printed all the same ends the command with code 2, or None.
-    """
-
-    settings: Callable[..., Any]
-    run: Callable[..., Any]
-    text: Callable[[Any], str]
-    out: Option | None = RUN_FOLDER
-    loads: bool = True
-    failure: Callable[[Any], str | None] = lambda result: None
-
-    def __call__(self, given: Mapping[str, Any]) -> None:
-        """Run with the values of the options, and print the result."""
-        from headscope.cli.models import hide_loading_bars
-        from headscope.runs import Result
-
-        settings = build(self.settings, given)
-        takes = inspect.signature(self.run).parameters
-        began = time.monotonic()
-        if self.loads and "progress" in takes:
-            hide_loading_bars()
-        with progress() as update:
-            helpers = {"out": given.get("out"), "progress": update, "tell": note}
-            result = self.run(
-                settings, **{name: helpers[name] for name in helpers if name in takes}
-            )
-        if isinstance(result, Result) and not result.seconds:
-            result = replace(result, seconds=time.monotonic() - began)
-        emit(result, given["json"], self.text(result))
-        if (why := self.failure(result)) is not None:
-            raise InputError(why)
 
 
 class _Typed(NamedTuple):
@@ -94,7 +51,7 @@ def command_of(study: Study) -> Callable[..., None]:
     typed["json"] = _typed("json", bool, AS_JSON, False)
 
     def call(**given: Any) -> None:
-        study(given)
+        _run(study, given)
 
     described: Any = call
     described.__doc__ = study.settings.__doc__
@@ -109,6 +66,32 @@ def command_of(study: Study) -> Callable[..., None]:
         ]
     )  # fmt: skip
     return call
+
+
+def _run(study: Study, given: Mapping[str, Any]) -> None:
+    """Run a study with the values of the options, and print its result."""
+    from headscope.cli.models import hide_loading_bars
+    from headscope.runs import Result
+
+    if (listed := study.instead(given)) is not None:
+        emit(listed[0], given["json"], listed[1])
+        return
+    settings = build(study.settings, given)
+    takes = inspect.signature(study.run).parameters
+    began = time.monotonic()
+    if study.loads and "progress" in takes:
+        hide_loading_bars()
+    with progress() as update:
+        helpers = {"out": given.get("out"), "progress": update, "tell": note}
+        result = study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
+    if isinstance(result, Result) and not result.seconds:
+        result = replace(result, seconds=time.monotonic() - began)
+    if study.show is None:
+        emit(result, given["json"], study.text(result))
+    else:
+        tell(study, result, given["json"])
+    if (why := study.failure(result)) is not None:
+        raise InputError(why)
 
 
 def options_of(owner: Any) -> list[str]:
@@ -220,8 +203,8 @@ def commands_of(group: Any) -> dict[str, Any]:
     return {name: group.get_command(None, name) for name in group.list_commands(None)}
 
 
-def group_of(folder: str, *names: str) -> type[TyperGroup]:
-    """A group of commands, each in the module of its name in a folder, read when it is asked for.
+def group_of(verb: str, *names: str) -> type[TyperGroup]:
+    """A group of commands, each in the module that `COMMANDS` names, read when it is asked for.
 
     A module's `command` is a `Study` or a function that Typer can read.
     """
@@ -236,8 +219,7 @@ def group_of(folder: str, *names: str) -> type[TyperGroup]:
             if cmd_name not in self.list_commands(ctx):
                 return None
             if self.commands[cmd_name] is None:
-                module = importlib.import_module(f"{folder}.{cmd_name.replace('-', '_')}")
-                command = module.command
+                command = importlib.import_module(COMMANDS[f"{verb} {cmd_name}".strip()]).command
                 if isinstance(command, Study):
                     command = command_of(command)
                 self.commands[cmd_name] = get_command_from_info(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Literal
 
-from headscope.cli.commands import Study
 from headscope.errors import InputError
 from headscope.runs import Result, Signature, entry
 from headscope.settings import Option, Settings
@@ -13,6 +12,7 @@ from headscope.studies.costs.experiments import Both, Cost, Costed, both_in_an_h
 from headscope.studies.costs.machines import ATTAINED, H200, Machine, h200
 from headscope.studies.costs.reading import read_shape
 from headscope.studies.costs.shapes import PUBLISHED, Shape
+from headscope.studies.study import Study
 
 
 @dataclass(frozen=True)

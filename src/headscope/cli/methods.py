@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headscope.cli.commands import Study
 from headscope.find.registry import Method, methods
 from headscope.runs import Result, Signature
 from headscope.settings import Settings
+from headscope.studies.study import Study
 
 
 @dataclass(frozen=True)

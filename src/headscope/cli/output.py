@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from math import isnan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from headscope.runs import Result
+    from headscope.studies.study import Study
 
-__all__ = ["Progress", "cell", "emit", "fail", "note", "one_line", "progress", "shown"]
+__all__ = ["Progress", "cell", "emit", "fail", "note", "one_line", "progress", "shown", "tell"]
 
 T = TypeVar("T")
 
@@ -44,7 +46,7 @@ def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
     if as_json:
         text = dump_json(written)
     else:
-        from headscope.report.words import few_draws
+        from headscope.results.common import few_draws
 
         if written.get("rank"):
             from headscope.heads import rank_words
@@ -54,6 +56,23 @@ def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
         text = "\n".join(filter(None, [text, few_draws(written)]))
         if written.get("baseline_works") is False:
             text = f"{baseline_warning(written['baseline_check'])}\n\n{text}"
+    _print(text)
+
+
+def tell(study: Study, result: Result, as_json: bool) -> None:
+    """Print the result of a study: as one JSON object, or what it shows."""
+    from headscope.runs import dump_json, encode
+
+    if as_json:
+        _print(dump_json(encode(result)))
+    else:
+        from headscope.report.terminal import text_of
+        from headscope.studies.study import shown_of
+
+        _print(text_of(shown_of(study, result, Path(result.run or ".")), result.run))
+
+
+def _print(text: str) -> None:
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from headscope.cli.commands import Study
 from headscope.errors import InputError
 from headscope.papers.reproduce import Reproduce, reproduce, reproduce_all
 from headscope.settings import Option, Settings
 from headscope.studies.inputs import Progress
+from headscope.studies.study import Study
 
 if TYPE_CHECKING:
     from headscope.papers.plan import Plan

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.compare.methods import agreement_table
 from headscope.results.methods import SurveyResult
+from headscope.studies.study import Study
 from headscope.studies.survey import Survey, survey
 
 

@@ -18,7 +18,6 @@ from headscope.papers.paper import Failed, Paper, PaperData, Setting, Steering, 
 from headscope.papers.plan import Plan, PlannedStep, make_plan, stored_result
 from headscope.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.papers.results import describe
-from headscope.report import write_report
 from headscope.runs import Run, carry_out
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.inputs import (
@@ -29,6 +28,7 @@ from headscope.studies.inputs import (
     model_inputs,
     model_provenance,
 )
+from headscope.studies.report import write_report
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

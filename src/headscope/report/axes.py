@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log10
 
-from headscope.report.words import fixed, number
+from headscope.shown.words import fixed, number
 
 __all__ = ["Scale", "Tick", "scale"]
 

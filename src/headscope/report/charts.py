@@ -14,7 +14,7 @@ from math import ceil, isfinite
 from headscope.report.axes import Scale, scale
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import var_style
-from headscope.report.words import between, enumeration, fixed, number
+from headscope.shown.words import between, enumeration, fixed, number
 
 __all__ = ["BarRow", "Series", "bar_rows", "line_chart"]
 

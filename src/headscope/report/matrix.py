@@ -41,7 +41,7 @@ class Axis:
 class Cell:
     """One cell: its place, the class of its colour, its index for the script and its words.
 
-    `sign` is a letter or two that stand in the cell.
+    `sign` is a letter or two that stand in the cell, `head` the head that it stands for (`4.3`).
     """
 
     row: int
@@ -51,6 +51,7 @@ class Cell:
     words: str | None = None
     marked: bool = False
     sign: str = ""
+    head: str | None = None
 
 
 def matrix(
@@ -115,9 +116,10 @@ def matrix(
                 class_=f"cell {cell.colour}",
                 data_i=cell.index,
                 data_words=cell.words,
+                data_head=cell.head,
             )
         )
-        if cell.index is not None:
+        if cell.index is not None or cell.marked:
             centre = {"cx": x(cell.column) + size / 2, "cy": y(cell.row) + high / 2}
             hidden = "dot" if cell.marked else "dot off"
             shapes.append(tag("circle", **centre, r=max(1.5, pitch / 9), class_=hidden))

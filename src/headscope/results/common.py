@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.heads import Head, HeadScores, Rank, rank_words
-from headscope.runs import Record, Result, decode, entry
+from headscope.runs import Record, Result, decode, encode, entry
+from headscope.shown.words import enumeration, p_value
 
 __all__ = [
     "Ablation",
@@ -22,6 +24,7 @@ __all__ = [
     "ScoredHead",
     "SetOverlap",
     "against",
+    "few_draws",
 ]
 
 
@@ -168,3 +171,39 @@ class PairOverlap(Record):
     a: str
     b: str
     overlap: SetOverlap = entry(flat="")
+
+
+def few_draws(result: Result | Mapping[str, Any]) -> str | None:
+    """What a result must say where fewer random sets exist than draws were asked for.
+
+    Results tell how many sets they drew under names that begin with `distinct_draws`.
+    """
+    written = encode(result)
+    asked = written.get("draws")
+    lowest: dict[str, int] = {}
+    for name, drawn in _distinct(written):
+        kind = " from the same layers" if re.search("layer.matched|by.layer", name) else ""
+        lowest[kind] = min(drawn, lowest.get(kind, drawn))
+    fewer = {
+        kind: drawn for kind, drawn in lowest.items() if isinstance(asked, int) and drawn < asked
+    }
+    if not fewer:
+        return None
+    kinds = enumeration([f"{drawn or 'none'}{kind}" for kind, drawn in fewer.items()])
+    return (
+        f"Fewer random sets exist than the {asked} asked for: {kinds}. All of them were used, so p "
+        f"over draws cannot be lower than {p_value(1 / (1 + min(fewer.values())))} there."
+    )
+
+
+def _distinct(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
+    """Every number of different draws in a result, with the names that lead to it."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            inside = name or str(key).startswith("distinct_draws")
+            yield from _distinct(part, f"{name} {key}" if inside else "")
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _distinct(part, name)
+    elif name and isinstance(value, int):
+        yield name, value

@@ -1,27 +1,46 @@
-"""Tables, figures and claims as plain values; their fields are the names in JSON.
+"""What a run shows, as plain values: a finding, and sections of tables, maps, figures and texts.
 
-A study writes them into its result, and a report draws what it reads back.
+A study makes them of its result; page, terminal and notebook draw them. A paper writes its tables
+and figures into its result, so their fields are names in JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Any
 
 __all__ = [
     "NOT_RUN",
     "Bars",
+    "Block",
     "Cell",
     "Claim",
+    "Column",
     "Figure",
     "Findings",
+    "HeadMap",
+    "HeadMaps",
+    "HeadSets",
+    "HeadTable",
     "Heatmap",
+    "Histogram",
+    "Histograms",
+    "KeyText",
     "Lines",
+    "LinkedWords",
+    "NotMeasured",
+    "Place",
     "Reference",
     "Row",
+    "Section",
+    "Sentence",
+    "Sentences",
     "Series",
+    "Shown",
     "Table",
+    "Text",
     "Values",
     "grid",
     "p_cell",
@@ -40,7 +59,7 @@ class Cell:
 
     `value` is a number, a word or a text, or None where there is nothing to tell; `why` then says
     why (`not run`). `published` is the paper's figure for the table's reference model, and
-    `difference` ours minus it where the two may be compared.
+    `difference` ours minus it where the two may be compared. `unit` follows the number, such as %.
     """
 
     value: float | str | None = None
@@ -50,15 +69,37 @@ class Cell:
     why: str | None = None
     digits: int = 3
     difference: float | None = None
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if self.value is not None:  # what is there needs no reason for its absence
             object.__setattr__(self, "why", None)
 
+    @classmethod
+    def of(cls, estimate: Any, digits: int = 3, unit: str = "", factor: float = 1.0) -> Cell:
+        """Of what has a value (or a mean), `low` and `high`, each times `factor`; NaN is none.
 
-def p_cell(p: float) -> Cell:
+        None gives an empty cell.
+        """
+        if estimate is None:
+            return cls()
+        value = getattr(estimate, "value", None)
+        value = estimate.mean if value is None else value
+        numbers = [
+            None if number is None or isnan(number) else factor * number
+            for number in (value, estimate.low, estimate.high)
+        ]
+        return cls(numbers[0], numbers[1], numbers[2], digits=digits, unit=unit)
+
+    @classmethod
+    def share(cls, share: float | None, digits: int = 1) -> Cell:
+        """A share as per cent."""
+        return cls(None if share is None else 100 * share, digits=digits, unit="%")
+
+
+def p_cell(p: float | None) -> Cell:
     """A p-value; a bound where three decimals would show nothing."""
-    return Cell("< 0.001") if p < 0.001 else Cell(p)
+    return Cell("< 0.001") if p is not None and p < 0.001 else Cell(p)
 
 
 @dataclass(frozen=True)
@@ -118,7 +159,10 @@ def grid(
 
 @dataclass(frozen=True)
 class Heatmap:
-    """A field of numbers, rows by columns; None is left empty. `scale` names the number."""
+    """A field of numbers, rows by columns; None is left empty. `scale` names the number.
+
+    `low` and `high` are the ends of the colours, `lowest` and `highest` the intervals of the cells.
+    """
 
     title: str
     rows: tuple[str, ...]
@@ -133,9 +177,12 @@ class Heatmap:
     digits: int = 2
     note: str = ""
     kind: str = field(default="heatmap", init=False)
+    lowest: Values = ()
+    highest: Values = ()
 
     def __post_init__(self) -> None:
-        _check_shape(self.title, self.values, self.rows, self.columns)
+        for values in (self.values, self.lowest or self.values, self.highest or self.values):
+            _check_shape(self.title, values, self.rows, self.columns)
 
 
 @dataclass(frozen=True)
@@ -161,7 +208,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over one axis; x may be logarithmic."""
+    """Lines over one axis; x and y may be logarithmic. `labels` are words at some x."""
 
     title: str
     series: tuple[Series, ...]
@@ -170,11 +217,18 @@ class Lines:
     logarithmic: bool = False
     note: str = ""
     kind: str = field(default="lines", init=False)
+    logarithmic_y: bool = False
+    labels: tuple[tuple[float, str], ...] = ()
+    band: str = "95\u00a0% intervals"
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars by group: `values[i][j]` is of group i and series j, with intervals where known."""
+    """Bars by group: `values[i][j]` is of group i and series j, with intervals where known.
+
+    `draws[i][j]` are single values that the bar is the mean of, such as random draws; the axis goes
+    from `start` to `end`, or as far as the values do.
+    """
 
     title: str
     groups: tuple[str, ...]
@@ -186,6 +240,9 @@ class Bars:
     digits: int = 1
     note: str = ""
     kind: str = field(default="bars", init=False)
+    draws: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    start: float | None = None
+    end: float | None = None
 
     def __post_init__(self) -> None:
         for values in (self.values, self.low or self.values, self.high or self.values):
@@ -193,6 +250,246 @@ class Bars:
 
 
 Figure = Heatmap | Lines | Bars
+
+#: A head: its layer, and its index among the layer's query heads.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class HeadMap:
+    """One number for every head of a model: `values[layer][head]`, None where it is not known.
+
+    `marked` heads carry a dot, `signs` a letter or two.
+    """
+
+    name: str
+    values: Values
+    marked: tuple[Place, ...] = ()
+    signs: tuple[tuple[Place, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class HeadMaps:
+    """Maps of all heads on one common scale, from `low` to `high` or as far as the values go.
+
+    `scale` names the number, `marked` says what a dot means. `row_names` and `column_names`, where
+    """
+
+    title: str
+    maps: tuple[HeadMap, ...]
+    scale: str
+    low: float | None = 0.0
+    high: float | None = None
+    diverging: bool = False
+    digits: int = 3
+    marked: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number that a table of heads has of every head; `meaning` is said by pointer."""
+
+    key: str
+    title: str
+    meaning: str = ""
+    digits: int = 3
+
+
+@dataclass(frozen=True)
+class HeadTable:
+    """Every head with its numbers: a map, a ranking that can be sorted, and means of layers.
+
+    Attributes:
+        heads: every head of the model, layer by layer.
+        columns: what is known of a head. The keys `low` and `high` are the interval of the first
+            column, and `chance` what chance gives of it; other keys mean nothing here.
+        parts: what the numbers are of (a direction, a language, `mean`): `parts[name][key]` has a
+            number or None for each head.
+        ranked_by: the key of the column that heads are ranked by.
+        threshold: heads above it in that column carry a dot; None: none do.
+        classes: names of the classes of heads with the value above which a head is of the class,
+            highest first; the last has none.
+        high: the end of the colours, common to all parts; None: the highest value.
+    """
+
+    title: str
+    heads: tuple[Place, ...]
+    columns: tuple[Column, ...]
+    parts: Mapping[str, Mapping[str, Sequence[float | None]]]
+    ranked_by: str = "score"
+    threshold: float | None = None
+    classes: tuple[tuple[str, float | None], ...] = ()
+    high: float | None = None
+    note: str = ""
+
+    def ranked(self, part: str | None = None) -> list[int]:
+        """Indices of heads, highest first, ties in their order; of a part, or of the first."""
+        values = self.parts[part or next(iter(self.parts))][self.ranked_by]
+        return sorted(range(len(self.heads)), key=lambda at: -(values[at] or 0.0))
+
+
+@dataclass(frozen=True)
+class HeadSets:
+    """Sets of heads by name, best first, to be copied as `--heads` takes them."""
+
+    title: str
+    sets: Mapping[str, Sequence[Place]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many examples lie between one edge and the next."""
+
+    name: str
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """Histograms on common axes; `counted` is one of what they count."""
+
+    title: str
+    panels: tuple[Histogram, ...]
+    x: str
+    counted: str = "document"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class LinkedWords:
+    """Words of a source and of a text beside it, in characters; `links` are pairs of places."""
+
+    source: tuple[tuple[int, int], ...]
+    other: tuple[tuple[int, int], ...]
+    links: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence, and by condition its output, its score where known, and its word links.
+
+    `linked` may hold the condition `reference`, too. `kind` and `evidence` say what is wrong with
+    it, where that was judged.
+    """
+
+    direction: str
+    id: str
+    source: str
+    reference: str
+    outputs: Mapping[str, str]
+    chrf: Mapping[str, float] = field(default_factory=dict)
+    linked: Mapping[str, LinkedWords] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences with outputs side by side, to be searched, sorted and read ten at a time.
+
+    `labels` are the words of each condition, in order; the first two are before and after. `links`
+    says who linked the words: an aligner, `reference` (as the reference's own), or None.
+    """
+
+    title: str
+    sentences: tuple[Sentence, ...]
+    labels: Mapping[str, str]
+    links: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class KeyText:
+    """A prompt and an answer, shaded by the attention that key words get at each step.
+
+    Attributes:
+        prompt: the text.
+        words: the key words, each with its spans in the prompt, in characters.
+        answer: the text that was written.
+        steps: spans of the answer's tokens, in characters; empty: one step, no answer.
+        heads: heads in the order of the arrays, best first.
+        attention: (steps, heads, words); `mass` and `even`, (steps, heads): of all words together,
+            and were attention spread evenly.
+    """
+
+    title: str
+    prompt: str
+    words: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+    answer: str
+    steps: tuple[tuple[int, int], ...]
+    heads: tuple[Place, ...]
+    attention: Any
+    mass: Any
+    even: Any
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Texts under names, as they are, such as a prompt and what was written."""
+
+    title: str
+    texts: tuple[tuple[str, str], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class NotMeasured:
+    """What is missing, and why."""
+
+    title: str
+    why: str
+
+
+Block = (
+    Table
+    | Figure
+    | HeadMaps
+    | HeadTable
+    | HeadSets
+    | Histograms
+    | Sentences
+    | KeyText
+    | Text
+    | NotMeasured
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under a heading; `brief` ones are shown in the terminal, too."""
+
+    title: str
+    blocks: Sequence[Block]
+    lead: str = ""
+    brief: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a run found, the answer first.
+
+    Attributes:
+        title: of the study.
+        lead: the question, in a sentence.
+        finding: sentences with numbers, n, interval and control; the first is the answer.
+        uncertainty: what the finding rests on, in one line, and what makes it small.
+        remedy: the option that reduces it, such as `--draws 99`.
+        cautions: what makes the finding weak, a sentence each.
+        facts: names and words beside the title.
+        sections: all else, in order.
+    """
+
+    title: str
+    lead: str
+    finding: Sequence[str]
+    uncertainty: str = ""
+    remedy: str = ""
+    cautions: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    sections: Sequence[Section] = ()
 
 
 def _check_shape(title: str, values: Values, rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -30,7 +30,6 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
-from headscope.report import write_report
 from headscope.results.atlas import AtlasCheck, Mean
 from headscope.runs import Run, encode, plain
 from headscope.settings import Option, Part, Settings
@@ -46,6 +45,7 @@ from headscope.studies.inputs import (
     resolved_chat,
     run_with_model,
 )
+from headscope.studies.report import write_report
 from headscope.studies.verify.reference import (
     Reference,
     reference_number,

@@ -16,7 +16,6 @@ from typing import Annotated, Any
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.find.registry import Method, method, methods
-from headscope.report import write_report
 from headscope.results.common import ModelFacts
 from headscope.results.methods import MethodRun, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
@@ -32,6 +31,7 @@ from headscope.studies.inputs import (
     model_provenance,
 )
 from headscope.studies.places import place_digests
+from headscope.studies.report import write_report
 from headscope.studies.survey_plans import PLANS, Runner, SurveyData
 
 __all__ = ["COMMAND", "Survey", "survey"]

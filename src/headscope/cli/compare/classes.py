@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.classes import ClassesResult
 from headscope.studies.compare.overlap import CompareClasses, compare_classes
+from headscope.studies.study import Study
 
 
 def _table(result: ClassesResult) -> str:

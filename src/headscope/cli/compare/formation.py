@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.formation import FormationResult
 from headscope.studies.compare.formation import Formation, formation
+from headscope.studies.study import Study
 
 
 def _table(result: FormationResult) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.masks import MasksResult
 from headscope.studies.compare.masks import CompareMasks, compare_masks
+from headscope.studies.study import Study
 
 
 def _table(result: MasksResult, rows: int = 30) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.methods import MethodsResult, SurveyResult
 from headscope.studies.compare.methods import CompareMethods, compare_methods
+from headscope.studies.study import Study
 
 __all__ = ["agreement_table", "command"]
 

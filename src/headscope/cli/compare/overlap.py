@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.overlap import OverlapResult
 from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
+from headscope.studies.study import Study
 
 
 def _table(result: OverlapResult, rows: int = 30) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.results.states import ComparedStates
 from headscope.studies.compare.states import CompareStates, compare_states
+from headscope.studies.study import Study
 
 
 def _table(result: ComparedStates) -> str:

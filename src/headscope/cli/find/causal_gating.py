@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.results.causal_gating import CausalGatingResult
 from headscope.studies.find.causal_gating import FindCausalGating, find_causal_gating
+from headscope.studies.study import Study
 
 
 def _table(result: CausalGatingResult) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.results.lahis import DocumentScores
 from headscope.studies.find.first_order import FindFirstOrder, find_first_order
+from headscope.studies.study import Study
 
 
 def _table(result: DocumentScores) -> str:

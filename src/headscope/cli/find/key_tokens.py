@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.results.key_tokens import KeyTokensResult
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
+from headscope.studies.study import Study
 
 
 def _table(result: KeyTokensResult) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.results.mask import FoundMask
 from headscope.studies.find.mask import FindMask, find_mask
+from headscope.studies.study import Study
 
 
 def _table(result: FoundMask) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.results.head_scores import PatchingResult
 from headscope.studies.find.patching import FindPatching, find_patching
+from headscope.studies.study import Study
 
 
 def _table(result: PatchingResult) -> str:

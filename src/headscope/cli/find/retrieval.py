@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.cli.output import cell
 from headscope.results.head_scores import RetrievalResult
 from headscope.studies.find.retrieval import FindRetrieval, find_retrieval
+from headscope.studies.study import Study
 
 
 def _table(result: RetrievalResult) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.results.soft_gate import SoftGateResult
 from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
+from headscope.studies.study import Study
 
 NAMES = {
     "untouched": "untouched",

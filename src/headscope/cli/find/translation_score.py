@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.heads import count_words
 from headscope.results.translation import TranslationResult, TranslationScores
 from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.study import Study
 
 
 def _table(result: TranslationResult) -> str:

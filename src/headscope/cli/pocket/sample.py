@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope import options
-from headscope.cli.commands import OUT_FILE, Study
 from headscope.errors import InputError
 from headscope.runs import Result, Signature
 from headscope.settings import Option, Settings
+from headscope.studies.study import OUT_FILE, Study
 
 #: How the files begin that this command writes, and may write again.
 HEADER, RECORD = b"source\ttarget\tlinks\n", b'{"id": "'

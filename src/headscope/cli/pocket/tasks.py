@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope import options
-from headscope.cli.commands import Study
 from headscope.runs import Result, Signature
 from headscope.settings import Option, Settings
+from headscope.studies.study import Study
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from headscope.cli.commands import Study
 from headscope.pocket.train import PocketTraining, train_pocket
 from headscope.runs import Result, Signature
 from headscope.settings import Option, Settings
+from headscope.studies.study import Study
 
 
 @dataclass(frozen=True)

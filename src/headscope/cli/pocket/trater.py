@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.papers.trater import TraterExperiment, trater_experiment
+from headscope.studies.study import Study
 
 
 def _table(result: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.cli.commands import Study
 from headscope.cli.output import one_line
 from headscope.cli.verify.writing import effects_table, not_measured_lines
 from headscope.errors import InputError
@@ -14,6 +13,7 @@ from headscope.results.adapt import AdaptedModel
 from headscope.results.writing import Steering
 from headscope.settings import Part
 from headscope.studies.inputs import Progress
+from headscope.studies.study import Study
 from headscope.studies.use.adapt import UseAdapt, use_adapt
 from headscope.studies.use.steering import Steer, steer
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.results.export import ExportedModel
+from headscope.studies.study import Study
 from headscope.studies.use.export import UseExport, use_export
 
 __all__ = ["command", "export_text"]

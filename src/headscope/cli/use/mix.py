@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.mixture import MixedCorpus
+from headscope.studies.study import Study
 from headscope.studies.use.mix import UseMix, use_mix
 
 __all__ = ["command"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell, one_line
 from headscope.results.rating import RatedCorpus, RatingJob
+from headscope.studies.study import Study
 from headscope.studies.use.rate import UseRate, use_rate
 
 __all__ = ["command"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.attention import AttentionResult
+from headscope.studies.study import Study
 from headscope.studies.verify.attention import VerifyAttention, verify_attention
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscope.cli.commands import Study
+from headscope.studies.study import Study
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
 
 __all__ = ["command"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.mask_tests import FamilyTests, mean_of
+from headscope.studies.study import Study
 from headscope.studies.verify.families import VerifyFamilies, verify_families
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.find.score_table import score_table
 from headscope.cli.output import cell
 from headscope.results.head_scores import RemovedHeads
+from headscope.studies.study import Study
 from headscope.studies.verify.heads import VerifyHeads, verify_heads
 
 __all__ = ["command"]

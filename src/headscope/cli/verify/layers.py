@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from headscope.cli.commands import Study
 from headscope.results.language_texts import TextWithoutLayers
+from headscope.studies.study import Study
 from headscope.studies.verify.layers import VerifyLayers, verify_layers
 
 __all__ = ["command"]

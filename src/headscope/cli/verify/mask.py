@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.mask_tests import MaskedTask, MaskTests, Outcome, mean_of
+from headscope.studies.study import Study
 from headscope.studies.verify.mask import VerifyMask, verify_mask
 
 

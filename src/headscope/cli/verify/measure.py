@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.verify.removal import removal_table
+from headscope.studies.study import Study
 from headscope.studies.verify.removal import MeasureAgain, measure_again
 
 __all__ = ["command"]

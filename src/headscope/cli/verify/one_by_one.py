@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.results.one_by_one import OneByOneResult, State
+from headscope.studies.study import Study
 from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one
 
 __all__ = ["command"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.results.language_texts import Level, Matrix, TextWithoutHeads, WithoutHeads
+from headscope.studies.study import Study
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 
 __all__ = ["command"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.estimates import Estimate
 from headscope.results.removal import (
@@ -16,6 +15,7 @@ from headscope.results.removal import (
     Texts,
     shared_heads,
 )
+from headscope.studies.study import Study
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 
 __all__ = ["command", "removal_table"]

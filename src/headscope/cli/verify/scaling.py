@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.output import cell
 from headscope.results.mask_tests import ScaledTask, ScalingTests
+from headscope.studies.study import Study
 from headscope.studies.verify.scaling import VerifyScaling, verify_scaling
 
 WORDS = {"bleu": "BLEU", "chrf": "chrF++", "bleu_published": "published", "accuracy": "right"}

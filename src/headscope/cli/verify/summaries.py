@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.verify.writing import effects_table, leak_line, not_measured_lines
 from headscope.results.writing import Summaries
+from headscope.studies.study import Study
 from headscope.studies.verify.summaries import VerifySummaries, verify_summaries
 
 __all__ = ["command", "summaries_table"]

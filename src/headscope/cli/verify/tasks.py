@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from headscope.cli.commands import Study
-from headscope.cli.output import cell, emit
+from headscope.cli.output import cell
 from headscope.results.removal import Kind
 from headscope.results.tasks import Comparison, Metric, TasksResult, tops
 from headscope.runs import Signature
+from headscope.studies.study import Study
 from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
 from headscope.verify.tasks.library import GROUPS
 
@@ -21,24 +21,18 @@ __all__ = ["command", "tasks_table"]
 CONTROLS: dict[Kind, str] = {"random": "random", "random-layer-matched": "same layers"}
 
 
-class _Tasks(Study):
-    def __call__(self, given: Mapping[str, Any]) -> None:
-        """Run the tasks, or with `--list` only name the known groups."""
-        if not given["list"]:
-            super().__call__(given)
-            return
-        began = time.monotonic()
-        key = Signature.of("verify tasks --list", GROUPS, {})
-        width = max(map(len, GROUPS))
-        lines = [f"{name:<{width}}  {words}" for name, words in GROUPS.items()]
-        more = "and every other task of lm-evaluation-harness, and task files in its format"
-        result = {
-            "signature": str(key),
-            "run": None,
-            "groups": GROUPS,
-            "seconds": time.monotonic() - began,
-        }
-        emit(result, given["json"], "\n".join([*lines, more]))
+def _groups(given: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None:
+    """With `--list` the known groups, as a result and as text."""
+    if not given["list"]:
+        return None
+    began = time.monotonic()
+    key = Signature.of("verify tasks --list", GROUPS, {})
+    width = max(map(len, GROUPS))
+    lines = [f"{name:<{width}}  {words}" for name, words in GROUPS.items()]
+    more = "and every other task of lm-evaluation-harness, and task files in its format"
+    seconds = time.monotonic() - began
+    result = {"signature": str(key), "run": None, "groups": GROUPS, "seconds": seconds}
+    return result, "\n".join([*lines, more])
 
 
 def tasks_table(result: TasksResult) -> str:
@@ -82,4 +76,4 @@ def _remarks(result: TasksResult) -> list[str]:
     return lines
 
 
-command = _Tasks(VerifyTasks, verify_tasks, tasks_table)
+command = Study(VerifyTasks, verify_tasks, tasks_table, instead=_groups)

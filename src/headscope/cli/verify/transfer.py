@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headscope.cli.commands import Study
 from headscope.cli.verify.writing import effects_table
 from headscope.results.writing import Transfer
+from headscope.studies.study import Study
 from headscope.studies.verify.transfer import VerifyTransfer, verify_transfer
 
 __all__ = ["command", "transfer_table"]

@@ -14,8 +14,66 @@ const headscope = (() => {
     const text = value.toFixed(digits);
     return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "\u2212");
   };
-  // `describe` makes the words of a mark that has a number (`data-i`) instead; a page may set it.
-  const shared = { data, find, all, fixed, NONE, describe: () => "" };
+  // `describe` makes the words of a mark that has a number (`data-i`) instead; a page may set it, or
+  // set one for single marks in `describers`.
+  const shared = { data, find, all, fixed, NONE, describe: () => "", describers: new Map(), mark, save };
+
+  // A head that is named in the address (`#head=4.3`) is marked wherever it stands.
+  function mark() {
+    const head = (location.hash.match(/^#head=(\d+\.\d+)$/) || [])[1];
+    all(".chosen-head").forEach((node) => node.classList.remove("chosen-head"));
+    if (head) all(`[data-head="${head}"], a[href="#head=${head}"]`).forEach((node) => node.classList.add("chosen-head"));
+  }
+  function save(name, text) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+  window.addEventListener("hashchange", mark);
+  document.addEventListener("click", (event) => {
+    const cell = event.target.closest && event.target.closest(".cell[data-head]");
+    if (!cell) return;
+    const head = `#head=${cell.dataset.head}`;
+    history.replaceState(null, "", location.hash === head ? location.pathname + location.search : head);
+    mark();
+  });
+  all(".copy").forEach((button) => button.addEventListener("click", async () => {
+    const words = button.textContent;
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "copied";
+    } catch {  // a page from disk may not use the clipboard: show the text, selected
+      window.prompt("Copy:", button.dataset.copy);
+    }
+    setTimeout(() => { button.textContent = words; }, 1200);
+  }));
+  // Tables of numbers sort by a click on a heading: first down, then up, then as they were.
+  all("table.told").forEach((table) => {
+    const rows = Array.from(table.tBodies[0].rows);
+    if (rows.length < 3) return;
+    const number = (cell) => {
+      const own = (cell.firstChild ? cell.firstChild.textContent : "").replace(/[\s\u202f]/g, "").replace("\u2212", "-");
+      return own && !Number.isNaN(Number(own)) ? Number(own) : null;
+    };
+    all("thead th", table).forEach((heading, column) => {
+      heading.addEventListener("click", () => {
+        const turn = { none: "descending", descending: "ascending", ascending: "none" }[heading.getAttribute("aria-sort") || "none"];
+        all("thead th", table).forEach((other) => other.removeAttribute("aria-sort"));
+        if (turn !== "none") heading.setAttribute("aria-sort", turn);
+        const sign = turn === "ascending" ? 1 : -1;
+        const sorted = turn === "none" ? rows : [...rows].sort((a, b) => {
+          const [one, other] = [number(a.cells[column]), number(b.cells[column])];
+          if (one === null && other === null) {
+            return sign * a.cells[column].textContent.localeCompare(b.cells[column].textContent);
+          }
+          return one === null || other === null ? (one === null) - (other === null) : sign * (one - other);
+        });
+        table.tBodies[0].replaceChildren(...sorted);
+      });
+    });
+  });
 
   const tip = find("#tip");
   let current = null;
@@ -25,7 +83,8 @@ const headscope = (() => {
     tip.hidden = !mark;
     if (!mark) return;
     mark.classList.add("current");
-    tip.textContent = mark.dataset.words || shared.describe(Number(mark.dataset.i));
+    const describe = shared.describers.get(mark) || shared.describe;
+    tip.textContent = mark.dataset.words || describe(Number(mark.dataset.i));
     const box = mark.getBoundingClientRect(), size = tip.getBoundingClientRect();
     const left = Math.min(box.left, document.documentElement.clientWidth - size.width - 8);
     const below = box.bottom + 8 + size.height < window.innerHeight;
@@ -67,5 +126,6 @@ const headscope = (() => {
     const box = current.getBoundingClientRect();
     show(box.bottom < 0 || box.top > window.innerHeight ? null : current);
   }, { passive: true, capture: true });
+  mark();
   return shared;
 })();

@@ -10,10 +10,10 @@ from headscope.report.page import Page
 from headscope.report.pages import steering
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import scroll, section, table
-from headscope.report.words import count, number, percent
 from headscope.results.adapt import AdaptedModel, AdaptedOutput, GateNumbers
 from headscope.runs import decode
 from headscope.runs.reading import damaged_line, read_result, read_rows, result_of
+from headscope.shown.words import count, number, percent
 
 __all__ = ["page"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headscope.report.drawing.sentences import SCRIPT, STYLE, Browser, browser, browser_section
 from headscope.report.html import Html
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated
@@ -16,7 +17,6 @@ from headscope.report.sections.overlap import overlap_section
 from headscope.report.sections.provenance import origin_section, provenance_section
 from headscope.report.sections.ranking import ranking_section
 from headscope.report.sections.removal import removal_section
-from headscope.report.sections.sentences import SCRIPT, STYLE, Browser, browser, browser_section
 from headscope.report.sections.summary import masthead, summary_section
 
 __all__ = ["page"]

@@ -10,9 +10,9 @@ from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.words import arrow, between, count, enumeration, fixed, p_value
 from headscope.results.attention import AttendedTask, AttentionResult, GroupShare, RandomSets
 from headscope.runs.reading import result_of
+from headscope.shown.words import arrow, between, count, enumeration, fixed, p_value
 
 __all__ = ["page"]
 

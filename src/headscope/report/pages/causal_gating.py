@@ -13,9 +13,9 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.sections.head_scores import SHOWN, head_map
-from headscope.report.words import between, count, enumeration, fixed
 from headscope.results.causal_gating import CausalGatingResult, Fit, RolesCheck
 from headscope.runs.reading import result_of
+from headscope.shown.words import between, count, enumeration, fixed
 
 __all__ = ["page"]
 

@@ -12,9 +12,9 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, in_short, scroll, section, table
 from headscope.report.sections.classes import classes_figure
-from headscope.report.words import between, count, fixed, percent
 from headscope.results.classes import ClassesResult, ClassShares
 from headscope.runs.reading import result_of
+from headscope.shown.words import between, count, fixed, percent
 
 __all__ = ["page"]
 

@@ -12,9 +12,9 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.sections.head_scores import head_map
-from headscope.report.words import count, number, percent
 from headscope.results.export import ExportedModel, ExportProof
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, number, percent
 
 __all__ = ["page"]
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from headscope.report.charts import BarRow, bar_rows
+from headscope.report.drawing.sentences import STYLE
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, legend, scroll, section, table
 from headscope.report.sections.marked import marked
-from headscope.report.sections.sentences import STYLE
-from headscope.report.words import arrow, count, enumeration, fixed, percent
 from headscope.runs.reading import naming, read_result, read_rows
+from headscope.shown.words import arrow, count, enumeration, fixed, percent
 
 __all__ = ["page"]
 

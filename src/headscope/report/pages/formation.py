@@ -12,10 +12,10 @@ from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, in_short, scroll, section, table
-from headscope.report.words import between, count, enumeration, fixed, percent
 from headscope.results.classes import Classes
 from headscope.results.formation import CheckpointRow, FormationResult, Skipped
 from headscope.runs.reading import read_object, result_of
+from headscope.shown.words import between, count, enumeration, fixed, percent
 
 __all__ = ["page"]
 

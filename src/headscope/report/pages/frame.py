@@ -17,10 +17,10 @@ from headscope.report.sections.provenance import (
     run_facts,
     software_facts,
 )
-from headscope.report.words import count
 from headscope.results.common import Ablation, ReferenceText
 from headscope.runs import decode
 from headscope.runs.reading import read_object, read_result
+from headscope.shown.words import count
 
 __all__ = ["ablated", "about_run", "masthead", "simple_page"]
 

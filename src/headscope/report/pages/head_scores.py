@@ -19,18 +19,9 @@ from headscope.report.sections.head_scores import (
     ranking_section,
     scores_of,
 )
-from headscope.report.words import (
-    MEAN,
-    between,
-    count,
-    enumeration,
-    fixed,
-    number,
-    p_value,
-    percent,
-)
 from headscope.results.head_scores import HeadsResult, RemovedHeads, RetrievalResult
 from headscope.runs.reading import read_object, result_of
+from headscope.shown.words import MEAN, between, count, enumeration, fixed, number, p_value, percent
 
 __all__ = ["page"]
 

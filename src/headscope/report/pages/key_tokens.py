@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headscope.report.charts import BarRow, bar_rows
-from headscope.report.html import Child, Html, join, tag
-from headscope.report.matrix import ramp_bar
-from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
-from headscope.report.parts import figure, scroll, section, table
-from headscope.report.sections.key_text import (
+from headscope.report.drawing.key_text import (
     SCRIPT,
     STYLE,
     KeyTokensRun,
@@ -20,8 +15,13 @@ from headscope.report.sections.key_text import (
     text_data,
     text_section,
 )
-from headscope.report.words import count, enumeration, fixed, percent
+from headscope.report.html import Child, Html, join, tag
+from headscope.report.matrix import ramp_bar
+from headscope.report.page import Page
+from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.parts import figure, scroll, section, table
 from headscope.results.key_tokens import KeyTokensResult, WordAttention
+from headscope.shown.words import count, enumeration, fixed, percent
 
 __all__ = ["page"]
 

@@ -8,15 +8,16 @@ from statistics import fmean
 from typing import Any
 
 from headscope.report.charts import Series, line_chart
+from headscope.report.drawing.key_text import STYLE, shade
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.sections.key_text import STYLE, shade
-from headscope.report.words import between, count, enumeration, few_draws, fixed, number, p_value
+from headscope.results.common import few_draws
 from headscope.results.language_texts import LanguageLayers, Profile, TextWithoutLayers
 from headscope.runs.reading import result_of
+from headscope.shown.words import between, count, enumeration, fixed, number, p_value
 
 __all__ = ["page"]
 

@@ -20,9 +20,9 @@ from headscope.report.sections.mask_paths import (
     paths_chart,
     read_history,
 )
-from headscope.report.words import count, fixed, percent
 from headscope.results.mask import Fate, FoundMask, MaskHead
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, fixed, percent
 
 __all__ = ["page"]
 

@@ -9,9 +9,9 @@ from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.sections.mask_tests import gap_words
-from headscope.report.words import count, enumeration, fixed, p_value
 from headscope.results.mask_tests import FamilyHeads, FamilyTests, mean_of
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, enumeration, fixed, p_value
 
 __all__ = ["page"]
 

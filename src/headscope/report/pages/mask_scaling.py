@@ -17,9 +17,9 @@ from headscope.report.sections.mask_tests import (
     outputs_table,
     value_words,
 )
-from headscope.report.words import between, count, enumeration, fixed, percent
 from headscope.results.mask_tests import Measure, ScaledTask, ScalingTests
 from headscope.runs.reading import result_of
+from headscope.shown.words import between, count, enumeration, fixed, percent
 
 __all__ = ["page"]
 

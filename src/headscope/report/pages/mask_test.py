@@ -18,9 +18,9 @@ from headscope.report.sections.mask_tests import (
     outputs_table,
     value_words,
 )
-from headscope.report.words import count, enumeration, fixed, p_value
 from headscope.results.mask_tests import MaskedTask, MaskTests, Measure, Outcome
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, enumeration, fixed, p_value
 
 __all__ = ["page"]
 

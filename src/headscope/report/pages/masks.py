@@ -15,9 +15,9 @@ from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.pages.overlap import group_table, jaccard_matrix, pair_table
 from headscope.report.parts import figure, in_short, ramp_class, scroll, section, table
 from headscope.report.sections.mask_maps import maps_section
-from headscope.report.words import arrow, between, count, fixed, p_value, percent
 from headscope.results.masks import BaseComparison, ComparedMask, KeyGroups, MasksResult
 from headscope.runs.reading import result_of
+from headscope.shown.words import arrow, between, count, fixed, p_value, percent
 
 __all__ = ["page"]
 

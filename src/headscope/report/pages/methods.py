@@ -13,9 +13,9 @@ from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.pages.overlap import jaccard_matrix, pair_table
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.sections.methods import map_section, small_maps_section, table_section
-from headscope.report.words import count, enumeration, fixed, p_value
 from headscope.results.methods import Comparison, MethodsResult, SurveyResult
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, enumeration, fixed, p_value
 
 __all__ = ["page", "survey_page"]
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headscope.report.charts import BarRow, Series, bar_rows, line_chart
+from headscope.report.drawing.histograms import STYLE
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, legend, scroll, section, table
-from headscope.report.sections.histograms import STYLE
-from headscope.report.words import count, fixed, number, percent
 from headscope.results.mixture import (
     Count,
     LanguageMix,
@@ -23,6 +22,7 @@ from headscope.results.mixture import (
 from headscope.results.rating import Histogram
 from headscope.runs import decode
 from headscope.runs.reading import naming, read_object, read_result
+from headscope.shown.words import count, fixed, number, percent
 
 __all__ = ["page"]
 

@@ -17,9 +17,9 @@ from headscope.report.sections.writing import (
     sure,
     told,
 )
-from headscope.report.words import count, enumeration
 from headscope.results.writing import OffTarget
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, enumeration
 
 __all__ = ["page"]
 

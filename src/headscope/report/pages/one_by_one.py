@@ -17,9 +17,9 @@ from headscope.report.sections.mask_walk import (
     mask_words,
     switch_section,
 )
-from headscope.report.words import count, fixed, number
 from headscope.results.one_by_one import OneByOneResult, State
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, fixed, number
 
 __all__ = ["page"]
 

@@ -12,9 +12,9 @@ from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, in_short, ramp_class, scroll, section, table
-from headscope.report.words import arrow, between, count, fixed, p_value
 from headscope.results.overlap import ComparedSet, GroupOverlap, OverlapResult, PairOverlap
 from headscope.runs.reading import result_of
+from headscope.shown.words import arrow, between, count, fixed, p_value
 
 __all__ = ["group_table", "jaccard_matrix", "page", "pair_table"]
 

@@ -14,8 +14,8 @@ from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.paper import slugs
 from headscope.report.sections.paper_parts import span
 from headscope.report.sections.paper_repeat import whole_command
-from headscope.report.words import count
 from headscope.runs.reading import finite, naming, read_result
+from headscope.shown.words import count
 
 __all__ = ["page"]
 

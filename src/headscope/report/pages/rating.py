@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from headscope.report.drawing.histograms import STYLE, Panel, histograms, widest
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.sections.histograms import STYLE, Panel, histograms, widest
-from headscope.report.words import count, fixed, number, percent
 from headscope.results.rating import RatedCorpus, RatedFigures, RatedLanguage, RatingSummary
 from headscope.runs import decode
 from headscope.runs.reading import naming, read_object, result_of
+from headscope.shown.words import count, fixed, number, percent
 
 __all__ = ["page"]
 

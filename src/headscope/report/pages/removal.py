@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from headscope.heads import rank_words
+from headscope.report.drawing.sentences import SCRIPT, STYLE, Browser, browser, browser_section
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
@@ -18,7 +19,6 @@ from headscope.report.sections.effects import (
     effect_rows,
     heads_list,
     is_crowded,
-    signed,
 )
 from headscope.report.sections.evidence import (
     DRAWN,
@@ -29,10 +29,9 @@ from headscope.report.sections.evidence import (
 )
 from headscope.report.sections.loss import loss_section, loss_verdict
 from headscope.report.sections.removal import verdict
-from headscope.report.sections.sentences import SCRIPT, STYLE, Browser, browser, browser_section
-from headscope.report.words import MEAN, count, direction_label, fixed, languages_of, p_value
 from headscope.results.removal import Case, Kind, Part, RemovalResult, removal_of
 from headscope.runs.reading import naming, read_object
+from headscope.shown.words import MEAN, count, direction_label, fixed, languages_of, p_value, signed
 
 __all__ = ["page"]
 

@@ -10,9 +10,9 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.words import between, count, enumeration, fixed, percent
 from headscope.results.soft_gate import Changed, PairCounts, Seed, SoftGateResult
 from headscope.runs.reading import result_of
+from headscope.shown.words import between, count, enumeration, fixed, percent
 
 __all__ = ["page"]
 

@@ -13,9 +13,9 @@ from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.words import arrow, between, count, fixed, p_value, percent
 from headscope.results.states import ByPlace, ComparedStates, Lens, LensRow, StatesFound
 from headscope.runs.reading import result_of
+from headscope.shown.words import arrow, between, count, fixed, p_value, percent
 
 __all__ = ["page"]
 

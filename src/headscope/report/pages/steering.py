@@ -18,9 +18,9 @@ from headscope.report.sections.writing import (
     numbers_section,
     sure,
 )
-from headscope.report.words import between, count, enumeration, fixed, number, p_value
 from headscope.results.writing import Comparison, Steering
 from headscope.runs.reading import result_of
+from headscope.shown.words import between, count, enumeration, fixed, number, p_value
 
 __all__ = ["page"]
 

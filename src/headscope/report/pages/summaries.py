@@ -17,9 +17,9 @@ from headscope.report.sections.writing import (
     sure,
     told,
 )
-from headscope.report.words import count, number
 from headscope.results.writing import Summaries
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, number
 
 __all__ = ["page"]
 

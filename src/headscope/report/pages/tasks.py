@@ -13,11 +13,12 @@ from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import ablated, about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.words import between, count, few_draws, fixed, number, p_value
+from headscope.results.common import few_draws
 from headscope.results.removal import Kind
 from headscope.results.tasks import Group, Task, TaskCondition, TasksResult, tops
 from headscope.runs import encode
 from headscope.runs.reading import naming, result_of
+from headscope.shown.words import between, count, fixed, number, p_value
 
 __all__ = ["page"]
 

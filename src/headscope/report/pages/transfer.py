@@ -18,9 +18,9 @@ from headscope.report.sections.writing import (
     sure,
     told,
 )
-from headscope.report.words import count, enumeration, fixed, number
 from headscope.results.writing import LensExample, Transfer
 from headscope.runs.reading import result_of
+from headscope.shown.words import count, enumeration, fixed, number
 
 __all__ = ["page"]
 

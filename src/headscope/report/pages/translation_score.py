@@ -12,7 +12,7 @@ from headscope.report.sections.classes import classes_section
 from headscope.report.sections.heads import direction_choices, heads_section, scores_data
 from headscope.report.sections.ranking import ranking_section
 from headscope.report.sections.summary import summary_section
-from headscope.report.words import count
+from headscope.shown.words import count
 
 __all__ = ["page"]
 

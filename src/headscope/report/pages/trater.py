@@ -11,8 +11,8 @@ from headscope.report.html import Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.words import between, count, fixed, percent
 from headscope.runs.reading import naming, read_result
+from headscope.shown.words import between, count, fixed, percent
 
 __all__ = ["page"]
 

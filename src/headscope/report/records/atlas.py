@@ -9,12 +9,13 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import HeadScores, Rank, check_geometry, read_scores
-from headscope.report.records.outputs import BASELINE, Sentence, read_sentences
-from headscope.report.words import MEAN
+from headscope.report.records.outputs import BASELINE, read_sentences
 from headscope.results.atlas import AtlasCheck
 from headscope.results.classes import Classes
 from headscope.runs import decode
 from headscope.runs.reading import naming, read_object, read_result
+from headscope.shown.blocks import Sentence
+from headscope.shown.words import MEAN
 
 __all__ = ["AtlasRecord", "Overlap", "read_atlas", "read_scores_run"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from headscope.report.records.sentence_scores import sentence_scores
 from headscope.runs.reading import damaged_line, read_rows
+from headscope.shown.blocks import LinkedWords, Sentence
 
 __all__ = [
     "BASELINE",
@@ -16,8 +16,6 @@ __all__ = [
     "RANDOM",
     "REFERENCE",
     "TOP",
-    "Linked",
-    "Sentence",
     "read_sentences",
 ]
 
@@ -28,34 +26,6 @@ MATCHED: Final = "random-layer-matched"
 REFERENCE = "reference"
 
 Span = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Linked:
-    """The words of a source and of a text beside it, in characters, and links between them.
-
-    `links` holds pairs of positions (source word, other word).
-    """
-
-    source: tuple[Span, ...]
-    other: tuple[Span, ...]
-    links: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence, and by condition its output, its chrF++ where stored, and its word links.
-
-    `linked` may hold the condition `reference`, too.
-    """
-
-    direction: str
-    id: str
-    source: str
-    reference: str
-    outputs: Mapping[str, str]
-    chrf: Mapping[str, float] = field(default_factory=dict)
-    linked: Mapping[str, Linked] = field(default_factory=dict)
 
 
 def read_sentences(
@@ -121,8 +91,8 @@ def _meant(entry: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 def _links(
     file: Path, rows: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> dict[tuple[str, str], dict[str, Linked]]:
-    found: dict[tuple[str, str], dict[str, Linked]] = {}
+) -> dict[tuple[str, str], dict[str, LinkedWords]]:
+    found: dict[tuple[str, str], dict[str, LinkedWords]] = {}
     for number, entry in read_rows(file):
         try:
             key, kind = (str(entry["direction"]), str(entry["id"])), str(entry["condition"])
@@ -139,7 +109,7 @@ def _links(
                 raise ValueError("a link leads to no word")
         except (KeyError, TypeError, ValueError) as error:
             raise damaged_line(file, number) from error
-        found.setdefault(key, {}).setdefault(kind, Linked(source, other, links))
+        found.setdefault(key, {}).setdefault(kind, LinkedWords(source, other, links))
     return found
 
 

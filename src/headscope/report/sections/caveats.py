@@ -5,7 +5,7 @@ from __future__ import annotations
 from headscope.report.html import Html, tag
 from headscope.report.parts import section
 from headscope.report.records.atlas import AtlasRecord
-from headscope.report.words import enumeration
+from headscope.shown.words import enumeration
 
 __all__ = ["caveats_section"]
 

@@ -8,8 +8,8 @@ from headscope.heads import count_words
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, legend, scroll, section, var_style
 from headscope.report.records.atlas import AtlasRecord
-from headscope.report.words import direction_label, fixed
 from headscope.results.classes import Classes
+from headscope.shown.words import direction_label, fixed
 
 __all__ = ["classes_figure", "classes_section"]
 
@@ -31,7 +31,7 @@ def classes_section(record: AtlasRecord) -> Html:
 
 
 def classes_figure(
-    rows: Sequence[tuple[Html, Classes, Classes | None]],
+    rows: Sequence[tuple[Child, Classes, Classes | None]],
     words: Callable[[float], str],
     title: str,
     by: str,

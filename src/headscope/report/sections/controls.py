@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from headscope.report.html import Html, tag
 from headscope.report.parts import section
 from headscope.report.records.outputs import MATCHED, RANDOM
-from headscope.report.words import count, fixed, p_value
 from headscope.results.common import ReferenceText
 from headscope.results.removal import Condition, RemovalResult, shared_heads
+from headscope.shown.words import count, fixed, p_value
 
 __all__ = ["limits_section"]
 

@@ -8,8 +8,8 @@ from headscope.report.charts import Series, line_chart
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, section
 from headscope.report.sections.evidence import DRAWN, MARKS, doing
-from headscope.report.words import enumeration, fixed
 from headscope.results.removal import RemovalResult
+from headscope.shown.words import enumeration, fixed
 
 __all__ = ["curves_section"]
 

@@ -8,16 +8,10 @@ from math import ceil
 from headscope.report.charts import SAID
 from headscope.report.html import Html, tag
 from headscope.report.parts import legend, var_style
-from headscope.report.words import MEAN, direction_label, fixed
 from headscope.results.removal import Effect
+from headscope.shown.words import MEAN, direction_label, signed
 
-__all__ = ["axis_end", "effect_key", "effect_rows", "heads_list", "is_crowded", "signed"]
-
-
-def signed(change: float, digits: int = 1) -> str:
-    """A change with its sign."""
-    text = fixed(change, digits)
-    return f"+{text}" if change > 0 and float(f"{change:.{digits}f}") != 0 else text
+__all__ = ["axis_end", "effect_key", "effect_rows", "heads_list", "is_crowded"]
 
 
 def axis_end(values: Iterable[float]) -> float:

@@ -10,9 +10,9 @@ from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.outputs import MATCHED, RANDOM
-from headscope.report.sections.effects import axis_end, signed
-from headscope.report.words import between, count, enumeration, fixed, number, p_value
+from headscope.report.sections.effects import axis_end
 from headscope.results.removal import Case, Kind, Part, RemovalResult, Texts
+from headscope.shown.words import between, count, enumeration, fixed, number, p_value, signed
 
 __all__ = ["DRAWN", "doing", "effect_section", "kinds_section", "tests_section"]
 

@@ -15,7 +15,7 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.method_words import MethodWords
 from headscope.report.parts import figure, ramp_class, scroll, section, table
-from headscope.report.words import MEAN, between, count, fixed, number
+from headscope.shown.words import MEAN, between, count, fixed, number
 
 __all__ = [
     "SHOWN",

@@ -12,7 +12,7 @@ from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.parts import figure, legend, ramp_class, scroll, section, var_style
 from headscope.report.records.atlas import AtlasRecord
-from headscope.report.words import MEAN, arrow, count, fixed
+from headscope.shown.words import MEAN, arrow, count, fixed
 
 __all__ = ["direction_choices", "head_values", "heads_section", "scale_of", "scores_data"]
 

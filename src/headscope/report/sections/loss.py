@@ -9,10 +9,9 @@ from headscope.estimates import Against, Estimate
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.outputs import MATCHED, RANDOM
-from headscope.report.sections.effects import signed
 from headscope.report.sections.evidence import doing
-from headscope.report.words import between, count, fixed, number, p_value
 from headscope.results.removal import Case, Kind, RemovalResult, Tested, TokenKinds, Tokens
+from headscope.shown.words import between, count, fixed, number, p_value, signed
 
 __all__ = ["loss_section", "loss_verdict"]
 

@@ -8,7 +8,7 @@ from math import ceil
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import ramp_bar
 from headscope.report.parts import RAMP, figure, scroll, section
-from headscope.report.words import arrow, count, languages_of
+from headscope.shown.words import arrow, count, languages_of
 
 __all__ = ["Rows", "maps_section", "small_map"]
 

@@ -12,9 +12,9 @@ from headscope.estimates import Estimate, known
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, table
-from headscope.report.words import between, count, fixed
 from headscope.results.mask_tests import AskedTask, Measure, Outcome
 from headscope.runs.reading import damaged_line, read_rows
+from headscope.shown.words import between, count, fixed
 
 __all__ = [
     "UNITS",

@@ -9,8 +9,8 @@ from statistics import fmean
 from headscope.report.charts import Series, line_chart
 from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.words import count, fixed, number, percent
 from headscope.results.one_by_one import OneByOneResult, RandomOrder
+from headscope.shown.words import count, fixed, number, percent
 
 __all__ = ["cut_line", "example_section", "mask_words", "switch_section"]
 

@@ -10,8 +10,8 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar, small_matrix
 from headscope.report.parts import figure, ramp_class, scroll, section, table
 from headscope.report.sections.head_scores import SHOWN, ticks
-from headscope.report.words import count, enumeration, number
 from headscope.results.methods import Column, Comparison, HeadVerdicts, Verdict
+from headscope.shown.words import count, enumeration, number
 
 __all__ = ["map_section", "small_maps_section", "table_section"]
 

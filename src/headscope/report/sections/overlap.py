@@ -10,7 +10,7 @@ from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
 from headscope.report.parts import figure, ramp_class, scroll, section, table
 from headscope.report.records.atlas import AtlasRecord, Overlap
-from headscope.report.words import arrow, between, count, fixed, languages_of, p_value
+from headscope.shown.words import arrow, between, count, fixed, languages_of, p_value
 
 __all__ = ["overlap_section"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from headscope.report.drawing.figures import told_figure
+from headscope.report.drawing.tables import table_figure
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
 from headscope.report.records.paper import STATES, Experiment, PaperRecord, PaperRun
-from headscope.report.sections.paper_figures import told_figure
-from headscope.report.sections.paper_tables import table_figure
-from headscope.report.words import count, fixed, ranges
+from headscope.shown.words import count, fixed, ranges
 
 __all__ = [
     "answer_section",

@@ -10,7 +10,7 @@ from headscope.report.html import Child, Html, tag
 from headscope.report.parts import section
 from headscope.report.records.paper import Experiment, PaperRecord, PaperRun
 from headscope.report.sections.paper_parts import span, with_flags
-from headscope.report.words import count
+from headscope.shown.words import count
 
 __all__ = ["left_section", "whole_command"]
 

@@ -12,7 +12,8 @@ from headscope.heads import rank_words
 from headscope.report.html import Html, tag
 from headscope.report.parts import scroll, section, table
 from headscope.report.records.atlas import AtlasRecord
-from headscope.report.words import arrow, few_draws
+from headscope.results.common import few_draws
+from headscope.shown.words import arrow
 
 __all__ = [
     "configuration",

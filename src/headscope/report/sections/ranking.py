@@ -7,7 +7,7 @@ from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, scroll, section, var_style
 from headscope.report.records.atlas import AtlasRecord
 from headscope.report.sections.heads import head_values, scale_of
-from headscope.report.words import between, fixed
+from headscope.shown.words import between, fixed
 
 __all__ = ["SHOWN", "class_of", "ranking_section"]
 

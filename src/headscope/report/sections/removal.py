@@ -13,12 +13,11 @@ from headscope.report.sections.effects import (
     effect_rows,
     heads_list,
     is_crowded,
-    signed,
 )
 from headscope.report.sections.evidence import doing
-from headscope.report.words import MEAN, count, direction_label, fixed, p_value
 from headscope.results.atlas import AtlasCheck
 from headscope.results.removal import Effect
+from headscope.shown.words import MEAN, count, direction_label, fixed, p_value, signed
 
 __all__ = ["removal_section", "verdict"]
 

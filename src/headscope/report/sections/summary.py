@@ -10,15 +10,7 @@ from headscope.report.html import Html, join, tag
 from headscope.report.records.atlas import AtlasRecord
 from headscope.report.sections.evidence import doing
 from headscope.report.sections.removal import verdict
-from headscope.report.words import (
-    count,
-    fixed,
-    languages_of,
-    p_value,
-    percent,
-    ranges,
-    sentence_of,
-)
+from headscope.shown.words import count, fixed, languages_of, p_value, percent, ranges, sentence_of
 
 __all__ = ["masthead", "summary_section"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from headscope.report.charts import BarRow, bar_rows
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, section, table
-from headscope.report.words import between, count, fixed, p_value
 from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
 from headscope.runs.reading import damaged_line, read_rows
+from headscope.shown.words import between, count, fixed, p_value
 
 __all__ = [
     "Scale",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean, median
 from typing import Annotated
 
 import numpy as np
@@ -26,11 +27,26 @@ from headscope.results.common import PairOverlap, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.runs import Run
 from headscope.settings import Option, Settings
+from headscope.shown.blocks import (
+    Cell,
+    Column,
+    HeadMaps,
+    HeadSets,
+    HeadTable,
+    Heatmap,
+    Row,
+    Section,
+    Shown,
+    Table,
+)
+from headscope.shown.words import MEAN, count, enumeration, fixed, percent
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.document_scores import describe_language, score_languages
 from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.shows import head_map, head_table, model_facts, places
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindLahis", "find_lahis"]
+__all__ = ["COMMAND", "FindLahis", "command", "find_lahis"]
 
 COMMAND = "find lahis"
 
@@ -166,3 +182,192 @@ def _layers(important: HeadSet, specific: HeadSet) -> tuple[LayerCounts, ...]:
         )
         for layer, count in enumerate(important.geometry.counts)
     )
+
+
+def _show(result: LahisResult, run: Path) -> Shown:
+    """The languages with their heads, maps, what is general, layers, and every score."""
+    languages = result.languages
+    documents = sum(language.documents for language in languages.values())
+    fewer = [code for code, language in languages.items() if language.fewer_than_usual]
+    left = sum(language.left_out for language in languages.values())
+    cautions = []
+    if fewer:
+        cautions.append(f"Fewer documents than the usual 1,000: {enumeration(fewer)}.")
+    if left:
+        cautions.append(f"{count(left, 'document')} of a single token left out.")
+    unstable = [c for c, one in languages.items() if one.halves and one.halves.jaccard < 0.5]
+    if unstable:
+        cautions.append(
+            f"In {enumeration(unstable)} two halves of the documents share fewer than half of "
+            "their important heads: other documents would give other heads."
+        )
+    sections = [
+        Section("Languages and their heads", [_languages(result)], brief=True),
+        Section(
+            "Where the heads are",
+            [
+                HeadMaps(
+                    "LAHIS score of every head",
+                    tuple(
+                        head_map(code, language.heads, language.specific_heads)
+                        for code, language in languages.items()
+                    ),
+                    "score",
+                    marked="specific to the language",
+                    digits=5,
+                ),
+                HeadSets(
+                    "Specific heads, best first",
+                    {code: places(one.specific_heads) for code, one in languages.items()},
+                ),
+            ],
+        ),
+        *([_general(result)] if result.general_in is not None else []),
+        Section("By layer", [_layer_counts(result)]),
+        Section("Every head", [_ranking(result)]),
+    ]
+    return Shown(
+        "Language heads",
+        "How much does text of each language depend on each attention head?",
+        _finding(result),
+        _uncertainty(result),
+        "--limit 1000" if fewer else "",
+        cautions,
+        [
+            *model_facts(result.model_name, len(result.heads)),
+            ("documents", f"{documents:,}"),
+            ("languages", ", ".join(languages)),
+        ],
+        sections,
+    )
+
+
+def _finding(result: LahisResult) -> list[str]:
+    languages = result.languages
+    if result.general_in is None:
+        answer = (
+            f"{count(sum(one.important for one in languages.values()), 'head')} of "
+            f"{len(result.heads)} are important for {next(iter(languages))}; with one language, "
+            "general and specific heads cannot be told apart."
+        )
+    else:
+        specific = [f"{code} {len(one.specific)}" for code, one in languages.items()]
+        answer = (
+            f"{count(len(result.general), 'head')} of {len(result.heads)} are important in at "
+            f"least {result.general_in} of {len(languages)} languages (general; "
+            f"{fixed(result.general_expected, 1)} expected by chance). Specific heads: "
+            f"{', '.join(specific)}."
+        )
+    raising = [
+        share
+        for language in languages.values()
+        for head in language.heads
+        if (share := head.number("raising")) is not None
+    ]
+    more = [
+        f"Important: above the {fixed(result.quantile, 2)} quantile of a language's scores. The "
+        "score is the mean over documents of gate times gradient of the loss, without sign, times "
+        "the share of documents whose loss falls when the head is stronger."
+    ]
+    if raising:
+        more.append(
+            f"For the median head this share is {percent(median(raising))}. Near 50\u00a0% the "
+            "sign of the gradient hardly counts: the score says how much a text depends on a head, "
+            "not in which direction."
+        )
+    if result.update_gate:
+        more.append("The gate was trained one step after each document, as published.")
+    return [answer, *more]
+
+
+def _uncertainty(result: LahisResult) -> str:
+    halves = [one.halves for one in result.languages.values() if one.halves is not None]
+    if not halves:
+        return "One document a language: no two halves can be compared."
+    return (
+        "Important heads of two halves of a language's documents: Jaccard "
+        f"{fixed(fmean(half.jaccard for half in halves), 2)} (mean of {len(halves)}; chance "
+        f"{fixed(fmean(half.expected for half in halves), 2)})."
+    )
+
+
+def _languages(result: LahisResult) -> Table:
+    rows = tuple(
+        Row(
+            code,
+            (
+                Cell(language.documents),
+                Cell(language.tokens),
+                Cell(language.loss),
+                Cell(language.important),
+                Cell(language.halves and language.halves.jaccard, digits=2, why="one document"),
+                Cell(language.halves and language.halves.expected, digits=2),
+                Cell(" ".join(map(str, language.specific_heads)) or "none"),
+            ),
+        )
+        for code, language in result.languages.items()
+    )
+    columns = (
+        "documents",
+        "tokens",
+        "loss, nats a token",
+        "important heads",
+        "halves, Jaccard",
+        "by chance",
+        "specific heads" if result.general_in is not None else "important heads, best first",
+    )
+    return Table("Languages and their heads", columns, rows)
+
+
+def _general(result: LahisResult) -> Section:
+    codes = tuple(result.languages)
+    at = {(pair.a, pair.b): pair.overlap for pair in result.overlap}
+    at |= {(pair.b, pair.a): pair.overlap for pair in result.overlap}
+    values = tuple(tuple(1.0 if a == b else at[a, b].jaccard for b in codes) for a in codes)
+    chance = fmean(pair.overlap.expected for pair in result.overlap)
+    mean = fmean(pair.overlap.jaccard for pair in result.overlap)
+    shared = Heatmap(
+        "Important heads that two languages share",
+        codes,
+        codes,
+        values,
+        "Jaccard index",
+        low=0.0,
+        high=1.0,
+        note=f"Mean {fixed(mean, 2)}; random sets of these sizes: {fixed(chance, 2)}",
+    )
+    rows = tuple(Row(str(head.place), (Cell(head.languages),)) for head in result.general)
+    heads = Table("General heads, most shared first", ("languages",), rows)
+    general = {"general": places(head.place for head in result.general)}
+    return Section("General heads", [HeadSets("General heads", general), shared, heads])
+
+
+def _layer_counts(result: LahisResult) -> Heatmap:
+    languages = result.languages.values()
+    depth = max(len(language.layers) for language in languages)
+    return Heatmap(
+        "Important heads by layer",
+        tuple(result.languages),
+        tuple(map(str, range(depth))),
+        tuple(tuple(float(layer.important) for layer in one.layers) for one in languages),
+        "heads",
+        "",
+        "layer",
+        low=0.0,
+        digits=0,
+    )
+
+
+def _ranking(result: LahisResult) -> HeadTable:
+    parts = {code: language.heads for code, language in result.languages.items()}
+    if len(parts) > 1:
+        parts = {MEAN: result.heads, **parts}
+    columns = (
+        Column("magnitude", "Mean gradient", "gate times gradient, without sign", 5),
+        Column("raising", "Loss falls", "share of documents whose loss falls when stronger", 3),
+    )
+    score = Column("score", "LAHIS", "mean gradient times the share", 5)
+    return head_table("Every head by its score", parts, columns, score)
+
+
+command = Study(FindLahis, find_lahis, result=LahisResult, show=_show)

@@ -1,4 +1,4 @@
-"""Tables of a paper's experiments: ours with its interval, the published value, the difference."""
+"""Tables: values with their intervals, and a published value with the difference beside ours."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TypeAlias
 
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, table
-from headscope.report.sections.effects import signed
-from headscope.report.words import between, count, fixed, sentence_of
 from headscope.shown.blocks import Cell, Row, Table
+from headscope.shown.words import between, count, fixed, sentence_of, signed
 
 __all__ = ["table_figure"]
 
@@ -70,7 +69,8 @@ def _words(value: float | str, digits: int) -> Child:
 def _ours(cell: Cell) -> Child:
     if cell.value is None:
         return tag("i", cell.why, class_="none") if cell.why else "\u2013"
-    return _words(cell.value, cell.digits)
+    words = _words(cell.value, cell.digits)
+    return [words, f"\u00a0{cell.unit}"] if cell.unit else words
 
 
 def _stacked(row: Row) -> list[Child]:

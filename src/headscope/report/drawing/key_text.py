@@ -14,9 +14,9 @@ from headscope.errors import InputError
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import ramp_bar
 from headscope.report.parts import RAMP, figure, ramp_class, section
-from headscope.report.words import count, fixed
 from headscope.results.key_tokens import KeyTokensResult
 from headscope.runs.reading import damaged_line, read_rows, result_of
+from headscope.shown.words import count, fixed
 
 __all__ = [
     "SCRIPT",

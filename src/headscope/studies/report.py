@@ -1,11 +1,13 @@
-"""From a run folder to a report file."""
+"""`headscope report`: a run folder as one HTML file."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Annotated, Any
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
@@ -21,7 +23,6 @@ from headscope.report.pages import (
     formation,
     head_scores,
     key_tokens,
-    lahis,
     layers,
     mask,
     mask_families,
@@ -47,7 +48,12 @@ from headscope.report.pages import (
     trater,
 )
 from headscope.report.sections.baseline import baseline_section
-from headscope.runs.reading import naming, read_object, read_result
+from headscope.report.shown import page_of
+from headscope.runs import Signature, file_digest
+from headscope.runs.reading import naming, read_object, read_result, result_of
+from headscope.settings import Option, Settings
+from headscope.studies.registry import COMMANDS, study_of
+from headscope.studies.study import OUT_FILE, Study, shown_of
 
 __all__ = ["write_report"]
 
@@ -81,7 +87,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "verify transfer": transfer.page,
     "find key-tokens": key_tokens.page,
     "find soft-gate": soft_gate.page,
-    "find lahis": lahis.page,
     "find mask": mask.page,
     "verify heads": head_scores.page,
     "verify layers": layers.page,
@@ -95,7 +100,16 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "use export": export.page,
     "use mix": mixture.page,
 }
-"""How the runs of each command become a page."""
+"""How the runs of a command become a page whose study has no `show`."""
+
+
+@dataclass(frozen=True)
+class Report(Settings):
+    """Write the HTML report of each run, without --out as report.html in its folder."""
+
+    folders: Annotated[
+        tuple[Path, ...], Option("Folders of finished runs.", metavar="RUN...", argument=True)
+    ]
 
 
 def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = None) -> Path:
@@ -111,23 +125,63 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
         raise InputError(f"{file}: is a folder; name a file for the report")
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; name the folder of a finished run")
-    command = read_object(folder / "run.json").get("command")
-    make = PAGES.get(str(command))
-    if make is None:
+    command = str(read_object(folder / "run.json").get("command"))
+    if not _has_page(command):
         raise InputError(
             f"{folder}: holds a run of '{command}', which has no report; "
-            f"there are reports of: {', '.join(PAGES)}"
+            f"there are reports of: {', '.join(filter(_has_page, COMMANDS | PAGES))}"
         )
     if not (folder / "DONE.json").exists():
         raise InputError(
             f"{folder}: this run is not finished; run the same command again to finish it"
         )
     with naming(folder / "result.json", f"`headscope {command}`"):
-        page = make(folder)
-        warning = baseline_section(read_result(folder))
-        if warning is not None:
-            page = replace(page, sections=[("warning", "Warning", warning), *page.sections])
-        document = render(page)
+        document = render(_page(folder, command))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, document.encode())
     return file
+
+
+def _has_page(command: str) -> bool:
+    return command in PAGES or (command in COMMANDS and study_of(command).show is not None)
+
+
+def _page(folder: Path, command: str) -> Page:
+    if command not in PAGES:
+        study = study_of(command)
+        result = result_of(folder, study.result, f"`headscope {command}`")
+        return page_of(shown_of(study, result, folder), folder, command)
+    page = PAGES[command](folder)
+    warning = baseline_section(read_result(folder))
+    if warning is not None:
+        page = replace(page, sections=[("warning", "Warning", warning), *page.sections])
+    return page
+
+
+def _report(config: Report, out: Path | None) -> dict[str, Any]:
+    started = time.monotonic()
+
+    runs = config.folders
+    if out is not None and len(runs) > 1:
+        raise InputError(
+            f"--out names one file for {len(runs)} runs; leave it out, and each report goes into "
+            "its own run folder"
+        )
+    if out is not None and out.is_file() and out.read_bytes()[:9].lower() != b"<!doctype":
+        raise InputError(f"{out} exists and holds no report; name another file with --out")
+    files = [write_report(run, out) for run in runs]
+    # A report follows from the runs it shows.
+    inputs = {str(number): file_digest(run / "run.json") for number, run in enumerate(runs, 1)}
+    return {
+        "signature": str(Signature.of("report", {}, inputs)),
+        "run": files[0],
+        "seconds": time.monotonic() - started,
+        "reports": [file.resolve() for file in files],
+    }
+
+
+def _text(result: dict[str, Any]) -> str:
+    return "\n".join(f"report: {file}" for file in result["reports"])
+
+
+command = Study(Report, _report, _text, out=OUT_FILE)

@@ -1,14 +1,10 @@
-"""How the report writes numbers and directions."""
+"""How numbers and directions are written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import floor, isnan, log10
-from typing import Any
-
-from headscope.report.html import Html, tag
-from headscope.runs import Result, encode
 
 __all__ = [
     "MEAN",
@@ -17,7 +13,6 @@ __all__ = [
     "count",
     "direction_label",
     "enumeration",
-    "few_draws",
     "fixed",
     "languages_of",
     "number",
@@ -25,6 +20,7 @@ __all__ = [
     "percent",
     "ranges",
     "sentence_of",
+    "signed",
 ]
 
 MEAN = "mean"
@@ -118,42 +114,12 @@ def arrow(direction: str) -> str:
     return f"{match[1]} \u2192 {match[2]}" if match else direction
 
 
-def direction_label(name: str, directions: int) -> Html:
+def direction_label(name: str, directions: int) -> str:
     """The name of a row or an option: a direction, or the mean over so many of them."""
-    return tag("bdi", f"mean of {directions}" if name == MEAN else arrow(name))
+    return f"mean of {directions}" if name == MEAN else arrow(name)
 
 
-def few_draws(result: Result | Mapping[str, Any]) -> str | None:
-    """What a result must say where fewer random sets exist than draws were asked for.
-
-    Results tell how many sets they drew under names that begin with `distinct_draws`.
-    """
-    written = encode(result)
-    asked = written.get("draws")
-    lowest: dict[str, int] = {}
-    for name, drawn in _distinct(written):
-        kind = " from the same layers" if re.search("layer.matched|by.layer", name) else ""
-        lowest[kind] = min(drawn, lowest.get(kind, drawn))
-    fewer = {
-        kind: drawn for kind, drawn in lowest.items() if isinstance(asked, int) and drawn < asked
-    }
-    if not fewer:
-        return None
-    kinds = enumeration([f"{drawn or 'none'}{kind}" for kind, drawn in fewer.items()])
-    return (
-        f"Fewer random sets exist than the {asked} asked for: {kinds}. All of them were used, so p "
-        f"over draws cannot be lower than {p_value(1 / (1 + min(fewer.values())))} there."
-    )
-
-
-def _distinct(value: Any, name: str = "") -> Iterator[tuple[str, int]]:
-    """Every number of different draws in a result, with the names that lead to it."""
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            inside = name or str(key).startswith("distinct_draws")
-            yield from _distinct(part, f"{name} {key}" if inside else "")
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _distinct(part, name)
-    elif name and isinstance(value, int):
-        yield name, value
+def signed(change: float, digits: int = 1) -> str:
+    """A change with its sign."""
+    text = fixed(change, digits)
+    return f"+{text}" if change > 0 and float(f"{change:.{digits}f}") != 0 else text

@@ -11,20 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headscope.report.html import Html, dump_json, join, tag
+from headscope.report.drawing.drawn import Drawn
+from headscope.report.html import Child, Html, dump_json, join, tag
 from headscope.report.parts import section
-from headscope.report.records.outputs import (
-    BASELINE,
-    MATCHED,
-    RANDOM,
-    REFERENCE,
-    TOP,
-    Linked,
-    Sentence,
-)
-from headscope.report.words import arrow, count, enumeration, fixed, languages_of
+from headscope.shown.blocks import LinkedWords, Sentence, Sentences
+from headscope.shown.words import arrow, count, enumeration, fixed, languages_of
 
-__all__ = ["SCRIPT", "STYLE", "Browser", "bigram_similarity", "browser", "browser_section"]
+__all__ = [
+    "SCRIPT",
+    "STYLE",
+    "Browser",
+    "bigram_similarity",
+    "browser",
+    "browser_section",
+    "sentences",
+]
 
 SCRIPT, STYLE = "sentences.js", "sentences.css"
 """The assets that the section needs."""
@@ -35,6 +36,8 @@ SHOWN = 10
 BYTES = 2_300_000
 """The most that the sentences of one page may take, so that a report stays under about 3 MB."""
 
+BASELINE, TOP, RANDOM, MATCHED = "baseline", "top", "random", "random-layer-matched"
+REFERENCE = "reference"
 MARKS = {BASELINE: "base", TOP: "top", RANDOM: "random", MATCHED: "matched"}
 
 
@@ -53,6 +56,15 @@ class Browser:
     measure: str
     left_out: int
     data: Mapping[str, Any]
+
+
+def sentences(identifier: str, block: Sentences) -> Drawn:
+    """The sentences of a block, those that lost most first."""
+    shown = browser(block.sentences, block.labels)
+    if shown is None:
+        return Drawn(tag("p", "There are no sentences.", class_="note"))
+    body = _body(shown, block.links, block.note)
+    return Drawn(tag("div", body, id=identifier), {"sentences": shown.data}, (SCRIPT,))
 
 
 def browser(sentences: Sequence[Sentence], labels: Mapping[str, str]) -> Browser | None:
@@ -98,13 +110,15 @@ def browser_section(shown: Browser, links: str | None, reason: str = "") -> Html
     `links` is the method that linked the words, None where they are not linked; then `reason`
     says why in a sentence.
     """
+    return section("examples", "In sentences", _body(shown, links, reason))
+
+
+def _body(shown: Browser, links: str | None, reason: str) -> list[Child]:
     directions = list(dict.fromkeys(sentence.direction for sentence in shown.sentences))
     first = list(zip(shown.sentences, shown.scores, strict=True))[:SHOWN]
     cards = [_card(sentence, score, shown) for sentence, score in first]
     same = sum(s.outputs[BASELINE] == s.outputs[TOP] for s in shown.sentences)
-    return section(
-        "examples",
-        "In sentences",
+    return [
         tag("p", _words(shown, links, reason, same), _unlinked(shown, links), class_="note"),
         _controls(sorted(directions, key=shown.data["directions"].index)),
         tag("div", cards, id="sentences", data_shown=SHOWN),
@@ -123,7 +137,7 @@ def browser_section(shown: Browser, links: str | None, reason: str = "") -> Html
         )
         if len(first) < len(shown.sentences)
         else None,
-    )
+    ]
 
 
 def _words(shown: Browser, links: str | None, reason: str, same: int) -> Html:
@@ -279,7 +293,7 @@ def _row(
     return [*row, before, after, words]
 
 
-def _linked(linked: Linked, text: str) -> list[list[int]]:
+def _linked(linked: LinkedWords, text: str) -> list[list[int]]:
     return [list(_units(linked.other, text)), [place for link in linked.links for place in link]]
 
 

@@ -4,20 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
 from headscope.report.axes import Scale, scale
+from headscope.report.drawing.drawn import Drawn
 from headscope.report.html import Child, Html, join, tag
-from headscope.report.parts import var_style
-from headscope.report.words import count, number, percent
-from headscope.results.rating import Histogram
+from headscope.report.parts import figure, var_style
+from headscope.shown.blocks import Histograms
+from headscope.shown.words import count, number, percent, sentence_of
 
-__all__ = ["STYLE", "Panel", "histograms", "widest"]
+__all__ = ["STYLE", "Panel", "draw_histograms", "histograms", "widest"]
 
 STYLE = "rating.css"
 """The asset that the section needs."""
 
-Panel = tuple[Child, str, Histogram]
+MOST = 8
+"""Panels that stand open."""
+
+
+class Counts(Protocol):
+    """Counts between edges, one edge more than counts."""
+
+    @property
+    def edges(self) -> tuple[float, ...]: ...
+    @property
+    def counts(self) -> tuple[int, ...]: ...
+
+
+Panel = tuple[Child, str, Counts]
 """A heading, the same in words, and what is drawn."""
+
+
+def draw_histograms(identifier: str, block: Histograms) -> Drawn:
+    """The histograms of a block, with what their heights mean."""
+    panels: list[Panel] = [
+        (
+            join(tag("h4", tag("bdi", each.name)), tag("p", each.note, class_="note")),
+            each.name,
+            each,
+        )
+        for each in block.panels
+    ]
+    unit = widest(block.panels)
+    caption = join(
+        tag("strong", block.title.rstrip("."), ". "),
+        f"{sentence_of(block.note)} " if block.note else None,
+        f"Height: share of {block.counted}s in a bin of width {number(unit)}; narrower bins have "
+        "bars as much higher, so that equal areas are equal shares.",
+    )
+    return Drawn(figure(identifier, caption, histograms(panels, block.x, block.counted, MOST)))
 
 
 def histograms(panels: Sequence[Panel], x_title: str, what: str, most: int) -> Html:
@@ -39,7 +74,7 @@ def histograms(panels: Sequence[Panel], x_title: str, what: str, most: int) -> H
     return join(shown, tag("details", summary, tag("div", made[most:], class_="histograms")))
 
 
-def widest(several: Sequence[Histogram]) -> float:
+def widest(several: Sequence[Counts]) -> float:
     """The width of the widest bin; 1 if there is none."""
     return max((b - a for one in several for a, b in pairwise(one.edges)), default=1.0)
 
@@ -100,7 +135,7 @@ def _panel(
     return tag("div", heading, chart)
 
 
-def _bars(one: Histogram, heights: Sequence[float], across: Scale, up: Scale) -> Html | None:
+def _bars(one: Counts, heights: Sequence[float], across: Scale, up: Scale) -> Html | None:
     """One path of all bars, each as wide as its bin."""
     parts = []
     for (left, right), height in zip(pairwise(one.edges), heights, strict=True):
@@ -110,7 +145,7 @@ def _bars(one: Histogram, heights: Sequence[float], across: Scale, up: Scale) ->
     return tag("path", d="".join(parts), class_="bins") if parts else None
 
 
-def _across(several: Sequence[Histogram]) -> Scale:
+def _across(several: Sequence[Counts]) -> Scale:
     """From the lowest to the highest edge of a bin that holds anything."""
     held = [
         edge
@@ -122,12 +157,12 @@ def _across(several: Sequence[Histogram]) -> Scale:
     return scale(held or [0.0, 1.0])
 
 
-def _shares(one: Histogram) -> list[float]:
+def _shares(one: Counts) -> list[float]:
     total = sum(one.counts)
     return [documents / total if total else 0.0 for documents in one.counts]
 
 
-def _heights(one: Histogram, unit: float) -> list[float]:
+def _heights(one: Counts, unit: float) -> list[float]:
     widths = [right - left for left, right in pairwise(one.edges)]
     return [share * unit / width for share, width in zip(_shares(one), widths, strict=True)]
 

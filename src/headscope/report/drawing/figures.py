@@ -1,4 +1,4 @@
-"""Figures of a paper's experiments: heat maps, lines, and bars by group."""
+"""Heat maps, lines, and bars by group."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from headscope.report.charts import BarRow, Series, bar_rows, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import CHARACTER, EMPTY, Axis, Cell, matrix, ramp_bar
 from headscope.report.parts import diverging_class, figure, legend, ramp_class, scroll
-from headscope.report.words import count, fixed, sentence_of
 from headscope.shown.blocks import Bars, Figure, Heatmap, Lines
+from headscope.shown.words import between, count, fixed, sentence_of
 
 __all__ = ["told_figure"]
 
@@ -18,7 +18,9 @@ MARKS = ("key-top", "key-base", "key-s9", "key-rose", "key-ochre", "key-violet",
 MEANT = {
     "same layers": "key-matched",
     "random": "key-random",
+    "original": "key-base",
     "as is": "key-base",
+    "selected": "key-top",
     "masked": "key-top",
     "chosen": "key-top",
     "token alignment": "key-ta",
@@ -62,7 +64,7 @@ def _heatmap(identifier: str, one: Heatmap) -> Html:
         low = -high
     width = high - low or 1.0
     written = len(one.columns) <= WRITTEN and cells <= WIDE
-    spoken = cells <= SPOKEN and not written
+    spoken = cells <= SPOKEN and (not written or bool(one.lowest))
     drawn = []
     for at, (row, values) in enumerate(zip(one.rows, one.values, strict=True)):
         for across, (column, value) in enumerate(zip(one.columns, values, strict=True)):
@@ -71,6 +73,10 @@ def _heatmap(identifier: str, one: Heatmap) -> Html:
                 colour, said = EMPTY, "not run"
             else:
                 said = fixed(value, one.digits)
+                if one.lowest and one.highest:
+                    said += (
+                        f" ({between(one.lowest[at][across], one.highest[at][across], one.digits)})"
+                    )
                 if one.diverging:
                     colour = diverging_class(value, high)
                 else:
@@ -78,7 +84,7 @@ def _heatmap(identifier: str, one: Heatmap) -> Html:
             words = f"{_axis(one.row_axis)}{row}, {_axis(one.column_axis)}{column}: {said}"
             drawn.append(
                 Cell(at, across, colour, None, words if spoken else None,
-                     sign=said if written and value is not None else "")
+                     sign=fixed(value, one.digits) if written and value is not None else "")
             )  # fmt: skip
     pitch, row_pitch = _pitches(one, written)
     picture = matrix(
@@ -180,19 +186,29 @@ def _lines(identifier: str, one: Lines) -> Html:
     )
     caption = _caption(
         one,
-        "Bands are 95\u00a0% intervals. " if intervals else "No interval is known. ",
+        f"Bands are {one.band}. " if intervals else "No interval is known. ",
         f"Not run: {', '.join(without)}." if without else None,
     )
     if not drawn:
         return figure(identifier, caption, tag("p", "not run", class_="note"))
-    chart = line_chart(drawn, one.x, one.y, f"{one.title}: {said}.", x_log=one.logarithmic)
+    chart = line_chart(
+        drawn,
+        one.x,
+        one.y,
+        f"{one.title}: {said}.",
+        x_log=one.logarithmic,
+        x_labels=dict(one.labels) or None,
+        y_log=one.logarithmic_y,
+    )
     return figure(identifier, caption, chart, class_="told-lines")
 
 
 def _bars(identifier: str, one: Bars) -> Html:
     ends = [value for part in (one.values, one.low, one.high) for row in part for value in row]
     known = [value for value in ends if value is not None]
-    start, end = min(0.0, *known, 0.0), max(0.0, *known, 0.0)
+    known += [value for row in one.draws for draws in row for value in draws]
+    start = min(0.0, *known, 0.0) if one.start is None else one.start
+    end = max(0.0, *known, 0.0) if one.end is None else one.end
     if end == start:
         end = 1.0
     single, marks = len(one.series) == 1, _marks(one.series)
@@ -203,7 +219,8 @@ def _bars(identifier: str, one: Bars) -> Html:
         interval = None if low is None or high is None else (low, high)
         name = one.groups[at] if single else one.series[place]
         mark = "key-s9" if single else marks[place]
-        return BarRow(tag("bdi", name), one.values[at][place], mark, (), interval, "not run")
+        draws = one.draws[at][place] if one.draws else ()
+        return BarRow(tag("bdi", name), one.values[at][place], mark, draws, interval, "not run")
 
     if single:
         made = [bar_rows([row(at, 0)], end, one.digits, start) for at in range(len(one.groups))]
@@ -223,6 +240,8 @@ def _bars(identifier: str, one: Bars) -> Html:
         more = tag("summary", f"The other {len(made) - OPEN}")
         shown.append(tag("details", more, tag("div", made[OPEN:], class_=look)))
     whiskers = "Whiskers are 95\u00a0% intervals. " if one.low else "No interval is known. "
+    if any(draws for row in one.draws for draws in row):
+        whiskers += "Rings are single draws, their bar the mean. "
     missing = sum(value is None for row in one.values for value in row)
     caption = _caption(
         one,

@@ -1,0 +1,1 @@
+"""Blocks as HTML: one module a kind of block."""

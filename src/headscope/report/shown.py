@@ -1,0 +1,88 @@
+"""What a run shows as a page: the finding first, then sections of blocks, last where it is from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headscope.report.drawing.blocks import draw
+from headscope.report.html import Html, join, tag
+from headscope.report.page import Page
+from headscope.report.pages.frame import about_run, masthead, simple_page
+from headscope.report.parts import section
+from headscope.shown.blocks import Block, Histograms, KeyText, Sentences, Shown
+from headscope.shown.words import MEAN, arrow
+
+__all__ = ["page_of"]
+
+#: Style sheets that only pages with such a block need.
+STYLES: dict[type[Block], str] = {
+    Histograms: "rating.css",
+    KeyText: "key_tokens.css",
+    Sentences: "sentences.css",
+}
+
+
+def page_of(shown: Shown, run: Path, command: str) -> Page:
+    """The page of a run in this folder."""
+    names = _slugs(each.title for each in shown.sections)
+    sections: list[tuple[str, str, Html]] = [("summary", "", _finding(shown))]
+    data: dict[str, Any] = {}
+    scripts: list[str] = []
+    parts: list[str] = []
+    for name, each in zip(names, shown.sections, strict=True):
+        drawn = [draw(f"{name}-{at}", block) for at, block in enumerate(each.blocks, 1)]
+        lead = tag("p", each.lead) if each.lead else None
+        html = section(name, each.title, lead, [block.html for block in drawn])
+        sections.append((name, each.title, html))
+        for block in drawn:
+            data |= block.data
+            scripts += block.scripts
+            parts += block.parts
+    parts = list(dict.fromkeys(parts))
+    sections.append(("provenance", "Provenance", about_run(run)))
+    blocks = {type(block) for each in shown.sections for block in each.blocks}
+    page = simple_page(
+        shown.title,
+        masthead(shown.title, shown.lead, shown.facts, f"headscope {command}"),
+        sections,
+        tuple(dict.fromkeys(scripts)),
+        ("paper.css", *(style for kind, style in STYLES.items() if kind in blocks)),
+        data,
+    )
+    many = len(parts) - (MEAN in parts)
+    named = [(part, f"mean of {many}" if part == MEAN else arrow(part)) for part in parts]
+    return Page(**{**vars(page), "choices": named if len(parts) > 1 else ()})
+
+
+def _finding(shown: Shown) -> Html:
+    answer, *more = shown.finding or ("Nothing was found to say.",)
+    remedy = join(" ", tag("code", shown.remedy)) if shown.remedy else None
+    badge = tag("p", shown.uncertainty, remedy, class_="badge") if shown.uncertainty else None
+    cautions = [tag("li", words) for words in shown.cautions]
+    return tag(
+        "section",
+        tag("h2", "Finding", id="summary-title", class_="unseen"),
+        tag("p", answer, class_="answer"),
+        [tag("p", words) for words in more],
+        badge,
+        tag("ul", cautions, class_="cautions") if cautions else None,
+        id="summary",
+        aria_labelledby="summary-title",
+    )
+
+
+def _slugs(titles: Iterator[str]) -> list[str]:
+    """Identifiers made of titles, each once."""
+    taken = {"summary", "provenance", "data", "tip", "warning"}
+    names = []
+    for title in titles:
+        slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "part"
+        name, number = slug, 2
+        while name in taken:
+            name, number = f"{slug}-{number}", number + 1
+        taken.add(name)
+        names.append(name)
+    return names

@@ -1,0 +1,197 @@
+"""What a run shows as plain text: the finding, and the blocks of its brief sections."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from headscope.shown.blocks import (
+    Bars,
+    Block,
+    Cell,
+    HeadMaps,
+    HeadSets,
+    HeadTable,
+    Heatmap,
+    Histograms,
+    Lines,
+    NotMeasured,
+    Sentences,
+    Shown,
+    Table,
+    Text,
+)
+from headscope.shown.words import between, count, fixed, number
+
+__all__ = ["text_of"]
+
+#: Columns of a line of sentences; tables may be wider.
+WIDTH = 100
+#: Rows of a table, and heads of a ranking, that a terminal shows.
+ROWS, HEADS = 40, 10
+
+
+def text_of(shown: Shown, run: str | None = None) -> str:
+    """The finding, what it rests on, cautions and brief sections; last the folder of the run."""
+    lines = [*_wrapped(shown.finding)]
+    if shown.uncertainty:
+        lines += _wrapped([" ".join(filter(None, [shown.uncertainty, shown.remedy]))])
+    lines += _wrapped(f"Caution: {words}" for words in shown.cautions)
+    for each in shown.sections:
+        if each.brief:
+            for block in each.blocks:
+                lines += ["", *_block(block)]
+    if run is not None:
+        lines += ["", f"run: {run}"]
+    return "\n".join(line.rstrip() for line in lines).strip("\n")
+
+
+def _wrapped(sentences: Iterable[str]) -> list[str]:
+    return [
+        line
+        for words in sentences
+        for part in words.split("\n")
+        for line in textwrap.wrap(_plain(part), WIDTH, break_long_words=False,
+                                  break_on_hyphens=False)
+    ]  # fmt: skip
+
+
+def _block(block: Block) -> list[str]:
+    match block:
+        case Table():
+            return [block.title, *_table(block)]
+        case HeadTable():
+            return _head_table(block)
+        case HeadSets():
+            return [f"{name}: {_heads(heads)}" for name, heads in block.sets.items()]
+        case Heatmap():
+            rows = [
+                (name, *(fixed(value, block.digits) for value in values))
+                for name, values in zip(block.rows, block.values, strict=True)
+            ]
+            corner = "/".join(filter(None, (block.row_axis, block.column_axis)))
+            return [f"{block.title} ({block.scale})", *_aligned([(corner, *block.columns), *rows])]
+        case Bars():
+            return [f"{block.title} ({block.y})", *_bars(block)]
+        case Lines():
+            lines = [f"{block.title} ({block.y} by {block.x})"]
+            for series in block.series:
+                points = ", ".join(f"{number(y)} at {number(x)}" for x, y in series.points[:12])
+                lines.append(f"{series.name}: {points or 'not measured'}")
+            return lines
+        case Text():
+            return [f"{name}: {_plain(words) or '(nothing)'}" for name, words in block.texts]
+        case NotMeasured():
+            return [f"{block.title}: not measured, {block.why}"]
+        case HeadMaps() | Histograms() | Sentences():
+            return [f"{block.title}: see the report"]
+        case _:
+            return []
+
+
+def _table(block: Table) -> list[str]:
+    """A line a row; a column of intervals after each column that has any."""
+    header: list[str] = [""]
+    for at, column in enumerate(block.columns):
+        cells = [row.cells[at] for row in block.rows]
+        header.append(column)
+        header += ["95 % interval"] * any(cell.low is not None for cell in cells)
+        header += ["published"] * any(cell.published is not None for cell in cells)
+    rows = []
+    for row in block.rows[:ROWS]:
+        line = [row.name]
+        for at, cell in enumerate(row.cells):
+            column_cells = [other.cells[at] for other in block.rows]
+            line.append(_cell(cell))
+            if any(other.low is not None for other in column_cells):
+                line.append("" if cell.low is None else between(cell.low, cell.high, cell.digits))
+            if any(other.published is not None for other in column_cells):
+                line.append("" if cell.published is None else str(cell.published))
+        rows.append(line)
+    left = len(block.rows) - ROWS
+    more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
+    return [*_aligned([header, *rows]), *more]
+
+
+def _cell(cell: Cell) -> str:
+    if cell.value is None:
+        return cell.why or "-"
+    if isinstance(cell.value, str):
+        return cell.value
+    words = fixed(cell.value, 0 if isinstance(cell.value, int) else cell.digits)
+    return f"{words} {cell.unit}" if cell.unit else words
+
+
+def _head_table(block: HeadTable) -> list[str]:
+    part = next(iter(block.parts))
+    values = block.parts[part]
+    columns = [column for column in block.columns if column.key not in ("low", "high")]
+    header, interval = ["head"], "low" in values
+    for column in columns:
+        header.append(column.title)
+        header += ["95 % interval"] * (interval and column is columns[0])
+    rows = []
+    for at in block.ranked()[:HEADS]:
+        line = [f"{block.heads[at][0]}.{block.heads[at][1]}"]
+        for column in columns:
+            line.append(fixed(values[column.key][at], column.digits))
+            if interval and column is columns[0]:
+                line.append(between(values["low"][at], values["high"][at], column.digits))
+        rows.append(line)
+    name = f", {part}" if len(block.parts) > 1 else ""
+    title = f"{block.title}{name}: the first {len(rows)} of {count(len(block.heads), 'head')}"
+    return [title, *_aligned([header, *rows])]
+
+
+def _bars(block: Bars) -> list[str]:
+    rows: list[Sequence[str]] = [("", *block.series)]
+    for at, (group, values) in enumerate(zip(block.groups, block.values, strict=True)):
+        cells = []
+        for place, value in enumerate(values):
+            words = fixed(value, block.digits)
+            if block.low and block.low[at][place] is not None:
+                ends = between(block.low[at][place], block.high[at][place], block.digits)
+                words += f" ({ends})"
+            cells.append(words)
+        rows.append((group, *cells))
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell; all but the first at the right if all are numbers."""
+    rows = [[_plain(cell) for cell in row] for row in rows]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(_width, column)) for column in columns]
+    right = [
+        at > 0 and all(cell[:1] in "+-\u2013\u2212<0123456789" for cell in column[1:])
+        for at, column in enumerate(columns)
+    ]
+    return [
+        "  ".join(
+            " " * (width - _width(cell)) + cell if side else cell + " " * (width - _width(cell))
+            for cell, width, side in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _heads(heads: Sequence[tuple[int, int]]) -> str:
+    return ",".join(f"{layer}.{head}" for layer, head in heads) or "none"
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal: letters of East Asian scripts take two, combining marks none."""
+    return sum(
+        0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        for sign in text
+    )
+
+
+def _plain(text: str) -> str:
+    """One line of plain spaces, and what could steer a terminal spelt out."""
+    joined = " ".join(text.replace("\u00a0", " ").replace("\u2009", " ").split())
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii")
+        for sign in joined
+    )

@@ -1,0 +1,133 @@
+"""What the studies show alike: tables of heads, sets, controls, and what weakens a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from headscope.estimates import Against, Estimate
+from headscope.heads import Head
+from headscope.results.common import Leakage, ScoredHead
+from headscope.shown.blocks import Cell, Column, HeadMap, HeadTable, Place, p_cell
+from headscope.shown.words import between, fixed, p_value
+
+__all__ = [
+    "against_cells",
+    "compared",
+    "head_map",
+    "head_table",
+    "interval",
+    "leakage_caution",
+    "model_facts",
+    "places",
+]
+
+SCORE = Column("score", "Score")
+CHANCE = Column("chance", "Chance", "what the score would be by chance")
+ABOVE = Column("above_chance", "Score \u2212 chance", "the score, corrected for chance")
+ENDS = (Column("low", "low"), Column("high", "high"))
+
+
+def head_table(
+    title: str,
+    parts: Mapping[str, Sequence[ScoredHead]],
+    extra: Iterable[Column] = (),
+    score: Column = SCORE,
+    **more: Any,
+) -> HeadTable:
+    """Every head of scored parts (languages, directions; one: its name is not shown).
+
+    The score, chance, the interval and the columns of `extra`, each as far as the heads have it;
+    `more` goes to the block. Heads are ranked by their score corrected for chance where they have
+    a chance and `ranked_by` does not say otherwise.
+    """
+    heads = sorted({head.place for part in parts.values() for head in part})
+    by_place = {name: {head.place: head for head in part} for name, part in parts.items()}
+
+    def numbers(part: Mapping[Head, ScoredHead], key: str) -> list[float | None]:
+        return [part[place].number(key) if place in part else None for place in heads]
+
+    columns = tuple(
+        column
+        for column in (score, CHANCE, ABOVE, *extra, *ENDS)
+        if any(head.number(column.key) is not None for part in parts.values() for head in part)
+    )
+    keys = [column.key for column in columns]
+    more.setdefault("ranked_by", "above_chance" if "above_chance" in keys else score.key)
+    return HeadTable(
+        title,
+        places(heads),
+        columns,
+        {name: {key: numbers(part, key) for key in keys} for name, part in by_place.items()},
+        **more,
+    )
+
+
+def head_map(
+    name: str, heads: Iterable[ScoredHead], marked: Iterable[Head] = (), key: str = "score"
+) -> HeadMap:
+    """The map of one number of scored heads."""
+    known = {head.place: head.number(key) for head in heads}
+    layers, width = 1 + max(h.layer for h in known), 1 + max(h.head for h in known)
+    values = tuple(
+        tuple(known.get(Head(layer, head)) for head in range(width)) for layer in range(layers)
+    )
+    return HeadMap(name, values, places(marked))
+
+
+def places(heads: Iterable[Head]) -> tuple[Place, ...]:
+    """Heads as blocks name them."""
+    return tuple((head.layer, head.head) for head in heads)
+
+
+def interval(estimate: Estimate | None, digits: int = 3, unit: str = "") -> str:
+    """`0.42 (95 % CI 0.31 – 0.50)`; the value alone where there is no interval."""
+    if estimate is None or not estimate.known:
+        return "not measured"
+    value = fixed(estimate.value, digits) + unit
+    if not estimate.bounded:
+        return value
+    return f"{value} (95\u00a0% CI {between(estimate.low, estimate.high, digits)}{unit})"
+
+
+def compared(against: Against | None, examples: str = "sentences", digits: int = 3) -> str:
+    """Selected minus random in words: difference, interval, p over examples and over draws."""
+    if against is None or not against.difference.known:
+        return "not compared with random heads"
+    words = f"{interval(against.difference, digits)} against {against.distinct} random draws"
+    if against.p_examples is not None:
+        words += f"; p\u00a0=\u00a0{p_value(against.p_examples)} over {examples}"
+    if against.p_draws is not None:
+        words += f", {p_value(against.p_draws)} over draws"
+    return words
+
+
+def against_cells(against: Against | None, digits: int = 3) -> tuple[Cell, Cell, Cell]:
+    """Selected minus random with its interval, p over examples, p over draws."""
+    if against is None:
+        return Cell(), Cell(), Cell()
+    return (
+        Cell.of(against.difference, digits),
+        p_cell(against.p_examples),
+        p_cell(against.p_draws),
+    )
+
+
+def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -> list[str]:
+    """What it means that heads were found on the test data, or that this is not known."""
+    if leakage is None or not leakage.known:
+        return [
+            f"The heads came without a record of the {examples} they were found on; if these are "
+            "the same, the effect is overestimated."
+        ]
+    if leakage.overlap:
+        return [
+            f"{leakage.overlap} of {leakage.of} {examples} were used to find the heads, so the "
+            "effect is overestimated."
+        ]
+    return []
+
+
+def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
+    """The model, and how many heads it has."""
+    return [("model", name), *([("heads", str(heads))] if heads else [])]

@@ -1,0 +1,95 @@
+"""A study: what a command asks for, what it computes, and what it shows of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headscope.heads import rank_words
+from headscope.results.common import few_draws
+from headscope.runs import Result, encode
+from headscope.settings import Option
+from headscope.shown.blocks import Cell, Row, Section, Shown, Table
+from headscope.shown.words import sentence_of
+
+__all__ = ["OUT_FILE", "Study", "shown_of"]
+
+RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
+OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
+
+
+#: A result as JSON, and as text.
+Told = tuple[Mapping[str, Any], str]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a command is made of; it stands in its module as `command`.
+
+    Attributes:
+        settings: what is asked for, or a function that makes it; the docstring is the command's
+            help, fields or parameters are its options.
+        run: settings to result; it is given `out`, `progress` and `tell` where it takes them.
+        text: what the terminal shows of a result, of a study that has no `show`.
+        result: the type of the result, as its run folder is read again.
+        show: a result and its run folder to what it shows; it needs no model.
+        out: what `--out` says, required unless it has a default; None: there is none.
+        loads: whether a model is loaded where there is progress.
+        failure: why a result that is printed all the same ends the command with code 2, or None.
+        instead: what is told of the options without a run, as JSON and as text; None: nothing.
+    """
+
+    settings: Callable[..., Any]
+    run: Callable[..., Any]
+    text: Callable[[Any], str] = str
+    result: Any = None
+    show: Callable[[Any, Path], Shown] | None = None
+    out: Option | None = RUN_FOLDER
+    loads: bool = True
+    failure: Callable[[Any], str | None] = lambda result: None
+    instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str] | None] = lambda given: (
+        None
+    )
+
+
+def shown_of(study: Study, result: Result, run: Path) -> Shown:
+    """What a result shows, with what is said of any: whether the model does the task at all, where
+    fewer random sets exist than draws were asked for, and what heads are ranked by."""
+    if study.show is None:
+        raise ValueError("this study has no `show`")
+    shown, written = study.show(result, run), encode(result)
+    if few := few_draws(written):
+        shown = replace(shown, cautions=(*shown.cautions, few))
+    if by := rank_words(written):
+        shown = replace(shown, facts=(*shown.facts, ("heads ranked by", by)))
+    check = written.get("baseline_check")
+    if written.get("baseline_works") is False and isinstance(check, Mapping):
+        warning = (
+            "The original model does not do this task, so what follows says little about it. Try "
+            f"{check.get('try')}."
+        )
+        section = _baseline(check)
+        shown = replace(
+            shown,
+            finding=(f"Warning: {warning}", *shown.finding),
+            sections=(section, *shown.sections),
+        )
+    return shown
+
+
+def _baseline(check: Mapping[str, Any]) -> Section:
+    """What speaks against the model, of each direction or task with some outputs."""
+    tables = []
+    for name, judged in check.items():
+        if isinstance(judged, Mapping) and judged.get("works") is False:
+            keys = ("input", "output", "reference")
+            rows = tuple(
+                Row(str(at), tuple(Cell(str(shown.get(key) or "(empty)")) for key in keys))
+                for at, shown in enumerate(judged.get("shown") or (), 1)
+            )
+            why = sentence_of("; ".join(map(str, judged.get("reasons") or ())))
+            columns = ("input", "output of the original model", "reference")
+            tables.append(Table(f"The original model, {name}", columns, rows, note=why))
+    return Section("The model does not do this task", tables, brief=True)
