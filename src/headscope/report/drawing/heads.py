@@ -92,7 +92,7 @@ def _pitch(heads: int, small: bool, maps: int) -> int:
 
 
 def _arranged(maps: Mapping[str, Html], width: int) -> Html:
-    """By source and target where all names are directions, else side by side, `width` pixels each."""
+    """By source and target where all are directions, else side by side, `width` pixels each."""
     if len(maps) == 1:
         return next(iter(maps.values()))
     ways = {name: languages_of(name) for name in maps}
