@@ -17,7 +17,7 @@ from headscope.heads.resolve import check_finished, place_of
 from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
-from headscope.shown.blocks import Cell, Heatmap, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import between, count, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
@@ -205,14 +205,11 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
     ]
     more, clear = sum(d.value > 0 for d in differences), sum(d.low > 0 for d in differences)
     sections = [
-        Section("Change of loss by layer", [_map(result)], brief=True),
+        Section("Change of loss by layer", [_changes(result)], brief=True),
         Section("Layers and random heads", [_lines(result)]),
         Section("Where important heads lie", _profile(result.profile), brief=True),
-        Section(
-            "Every layer and language", [_numbers(result), levels_table(languages)],
-            tests_words("documents", "a larger change"),
-        ),
-    ]  # fmt: skip
+        Section("Every layer and language", [_numbers(result), levels_table(languages)]),
+    ]
     return Shown(
         "Text without whole layers",
         "How much worse is text of each language predicted without the heads of one layer?",
@@ -236,26 +233,21 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
     )
 
 
-def _map(result: TextWithoutLayers) -> Heatmap:
+def _changes(result: TextWithoutLayers) -> Table:
     """Layers by languages; last the mean of random draws of each layer's size."""
     texts = result.languages.values()
-    layers = [row.layer for row in next(iter(texts)).layers]
-    sizes = list(next(iter(texts)).draws)
-    by_layer = tuple(
-        tuple(text.layers[at].change.value for text in texts) for at in range(len(layers))
-    )
-    random = tuple(tuple(fmean(text.draws[size]) for text in texts) for size in sizes)
-    return Heatmap(
-        "Change of loss without the heads of a layer",
-        (*map(str, layers), *(f"random, {size} heads" for size in sizes)),
-        tuple(result.languages),
-        (*by_layer, *random),
-        "change of NLL, nats a token",
-        "layer",
-        diverging=True,
-        digits=4,
-        note="Random heads are spread over all layers: mean of the draws",
-    )
+    rows = [
+        (f"layer {layers[0].layer}", [layer.change.value for layer in layers])
+        for layers in zip(*(text.layers for text in texts), strict=True)
+    ]
+    rows += [
+        (f"random, {size} heads", [fmean(text.draws[size]) for text in texts])
+        for size in next(iter(texts)).draws
+    ]
+    cells = tuple(Row(name, tuple(Cell(v, digits=4) for v in values)) for name, values in rows)
+    note = "Random heads are spread over all layers: mean of the draws"
+    title = "Change of loss without the heads of a layer, nats a token"
+    return Table(title, tuple(result.languages), cells, note=note)
 
 
 def _lines(result: TextWithoutLayers) -> Lines:
@@ -289,26 +281,26 @@ def _lines(result: TextWithoutLayers) -> Lines:
 
 def _profile(profiles: Mapping[str, Profile]) -> list[Table]:
     """Shares and numbers of the important heads in each layer."""
-    counts = list(zip(*(profile.layers for profile in profiles.values()), strict=True))
+    if not profiles:
+        return []
+    every = next(iter(profiles.values())).layers
+    layers = {f"layer {row.layer}": at for at, row in enumerate(every)}
+
+    def share(layer: str, name: str) -> Cell:
+        at = layers[layer]
+        return Cell.share(profiles[name].layers[at].share if name in profiles else every[at].even)
+
+    def number(layer: str, name: str) -> Cell:
+        at = layers[layer]
+        return Cell(profiles[name].layers[at].important if name in profiles else every[at].heads)
+
     totals = enumeration([f"{name} {profile.important}" for name, profile in profiles.items()])
-    shares = tuple(
-        Row(
-            f"layer {row[0].layer}",
-            (*(Cell.share(one.share) for one in row), Cell.share(row[0].even)),
-        )
-        for row in counts
-    )
-    numbers = tuple(
-        Row(f"layer {row[0].layer}", (*(Cell(one.important) for one in row), Cell(row[0].heads)))
-        for row in counts
-    )
     note = f"Important heads: {totals}. One head more or less moves a share by a whole step"
-    tables = [
-        Table("Share of the important heads that lie in a layer",
-              (*profiles, "even share"), shares, note=note),
-        Table("Number of important heads", (*profiles, "heads of the layer"), numbers),
-    ]  # fmt: skip
-    return tables if profiles else []
+    columns = (*profiles, "even share")
+    return [
+        grid("Share of the important heads that lie in a layer", layers, columns, share, note=note),
+        grid("Number of important heads", layers, (*profiles, "heads of the layer"), number),
+    ]
 
 
 def _numbers(result: TextWithoutLayers) -> Table:
@@ -328,7 +320,8 @@ def _numbers(result: TextWithoutLayers) -> Table:
     )
     columns = ("heads", "NLL", "change", "random", "change \u2212 random", "p over documents",
                "p over draws")  # fmt: skip
-    return Table("Loss without the heads of a layer, nats a token", columns, rows)
+    note = tests_words("documents", "a larger change")
+    return Table("Loss without the heads of a layer, nats a token", columns, rows, note=note)
 
 
 command = Study(VerifyLayers, verify_layers, result=TextWithoutLayers, show=_show)
