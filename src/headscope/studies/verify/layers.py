@@ -199,8 +199,8 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         name: max(text.layers, key=lambda row: row.change.value) for name, text in languages.items()
     }
     where = [
-        f"{name}: layer {row.layer} ({signed(row.change.value, 3)}, 95\u00a0% CI "
-        f"{between(row.change.low, row.change.high, 3)})"
+        f"{name} layer {row.layer} ({signed(row.change.value, 3)}, 95\u00a0% CI "
+        f"{between(row.change.low, row.change.high, 3)}; random heads {signed(row.random.mean, 3)})"
         for name, row in list(highest.items())[:DRAWN]
     ]
     more, clear = sum(d.value > 0 for d in differences), sum(d.low > 0 for d in differences)
@@ -214,8 +214,7 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         "Text without whole layers",
         "How much worse is text of each language predicted without the heads of one layer?",
         [
-            "The layer whose heads matter most, by the change of loss in nats a token: "
-            f"{'; '.join(where)}.",
+            f"Largest change of loss, nats a token: {'; '.join(where)}.",
             f"The change is larger than with as many random heads of all layers in {more} of "
             f"{count(len(rows), 'case')} (layer and language; 95\u00a0% CI above zero in {clear}).",
         ],
