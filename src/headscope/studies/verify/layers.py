@@ -26,6 +26,7 @@ from headscope.studies.shows import (
     against_cells,
     draws_remedy,
     draws_words,
+    layer_labels,
     model_facts,
     tests_words,
 )
@@ -266,13 +267,12 @@ def _lines(result: TextWithoutLayers) -> Lines:
         for rows in zip(*(text.layers for text in texts), strict=True)
     )
     values = [y for one in series for y in (*(y for _, y in one.points), *one.low)]
-    layers = [row.layer for row in texts[0].layers]
     return Lines(
         "Change of loss without the heads of one layer",
         (*series, Series("random, mean over languages", random)),
         "layer removed",
         "change of NLL, nats a token",
-        labels=tuple((float(at), str(at)) for at in layers[:: max(1, len(layers) // 12)]),
+        labels=layer_labels([row.layer for row in texts[0].layers]),
         logarithmic_y=min(values) > 0 and max(values) > 20 * min(values),
         note="The layer's other parts stay in place",
     )

@@ -30,7 +30,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import enumeration, number, percent
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
-from headscope.studies.shows import named_places
+from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
 from headscope.studies.verify.writing_heads import run_languages, writing_heads
@@ -408,23 +408,28 @@ def _lens_blocks(lens: LensExample, kinds: Mapping[str, str]) -> list[Block]:
     for condition in lens.conditions:
         words = kinds.get(condition.kind, "original")
         series = tuple(
-            Series(name, tuple((float(layer), float(rank)) for layer, rank in ranks if rank))
+            Series(name, tuple((float(row.layer), float(rank)) for row, rank in ranks if rank))
             for name, ranks in (
-                ("A", [(row.layer, row.rank_a) for row in condition.layers]),
-                ("B", [(row.layer, row.rank_b) for row in condition.layers]),
+                ("A", [(row, row.rank_a) for row in condition.layers]),
+                ("B", [(row, row.rank_b) for row in condition.layers]),
             )
         )
+        labels = layer_labels([row.layer for row in condition.layers])
         blocks.append(Lines(f"Ranks of A and B, {words}", series, "layer", "rank (1: likeliest)",
-                            logarithmic_y=True))  # fmt: skip
+                            logarithmic_y=True, labels=labels))  # fmt: skip
         rows += [
             Row(
                 f"layer {row.layer}, {words}",
-                (Cell(row.rank_a), Cell(row.rank_b), Cell("  ".join(row.tokens))),
+                (Cell(row.rank_a), Cell(row.rank_b), Cell(" ".join(map(_quoted, row.tokens)))),
             )
             for row in condition.layers
         ]
     columns = ("rank of A", "rank of B", "likeliest tokens")
     return [*blocks, Table("Likeliest tokens by layer", columns, tuple(rows))]
+
+
+def _quoted(token: str) -> str:
+    return f"\u201c{token}\u201d"
 
 
 command = Study(VerifyTransfer, verify_transfer, result=Transfer, show=_show)
