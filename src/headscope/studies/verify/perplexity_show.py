@@ -159,8 +159,10 @@ def _changes(rows: Removals, note: str) -> list[Block]:
             (
                 Cell(row.size),
                 Cell.of(row.change, 4),
-                Cell(row.random and row.random.mean, digits=4),
-                Cell(row.random_layer_matched and row.random_layer_matched.mean, digits=4),
+                *(
+                    Cell(None if draws is None else draws.mean, digits=4)
+                    for draws in (row.random, row.random_layer_matched)
+                ),
             ),
         )
         for name, (_, row) in rows.items()

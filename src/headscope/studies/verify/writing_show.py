@@ -151,7 +151,10 @@ class Writing:
                         scale.cell(effect.baseline),
                         scale.cell(effect.value),
                         Cell.of(effect.change, 1, scale.unit, scale.factor),
-                        *(scale.cell(c and c.draws.mean) for c in (effect.free, effect.matched)),
+                        *(
+                            scale.cell(None if control is None else control.draws.mean)
+                            for control in (effect.free, effect.matched)
+                        ),
                     ),
                 )
                 for name, (part, kind, effect) in found.items()
@@ -236,7 +239,7 @@ class Writing:
 
 def _against(effect: Effect) -> tuple[Against | None, Against | None]:
     free, matched = effect.free, effect.matched
-    return free and free.against, matched and matched.against
+    return (None if free is None else free.against, None if matched is None else matched.against)
 
 
 def said(what: str, effect: Effect | None, scale: Scale) -> list[str]:
