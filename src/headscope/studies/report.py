@@ -30,12 +30,10 @@ from headscope.report.pages import (
     mask_test,
     masks,
     methods,
-    mixture,
     off_target,
     one_by_one,
     overlap,
     perplexity,
-    rating,
     removal,
     soft_gate,
     states,
@@ -89,9 +87,7 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "find retrieval": head_scores.page,
     "find first-order": head_scores.page,
     "find causal-gating": causal_gating.page,
-    "use rate": rating.page,
     "use export": export.page,
-    "use mix": mixture.page,
 }
 """How the runs of a command become a page whose study has no `show`."""
 
