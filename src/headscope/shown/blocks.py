@@ -345,7 +345,7 @@ class HeadSets:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many examples lie between one edge and the next; `line` is an upright one, such as a cut."""
+    """How many examples lie between one edge and the next; `line` is an upright one: a cut."""
 
     name: str
     edges: tuple[float, ...]

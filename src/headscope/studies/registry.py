@@ -53,7 +53,7 @@ COMMANDS = {
     "verify scaling": "headscope.cli.verify.scaling",
     "verify families": "headscope.cli.verify.families",
     "use adapt": "headscope.cli.use.adapt",
-    "use export": "headscope.cli.use.export",
+    "use export": "headscope.studies.use.export",
     "use rate": "headscope.studies.use.rate",
     "use mix": "headscope.studies.use.mix",
     "pocket sample": "headscope.studies.pocket.sample",

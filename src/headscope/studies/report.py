@@ -18,7 +18,6 @@ from headscope.report.pages import (
     attention,
     causal_gating,
     classes,
-    export,
     failures,
     formation,
     head_scores,
@@ -87,7 +86,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "find retrieval": head_scores.page,
     "find first-order": head_scores.page,
     "find causal-gating": causal_gating.page,
-    "use export": export.page,
 }
 """How the runs of a command become a page whose study has no `show`."""
 
