@@ -120,6 +120,10 @@ class PaperResult(Reproduced):
     notes: tuple[str, ...] = ()
     experiments: tuple[ExperimentResult, ...]
 
+    def __post_init__(self) -> None:
+        if len({one.name for one in self.experiments}) < len(self.experiments):
+            raise ValueError("two experiments have one name")
+
     @property
     def runs(self) -> tuple[PaperRun, ...]:
         """Every run behind the experiments once, in their order."""

@@ -221,18 +221,15 @@ def show_adapted(result: AdaptedModel, run: Path) -> Shown:
         if result.changed is not None
         else f"{count(result.prompts, 'output')} written; the original model wrote none."
     ]
-    what = "output" if gate.on == "output" else "query"
+    queries = "the queries of " if gate.on == "query" else ""
     applied = (
-        f"{gate.name}: the {what} of {gate.heads} of {count(gate.of, 'head')} is multiplied, in "
-        f"{gate.removed} by 0 (removed)"
+        f"{gate.name}: {queries}{gate.heads} of {count(gate.of, 'head')} are multiplied, "
+        f"{gate.removed} of them by 0 (removed)"
     )
     if gate.feed_forward:
-        applied += f", and {count(gate.feed_forward, 'feed-forward part')}"
-    finding.append(f"{applied}.")
-    empty = f"{count(result.empty, 'output is', 'outputs are')} empty"
-    if result.empty_as_is is not None:
-        empty += f"; {result.empty_as_is} of the original model"
-    finding.append(f"{empty}.")
+        applied += f"; so are {count(gate.feed_forward, 'feed-forward part')}"
+    before = "" if result.empty_as_is is None else f" (original {result.empty_as_is})"
+    finding += [f"{applied}.", f"Empty outputs: {result.empty}{before}."]
     cautions = []
     if result.prompts < FEW:
         cautions.append(f"Few prompts ({result.prompts}): others may be changed more or less.")

@@ -292,9 +292,7 @@ def _show(result: RatingResult, run: Path) -> Shown:
         "heads (--heads) and compare the rankings."
     ]
     if len(languages) > 1:
-        cautions.append(
-            "Compare scores within a language only: languages differ anyway."
-        )
+        cautions.append("Compare scores within a language only: languages differ anyway.")
     if few:
         cautions.append(f"Fewer than {FEW} documents: {enumeration(few)}.")
     if result.workers is not None:

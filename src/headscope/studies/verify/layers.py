@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import check_finished, place_of
-from headscope.results.language_texts import TextWithoutLayers
+from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import Cell, Heatmap, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.words import between, count, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
-from headscope.studies.verify.language_texts import about_documents, read_rows, set_apart
+from headscope.studies.shows import (
+    ablation_facts,
+    against_cells,
+    draws_remedy,
+    draws_words,
+    model_facts,
+    tests_words,
+)
+from headscope.studies.study import Study
+from headscope.studies.verify.language_texts import (
+    about_documents,
+    documents_words,
+    few_documents,
+    levels_table,
+    read_rows,
+    set_apart,
+)
 from headscope.studies.verify.perplexity import store_texts
 from headscope.verify.languages.conditions import LanguageRemoval, read_texts
 from headscope.verify.languages.evidence import text_trials
@@ -28,7 +47,7 @@ from headscope.verify.languages.sets import NAMED, language_heads
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyLayers", "verify_layers"]
+__all__ = ["COMMAND", "VerifyLayers", "command", "verify_layers"]
 
 COMMAND = "verify layers"
 
@@ -164,3 +183,152 @@ def _quantile(folder: Path) -> float:
     if not isinstance(value, float):
         raise InputError(f"{folder / 'result.json'}: is damaged; find the heads again")
     return value
+
+
+#: Most languages that are drawn as lines; all are in the tables.
+DRAWN = 8
+
+
+def _show(result: TextWithoutLayers, run: Path) -> Shown:
+    """The change of loss by layer, where important heads lie, and every number."""
+    languages = result.languages
+    rows = [row for text in languages.values() for row in text.layers]
+    differences = [row.against_random.difference for row in rows]
+    draws = min((row.against_random.distinct for row in rows), default=0)
+    highest = {
+        name: max(text.layers, key=lambda row: row.change.value) for name, text in languages.items()
+    }
+    where = [
+        f"{name}: layer {row.layer} ({signed(row.change.value, 3)}, 95\u00a0% CI "
+        f"{between(row.change.low, row.change.high, 3)})"
+        for name, row in list(highest.items())[:DRAWN]
+    ]
+    more, clear = sum(d.value > 0 for d in differences), sum(d.low > 0 for d in differences)
+    sections = [
+        Section("Change of loss by layer", [_map(result)], brief=True),
+        Section("Layers and random heads", [_lines(result)]),
+        Section("Where important heads lie", _profile(result.profile), brief=True),
+        Section(
+            "Every layer and language", [_numbers(result), levels_table(languages)],
+            tests_words("documents", "a larger change"),
+        ),
+    ]  # fmt: skip
+    return Shown(
+        "Text without whole layers",
+        "How much worse is text of each language predicted without the heads of one layer?",
+        [
+            "The layer whose heads matter most, by the change of loss in nats a token: "
+            f"{'; '.join(where)}.",
+            f"The change is larger than with as many random heads of all layers in {more} of "
+            f"{count(len(rows), 'case')} (layer and language; 95\u00a0% CI above zero in {clear}).",
+        ],
+        f"{documents_words(languages)}; {draws_words(draws)}.",
+        draws_remedy(draws),
+        few_documents(languages),
+        [
+            *model_facts(result.model_name, result.model.heads if result.model else None),
+            ("languages", ", ".join(languages)),
+            ("layers", str(max(len(text.layers) for text in languages.values()))),
+            ("documents", str(sum(text.documents for text in languages.values()))),
+            *ablation_facts(result),
+        ],
+        [section for section in sections if section.blocks],
+    )
+
+
+def _map(result: TextWithoutLayers) -> Heatmap:
+    """Layers by languages; last the mean of random draws of each layer's size."""
+    texts = result.languages.values()
+    layers = [row.layer for row in next(iter(texts)).layers]
+    sizes = list(next(iter(texts)).draws)
+    by_layer = tuple(
+        tuple(text.layers[at].change.value for text in texts) for at in range(len(layers))
+    )
+    random = tuple(tuple(fmean(text.draws[size]) for text in texts) for size in sizes)
+    return Heatmap(
+        "Change of loss without the heads of a layer",
+        (*map(str, layers), *(f"random, {size} heads" for size in sizes)),
+        tuple(result.languages),
+        (*by_layer, *random),
+        "change of NLL, nats a token",
+        "layer",
+        diverging=True,
+        digits=4,
+        note="Random heads are spread over all layers: mean of the draws",
+    )
+
+
+def _lines(result: TextWithoutLayers) -> Lines:
+    shown = list(result.languages.items())[:DRAWN]
+    series = [
+        Series(
+            name,
+            tuple((float(row.layer), row.change.value) for row in text.layers),
+            tuple(row.change.low for row in text.layers),
+            tuple(row.change.high for row in text.layers),
+        )
+        for name, text in shown
+    ]
+    texts = list(result.languages.values())
+    random = tuple(
+        (float(rows[0].layer), fmean(row.random.mean for row in rows))
+        for rows in zip(*(text.layers for text in texts), strict=True)
+    )
+    values = [y for one in series for y in (*(y for _, y in one.points), *one.low)]
+    layers = [row.layer for row in texts[0].layers]
+    return Lines(
+        "Change of loss without the heads of one layer",
+        (*series, Series("random, mean over languages", random)),
+        "layer removed",
+        "change of NLL, nats a token",
+        labels=tuple((float(at), str(at)) for at in layers[:: max(1, len(layers) // 12)]),
+        logarithmic_y=min(values) > 0 and max(values) > 20 * min(values),
+        note="The layer's other parts stay in place",
+    )
+
+
+def _profile(profiles: Mapping[str, Profile]) -> list[Table]:
+    """Shares and numbers of the important heads in each layer."""
+    counts = list(zip(*(profile.layers for profile in profiles.values()), strict=True))
+    totals = enumeration([f"{name} {profile.important}" for name, profile in profiles.items()])
+    shares = tuple(
+        Row(
+            f"layer {row[0].layer}",
+            (*(Cell.share(one.share) for one in row), Cell.share(row[0].even)),
+        )
+        for row in counts
+    )
+    numbers = tuple(
+        Row(f"layer {row[0].layer}", (*(Cell(one.important) for one in row), Cell(row[0].heads)))
+        for row in counts
+    )
+    note = f"Important heads: {totals}. One head more or less moves a share by a whole step"
+    tables = [
+        Table("Share of the important heads that lie in a layer",
+              (*profiles, "even share"), shares, note=note),
+        Table("Number of important heads", (*profiles, "heads of the layer"), numbers),
+    ]  # fmt: skip
+    return tables if profiles else []
+
+
+def _numbers(result: TextWithoutLayers) -> Table:
+    rows = tuple(
+        Row(
+            f"{name}, layer {row.layer}",
+            (
+                Cell(row.heads),
+                Cell.of(row.nll, 4),
+                Cell.of(row.change, 4),
+                Cell(row.random.mean, digits=4),
+                *against_cells(row.against_random, 4),
+            ),
+        )
+        for name, text in result.languages.items()
+        for row in text.layers
+    )
+    columns = ("heads", "NLL", "change", "random", "change \u2212 random", "p over documents",
+               "p over draws")  # fmt: skip
+    return Table("Loss without the heads of a layer, nats a token", columns, rows)
+
+
+command = Study(VerifyLayers, verify_layers, result=TextWithoutLayers, show=_show)
