@@ -70,7 +70,7 @@ def test_every_language_and_every_top_document_is_shown(tmp_path: Path) -> None:
     # The direction of a text's lines is its own.
     documents = sum(len(one.top) for one in summary.languages.values())
     assert page.count('<dd dir="auto">') == documents
-    assert "NaN" not in page and ">nan<" not in page
+    assert ">NaN<" not in page and ">nan<" not in page
 
 
 def test_texts_names_and_reasons_are_escaped_and_long_texts_cut(tmp_path: Path) -> None:

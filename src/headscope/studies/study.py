@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headscope.heads import rank_words
-from headscope.results.common import few_draws
-from headscope.runs import Result, encode
 from headscope.settings import Option
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table
 from headscope.shown.words import sentence_of
+
+if TYPE_CHECKING:
+    from headscope.runs import Result
 
 __all__ = ["OUT_FILE", "Study", "shown_of"]
 
@@ -57,6 +57,10 @@ class Study:
 def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, where
     fewer random sets exist than draws were asked for, and what heads are ranked by."""
+    from headscope.heads import rank_words  # not read by the command line before a command runs
+    from headscope.results.common import few_draws
+    from headscope.runs import encode
+
     if study.show is None:
         raise ValueError("this study has no `show`")
     shown, written = study.show(result, run), encode(result)

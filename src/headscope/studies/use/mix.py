@@ -264,7 +264,7 @@ def _scores(
 ) -> list[Section]:
     panels = []
     for code, held in scores.items():
-        if held is not None and sum(held.counts):
+        if held is not None and any(held.counts):
             cut = languages[code].threshold
             note = "" if cut is None else f"selected from {fixed(cut, DIGITS)}"
             panels.append(Histogram(code, held.edges, held.counts, note, cut))
