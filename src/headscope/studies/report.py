@@ -13,12 +13,10 @@ from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.report.page import Page, render
 from headscope.report.pages import (
-    adapt,
     atlas,
     attention,
     causal_gating,
     classes,
-    export,
     failures,
     formation,
     head_scores,
@@ -29,10 +27,8 @@ from headscope.report.pages import (
     mask_test,
     masks,
     methods,
-    mixture,
     one_by_one,
     overlap,
-    rating,
     removal,
     soft_gate,
     states,
@@ -61,7 +57,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "find translation-score": translation_score.page,
     "pocket trater": trater.page,
     "survey": methods.survey_page,
-    "use adapt": adapt.page,
     "verify one-by-one": one_by_one.page,
     "verify attention": attention.page,
     "verify failures": failures.page,
@@ -79,9 +74,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "find retrieval": head_scores.page,
     "find first-order": head_scores.page,
     "find causal-gating": causal_gating.page,
-    "use rate": rating.page,
-    "use export": export.page,
-    "use mix": mixture.page,
 }
 """How the runs of a command become a page whose study has no `show`."""
 

@@ -10,7 +10,7 @@ from headscope.estimates import Against
 from headscope.results.common import Ablation
 from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import Bars, Cell, NotMeasured, Row, Section, Shown, Table
+from headscope.shown.blocks import Bars, Cell, NotMeasured, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import between, count, enumeration, fixed, p_value, signed
 from headscope.studies.shows import (
     ablation_facts,
@@ -135,13 +135,15 @@ class Writing:
 
     def tables(self, measures: Mapping[str, Scale]) -> Iterator[Table]:
         """Scores, and what selected heads have over random ones, of what was measured."""
-        columns = ("prompts", "heads", "original", "selected", "change", "random",
-                   "random, same layers")  # fmt: skip
         note = tests_words("prompts", self.expected)
         for measure, scale in measures.items():
             found = self.effects(measure)
             if not found:
                 continue
+            tested = any(effect.p_change is not None for _, _, effect in found.values())
+            columns = ("prompts", "heads", "original", "selected", "change",
+                       *(["p of change"] if tested else []), "random",
+                       "random, same layers")  # fmt: skip
             rows = [
                 Row(
                     name,
@@ -151,6 +153,7 @@ class Writing:
                         scale.cell(effect.baseline),
                         scale.cell(effect.value),
                         Cell.of(effect.change, 1, scale.unit, scale.factor),
+                        *([p_cell(effect.p_change)] if tested else []),
                         *(
                             scale.cell(None if control is None else control.draws.mean)
                             for control in (effect.free, effect.matched)
