@@ -111,7 +111,7 @@ def _table(block: Table) -> list[str]:
         rows.append(line)
     left = len(block.rows) - ROWS
     more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
-    return [*_aligned([header, *rows]), *more]
+    return [*_aligned([header, *rows] if any(header) else rows), *more]
 
 
 def _cell(cell: Cell) -> str:

@@ -345,12 +345,13 @@ class HeadSets:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many examples lie between one edge and the next."""
+    """How many examples lie between one edge and the next; `line` is an upright one: a cut."""
 
     name: str
     edges: tuple[float, ...]
     counts: tuple[int, ...]
     note: str = ""
+    line: float | None = None
 
 
 @dataclass(frozen=True)
@@ -433,11 +434,15 @@ class KeyText:
 
 @dataclass(frozen=True)
 class Text:
-    """Texts under names, as they are, such as a prompt and what was written."""
+    """Texts under names, as they are, such as a prompt and what was written.
+
+    A page shows the first of many, or of `folded` ones none, before they are unfolded.
+    """
 
     title: str
     texts: tuple[tuple[str, str], ...]
     note: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Study:
         result: the type of the result, as its run folder is read again.
         show: a result and its run folder to what it shows; it needs no model.
         out: what `--out` says, required unless it has a default; None: there is none.
-        loads: whether a model is loaded where there is progress.
+        loads: whether a model is loaded where there is progress; of settings, whether by these.
         failure: why a result that is printed all the same ends the command with code 2, or None.
         instead: what is told of the options without a run, as JSON and as text; None: nothing.
     """
@@ -47,7 +47,7 @@ class Study:
     result: Any = None
     show: Callable[[Any, Path], Shown] | None = None
     out: Option | None = RUN_FOLDER
-    loads: bool = True
+    loads: bool | Callable[[Any], bool] = True
     failure: Callable[[Any], str | None] = lambda result: None
     instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str] | None] = lambda given: (
         None
@@ -57,7 +57,7 @@ class Study:
 def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, where
     fewer random sets exist than draws were asked for, and what heads are ranked by."""
-    from headscope.heads import rank_words
+    from headscope.heads import rank_words  # not read by the command line before a command runs
     from headscope.results.common import few_draws
     from headscope.runs import encode
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from headscope.errors import InputError
 from headscope.runs import Result, Signature, entry
 from headscope.settings import Option, Settings
+from headscope.shown.blocks import Cell, Row, Section, Shown, Table
+from headscope.shown.words import sentence_of
 from headscope.studies.costs.experiments import Both, Cost, Costed, both_in_an_hour, costs_of
 from headscope.studies.costs.machines import ATTAINED, H200, Machine, h200
 from headscope.studies.costs.reading import read_shape
@@ -72,11 +75,9 @@ def costs(config: Costs) -> CostsResult:
     if config.machine == "h200":
         where = h200()
     else:
-        from headscope.cli.models import hide_loading_bars
         from headscope.lm import load
         from headscope.studies.costs.measuring import measure_machine
 
-        hide_loading_bars()
         where = measure_machine(load(config.models[0] if config.machine == "model" else "pocket"))
     found = []
     for shape in shapes:
@@ -91,59 +92,75 @@ def costs(config: Costs) -> CostsResult:
     )
 
 
-def _text(result: CostsResult) -> str:
-    tables = [_table(one, result.machine.measured is None) for one in result.models]
-    return "\n\n".join([_about(result.machine), *tables])
+def _show(result: CostsResult, run: Path) -> Shown:
+    """The machine, and a table of experiments for each model."""
+    machine = result.machine
+    assumed = machine.measured is None
+    finding = [_together(one, assumed) for one in result.models]
+    tables = [_table(one, assumed) for one in result.models]
+    return Shown(
+        "What experiments cost",
+        "How many tokens, operations, bytes and hours do experiments of the papers' size take?",
+        finding,
+        _about(machine),
+        "--machine here" if assumed else "",
+        [sentence_of(machine.busy)] if machine.busy else [],
+        sections=[Section("Experiments", tables, brief=True)],
+    )
 
 
 def _about(machine: Machine) -> str:
     if machine.measured is not None:
         return (
-            f"here, measured with {machine.measured}: passes at "
+            f"Rates measured here with {machine.measured}: passes at "
             f"{machine.forward.operations / 1e9:.0f} GFLOP/s, with gradients at "
-            f"{machine.backward.operations / 1e9:.0f}; for other models a first guess"
-            + (f"\nwarning: {machine.busy}" if machine.busy else "")
+            f"{machine.backward.operations / 1e9:.0f}; for other models a first guess."
         )
     low, middle, high = ATTAINED
     return (
-        f"one H200 ({H200['operations'] / 1e12:.0f} TFLOP/s dense bfloat16, "
-        f"{H200['bandwidth'] / 1e12:.1f} TB/s, {H200['memory'] / 1e9:.0f} GB); assumed, not "
-        f"measured: passes attain {middle:.0%} of its peak ({high:.0%} to {low:.0%} in brackets)"
+        f"Rates of one H200 ({H200['operations'] / 1e12:.0f} TFLOP/s dense bfloat16, "
+        f"{H200['bandwidth'] / 1e12:.1f} TB/s, {H200['memory'] / 1e9:.0f} GB) are assumed, not "
+        f"measured: passes attain {middle:.0%} of its peak ({high:.0%} to {low:.0%} in brackets)."
     )
 
 
-def _table(model: ModelCosts, assumed: bool) -> str:
-    shape = model.shape.shape
-    width = max(len(one.name) for one in model.experiments)
-    lines = [
-        f"{shape.name}: {shape.parameters:,} parameters ({shape.active:,} a token), "
-        f"{shape.all_weights / 1e9:.3g} GB of weights",
-        f"{'':<{width}}  {'tokens':>8}  {'PFLOP':>9}  {'GB':>6}  {'fit on':>6}  hours",
-    ]
-    lines += [
-        f"{one.name:<{width}}  {_short(one.cost.tokens):>8}  "
-        f"{one.cost.operations / 1e15:>9,.4g}  {one.cost.memory / 1e9:>6.3g}  "
-        f"{one.cost.devices:>6}  {_hours(one.cost, assumed)}"
-        for one in model.experiments
-    ]
-    many = max(one.cost.devices for one in model.experiments)
-    if many > 1:
-        eight = shape.quantised(8)
-        lines.append(
-            f"{many} of these machines hold it, one working at a time, or one with weights in 8 "
-            f"bits ({eight.all_weights / 1e9:.0f} GB)"
-        )
+def _together(model: ModelCosts, assumed: bool) -> str:
+    """Translation scores and LAHIS against the aim of an hour."""
     both = model.translation_scores_and_lahis
-    together = f"translation scores and LAHIS together: {both.hours:.2f} machine-hours"
+    words = (
+        f"{model.shape.shape.name}: translation scores and LAHIS together take {both.hours:.2f} "
+        "machine-hours"
+    )
     if assumed:
         share = both.share_needed
         needs = f"within one if passes attain {share:.0%} of the peak"
-        together += (
+        words += (
             f" ({both.fastest:.2f} to {both.slowest:.2f}); "
             f"{needs if share < 1 else 'more than one at any share of the peak'}"
         )
-    lines.append(together)
-    return "\n".join(lines)
+    many = max(one.cost.devices for one in model.experiments)
+    if many > 1:
+        eight = model.shape.shape.quantised(8)
+        words += (
+            f". {many} of these machines hold it, one working at a time, or one with weights in 8 "
+            f"bits ({eight.all_weights / 1e9:.0f} GB)"
+        )
+    return f"{words}."
+
+
+def _table(model: ModelCosts, assumed: bool) -> Table:
+    shape = model.shape.shape
+    rows = [
+        (one.name, _short(one.cost.tokens), f"{one.cost.operations / 1e15:,.4g}",
+         f"{one.cost.memory / 1e9:.3g}", str(one.cost.devices), _hours(one.cost, assumed))
+        for one in model.experiments
+    ]  # fmt: skip
+    return Table(
+        f"{shape.name}: {shape.parameters:,} parameters ({shape.active:,} a token), "
+        f"{shape.all_weights / 1e9:.3g} GB of weights",
+        ("tokens", "PFLOP", "GB", "fit on", "hours"),
+        tuple(Row(name, tuple(map(Cell, cells))) for name, *cells in rows),
+    )
 
 
 def _hours(cost: Cost, assumed: bool) -> str:
@@ -160,4 +177,6 @@ def _short(number: float) -> str:
     return f"{number:.0f}"
 
 
-command = Study(Costs, costs, _text, out=None)
+command = Study(
+    Costs, costs, show=_show, out=None, loads=lambda settings: settings.machine != "h200"
+)

@@ -6,27 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.cli.output import one_line
-from headscope.cli.verify.writing import effects_table, not_measured_lines
 from headscope.errors import InputError
 from headscope.results.adapt import AdaptedModel
 from headscope.results.writing import Steering
 from headscope.settings import Part
+from headscope.shown.blocks import Shown
 from headscope.studies.inputs import Progress
 from headscope.studies.study import Study
-from headscope.studies.use.adapt import UseAdapt, use_adapt
+from headscope.studies.use.adapt import UseAdapt, show_adapted, use_adapt
 from headscope.studies.use.steering import Steer, steer
+from headscope.studies.use.steering_show import show_steered
 
-__all__ = ["adapt_text", "command", "steering_text"]
-
-#: Outputs that the terminal shows.
-SHOWN = 3
-
-WORDS = {
-    "off_target": ("other language", 1, 100.0),
-    "empty": ("empty", 1, 100.0),
-    "chrf": ("chrF++", 1, 1.0),
-}
+__all__ = ["command"]
 
 
 def asked(
@@ -66,37 +57,11 @@ def carry_out(
     return use_adapt(settings, out, progress)
 
 
-def text_of(result: AdaptedModel | Steering) -> str:
-    """What the terminal shows of either."""
-    return steering_text(result) if isinstance(result, Steering) else adapt_text(result)
+def _show(result: AdaptedModel | Steering, run: Path) -> Shown:
+    """What either shows."""
+    if isinstance(result, Steering):
+        return show_steered(result, run)
+    return show_adapted(result, run)
 
 
-def adapt_text(result: AdaptedModel) -> str:
-    """What was applied, how many outputs it changes, and the first ones."""
-    gate = result.gate
-    parts = f", {gate.feed_forward} feed-forward parts" if gate.feed_forward else ""
-    lines = [f"{gate.name}: {gate.heads} of {gate.of} heads changed{parts}"]
-    if result.changed is not None:
-        lines.append(f"{result.changed} of {result.prompts} outputs differ from the model's")
-    for row in result.outputs[:SHOWN]:
-        given = row.prompt if isinstance(row.prompt, str) else row.prompt[-1]["content"]
-        lines += ["", f"prompt  {_line(given)}"]
-        if row.text_as_is is not None:
-            lines.append(f"as is   {_line(row.text_as_is)}")
-        lines.append(f"adapted {_line(row.text)}")
-    return "\n".join([*lines, "", f"run: {result.run}"])
-
-
-def steering_text(result: Steering) -> str:
-    """By language: answers in another one under every factor, with the tests; in per cent."""
-    lines = ["answers in another language than asked for, and their worth"]
-    lines += [*effects_table(result, WORDS), *not_measured_lines(result.not_measured)]
-    return "\n".join([*lines, f"run: {result.run}"])
-
-
-def _line(text: str, width: int = 88) -> str:
-    flat = one_line(text)
-    return flat if len(flat) <= width else f"{flat[: width - 1]}…"
-
-
-command = Study(asked, carry_out, text_of)
+command = Study(asked, carry_out, result=AdaptedModel | Steering, show=_show)

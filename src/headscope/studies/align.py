@@ -1,14 +1,19 @@
-"""`headscope align`: word links for a file of sentence pairs."""
+"""Word links for a file of sentence pairs, in a file that is never overwritten unawares.
+
+Beside `links.tsv` lies `links.tsv.json`, which says what the file was computed from, so that the
+same command does not compute it twice.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from headscope import options
-from headscope.cli.files import result_file
 from headscope.data.align import (
     AlignWords,
     LlmAligner,
@@ -16,10 +21,11 @@ from headscope.data.align import (
     choose_aligner,
     linked_pairs,
 )
+from headscope.data.files import write_text_atomically
 from headscope.data.pairs import PairSource, read_pairs, write_pairs
-from headscope.errors import naming
+from headscope.errors import InputError, naming
 from headscope.find.translation_config import llm_aligner
-from headscope.runs import Result, decode
+from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
 from headscope.settings import MadeBy, Option, Settings
 from headscope.studies.study import OUT_FILE, Study
 
@@ -74,7 +80,7 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
     how = AlignWords(aligner=chosen, llm=config.llm)
     inputs = {"data": pairs.digest}
     inputs |= {f"extra {number}": one.digest for number, one in enumerate(helpers, 1)}
-    file = result_file(out, ".tsv", "align", _config(source, how), inputs, config.overwrite)
+    file = _links_file(out, _config(source, how), inputs, config.overwrite)
     result = file.stored
     if result is None:
         more = [one for helper in helpers for one in helper.pairs]
@@ -99,14 +105,67 @@ def _line(result: AlignResult) -> str:
 
 def _config(source: PairSource, how: AlignWords) -> dict[str, Any]:
     """What decides the links, from all fields but those that do not matter."""
-    from headscope.runs import configuration
-
     read = configuration(source)
     del read["data"]  # the content counts, not its place
     aligned = configuration(how)
     if how.aligner != "eflomal":
         del aligned["eflomal"]
     return {**read, **aligned}
+
+
+@dataclass(frozen=True)
+class _LinksFile:
+    """Where a result goes; `stored` is the result if the file holds it already."""
+
+    path: Path
+    signature: str
+    stored: dict[str, Any] | None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Note down the result, once the file itself is written."""
+        told = {"signature": self.signature, "sha256": file_digest(self.path), "result": result}
+        write_text_atomically(_note(self.path), dump_json(told, indent=2) + "\n")
+
+
+def _links_file(
+    out: Path | None, config: Any, inputs: Mapping[str, str], overwrite: bool
+) -> _LinksFile:
+    """The file for the links made under `config`; without `out` one under `runs/`.
+
+    InputError if there is a file of that name that holds something else and may not be
+    overwritten, or if its place is a folder.
+    """
+    key = Signature.of("align", config, inputs)
+    path = out or Path("runs") / f"align-{key.hash}.tsv"
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file with --out")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise InputError(f"{path.parent} is a file, so nothing can be written in it; name another")
+    stored = None
+    if path.exists():
+        told = _read(_note(path))
+        same = told.get("signature") == str(key) and told.get("sha256") == file_digest(path)
+        if same and isinstance(told.get("result"), dict):
+            stored = told["result"]
+        elif not overwrite:
+            raise InputError(
+                f"{path} exists and was not made by this command with these options and data; "
+                "name another file with --out, or add --overwrite"
+            )
+    return _LinksFile(path, str(key), None if overwrite else stored)
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a note says; nothing, if there is none or it cannot be read."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 command = Study(Align, align, _line, out=OUT_FILE)
