@@ -27,7 +27,7 @@ COMMANDS = {
     "find causal-gating": "headscope.cli.find.causal_gating",
     "find lahis": "headscope.studies.find.lahis",
     "find first-order": "headscope.cli.find.first_order",
-    "find mask": "headscope.cli.find.mask",
+    "find mask": "headscope.studies.find.mask",
     "find induction": "headscope.cli.find.induction",
     "find retrieval": "headscope.cli.find.retrieval",
     "find patching": "headscope.cli.find.patching",

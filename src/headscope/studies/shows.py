@@ -167,8 +167,18 @@ def overlap_blocks(
         high=1.0,
         note=note,
     )
-    columns = ("Jaccard", "by chance", "by chance, as a ratio", "p", "shared heads", "heads of A",
-               "heads of B", "shared, of A", "shared, of B (recall)", "rank correlation")  # fmt: skip
+    columns = (
+        "Jaccard",
+        "by chance",
+        "by chance, as a ratio",
+        "p",
+        "shared heads",
+        "heads of A",
+        "heads of B",
+        "shared, of A",
+        "shared, of B (recall)",
+        "rank correlation",
+    )
     rows = tuple(
         Row(
             f"{arrow(pair.a)} and {arrow(pair.b)}",
