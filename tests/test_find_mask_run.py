@@ -31,7 +31,6 @@ from headscope.studies.report import write_report
 from lm_helpers import saved
 
 Command = Callable[..., Any]
-HOSTILE = "</script><script>window.hacked=1</script>"
 
 
 @pytest.fixture(scope="module")

@@ -272,7 +272,8 @@ class HeadMap:
 class HeadMaps:
     """Maps of all heads on one common scale, from `low` to `high` or as far as the values go.
 
-    `scale` names the number, `marked` says what a dot means. `row_names` and `column_names`, where
+    `scale` names the number, `marked` says what a dot means; `tick` is a value that is pointed out
+    on the scale, with its word.
     """
 
     title: str
@@ -284,6 +285,7 @@ class HeadMaps:
     digits: int = 3
     marked: str = ""
     note: str = ""
+    tick: tuple[float, str] | None = None
 
 
 @dataclass(frozen=True)

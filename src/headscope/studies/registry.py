@@ -35,7 +35,7 @@ COMMANDS = {
     "compare methods": "headscope.cli.compare.methods",
     "compare formation": "headscope.cli.compare.formation",
     "compare classes": "headscope.cli.compare.classes",
-    "compare masks": "headscope.cli.compare.masks",
+    "compare masks": "headscope.studies.compare.masks",
     "compare states": "headscope.cli.compare.states",
     "verify removal": "headscope.cli.verify.removal",
     "verify heads": "headscope.cli.verify.heads",

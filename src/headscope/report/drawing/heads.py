@@ -44,7 +44,9 @@ def head_maps(identifier: str, block: HeadMaps) -> Drawn:
         None if small else "Point at a cell for its number.",
     )
     ends = number(low), number(high)
-    bar = ramp_bar(f"{block.scale}: {ends[0]}", ends[1], diverging=block.diverging)
+    mark, word = block.tick or (None, "")
+    at = None if mark is None else (mark - low) / ((high - low) or 1.0)
+    bar = ramp_bar(f"{block.scale}: {ends[0]}", ends[1], at, word, block.diverging)
     wide = width * _pitch(width, small, len(block.maps)) + (10 if small else 50)
     return Drawn(figure(identifier, caption, _arranged(drawn, wide), bar))
 
