@@ -21,7 +21,7 @@ from headscope.shown.blocks import (
     Table,
     p_cell,
 )
-from headscope.shown.words import arrow, between, fixed, p_value
+from headscope.shown.words import arrow, between, count, fixed, p_value
 
 __all__ = [
     "against_cells",
@@ -107,7 +107,8 @@ def compared(against: Against | None, examples: str = "sentences", digits: int =
     """Selected minus random in words: difference, interval, p over examples and over draws."""
     if against is None or not against.difference.known:
         return "not compared with random heads"
-    words = f"{interval(against.difference, digits)} against {against.distinct} random draws"
+    draws = count(against.distinct, "random draw")
+    words = f"{interval(against.difference, digits)} against {draws}"
     if against.p_examples is not None:
         words += f"; p\u00a0=\u00a0{p_value(against.p_examples)} over {examples}"
     if against.p_draws is not None:
