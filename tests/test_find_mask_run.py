@@ -240,8 +240,8 @@ def test_the_table_says_where_the_run_is(
         "--learning-rate", 3, "--feed-forward", "--out", tmp_path / "run",
     )  # fmt: skip
     assert code == 0
-    assert "of 8 heads kept" in said and "feed-forward layers dropped" in said
-    assert "note: the learning rates add up to" in said and str(tmp_path / "run") in said
+    assert "of 8 heads (" in said and "feed-forward part" in said
+    assert "Caution: The learning rates add up to" in said and str(tmp_path / "run") in said
 
 
 def test_bad_input_is_one_sentence(

@@ -313,6 +313,7 @@ class HeadTable:
         classes: names of the classes of heads with the value above which a head is of the class,
             highest first; the last has none.
         high: the end of the colours, common to all parts; None: the highest value.
+        band: what `low` and `high` are the ends of.
     """
 
     title: str
@@ -324,6 +325,7 @@ class HeadTable:
     classes: tuple[tuple[str, float | None], ...] = ()
     high: float | None = None
     note: str = ""
+    band: str = "95\u00a0% interval"
 
     def ranked(self, part: str | None = None) -> list[int]:
         """Indices of heads, highest first, ties in their order; of a part, or of the first."""

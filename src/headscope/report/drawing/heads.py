@@ -274,7 +274,7 @@ def _ranking(
                 aria_sort="descending" if column.key == block.ranked_by else None)
         )  # fmt: skip
         if column is first and interval:
-            heading.append(tag("th", "95\u00a0% interval", scope="col", data_c="interval"))
+            heading.append(tag("th", block.band, scope="col", data_c="interval"))
     if block.classes:
         heading.append(tag("th", "Class", scope="col", data_c="class"))
     rows = []
@@ -313,7 +313,7 @@ def _ranking(
         tag("strong", block.title.rstrip("."), ". "),
         f"{sentence_of(block.note)} " if block.note else None,
         "The dot is the score" if interval or "chance" in values else None,
-        ", the band its 95\u00a0% interval" if interval else None,
+        f", the band its {block.band}" if interval else None,
         ", the grey tick chance" if "chance" in values else None,
         "." if interval or "chance" in values else None,
     )
