@@ -240,7 +240,7 @@ def test_the_table_says_where_the_run_is(
         "--learning-rate", 3, "--feed-forward", "--out", tmp_path / "run",
     )  # fmt: skip
     assert code == 0
-    assert "of 8 heads (" in said and "feed-forward part" in said
+    assert "of 8 heads (" in said and "feed-forward" in said
     assert "Caution: The learning rates add up to" in said and str(tmp_path / "run") in said
 
 
