@@ -95,6 +95,7 @@ def show(found: FoundMask, run: Path) -> Shown:
     """The heads kept by layer, every head, the loss, and heads that changed sides."""
     history = History.read(run, found)
     first, last = found.loss_ends
+    dropped = "attends evenly: its queries are 0" if found.on == "query" else "writes nothing"
     cautions = [
         "The loss is of training: on the examples trained on, with gates drawn at random. "
         "headscope verify mask tests the mask on held-out examples, against random masks."
@@ -121,7 +122,12 @@ def show(found: FoundMask, run: Path) -> Shown:
         ],
         [
             Section("Heads kept by layer", [_layers(found)], brief=True),
-            Section("Every head", [_heads(found), _kept(found)]),
+            Section(
+                "Every head",
+                [_heads(found), _kept(found)],
+                "The model is frozen; one weight M a head is trained, and heads with M \u2265 0 at "
+                f"the end are the mask. A dropped head {dropped}.",
+            ),
             Section("Training", _training(found, history)),
             Section("Heads that changed sides", _courses(found, history)),
         ],
@@ -140,11 +146,6 @@ def _finding(found: FoundMask) -> list[str]:
     if found.feed_forward is not None and not gone:
         parts = " It keeps every feed-forward part."
     wavered = sum(head.wavered for head in found.heads)
-    even = (
-        "A dropped head attends evenly: its queries are 0."
-        if found.on == "query"
-        else "A dropped head writes nothing."
-    )
     return [
         f"The mask keeps {found.selected} of {len(found.heads)} heads "
         f"({percent(found.kept_share, 1)}); layer {fewest} keeps the fewest, "
@@ -153,8 +154,6 @@ def _finding(found: FoundMask) -> list[str]:
         f"{fixed(last, 3)} nats a token (means of the first and the last "
         f"{count(found.twentieth, 'step')}). "
         f"{count(wavered, 'head')} changed sides more than once during training.",
-        f"The model is frozen; one weight M a head is trained, and heads with M \u2265 0 at the "
-        f"end are the mask. {even}",
     ]
 
 

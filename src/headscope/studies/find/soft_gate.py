@@ -306,7 +306,13 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
             ("seeds", str(seeds)),
         ],
         [
-            Section("Questions answered", [_answered(result)], brief=True),
+            Section(
+                "Questions answered",
+                [_answered(result)],
+                "A question is answered if one of its answers is, letter for letter, in the first "
+                "tokens that the model writes.",
+                brief=True,
+            ),
             Section("Differences", [_differences(result.differences)], brief=True),
             Section("Answers by condition", [_answer_bars(result)]),
             Section("Gates", [_gates(result)]),
@@ -340,10 +346,6 @@ def _finding(result: SoftGateResult) -> list[str]:
             f"{count(len(change.by_seed), 'seed')}: {verdict}. Loss of the answers: "
             f"{signed(loss.value, 3)} nats a token ({between(loss.low, loss.high, 3)})."
         )
-    said.append(
-        "A question is answered if one of its answers is, letter for letter, in the first tokens "
-        "that the model writes. A gate multiplies what its head writes."
-    )
     return said
 
 

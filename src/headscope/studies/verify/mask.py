@@ -30,7 +30,6 @@ from headscope.studies.verify.masked_shows import (
     changed,
     conditions_of,
     conditions_table,
-    every_measure,
     few_examples,
     level,
     outputs_table,
@@ -312,7 +311,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
         Section("Compared with random masks", [_compared(tasks), *_bars(tasks)], lead=_new(tasks)),
         Section(
             "Every measure",
-            [every_measure(name, conditions[name], MEASURED) for name in tasks],
+            [conditions_table(name, conditions[name], MEASURED, single=True) for name in tasks],
             lead="The mean loss is what Heads Up! prints as PPL; perplexity here is the "
             "exponential of the loss over all tokens.",
         ),

@@ -24,7 +24,6 @@ __all__ = [
     "changed",
     "conditions_of",
     "conditions_table",
-    "every_measure",
     "few_examples",
     "level",
     "outputs_table",
@@ -143,18 +142,28 @@ def bars(title: str, groups: Mapping[str, Conditions], measure: Measure, note: s
 
 
 def conditions_table(
-    title: str, conditions: Conditions, measures: Iterable[Measure], note: str = ""
+    title: str,
+    conditions: Conditions,
+    measures: Iterable[Measure],
+    note: str = "",
+    single: bool = False,
 ) -> Table:
-    """Conditions with these measures, random draws as their mean."""
-    taken = _taken(conditions, measures)
-    rows = tuple(
-        Row(
-            name if outcomes[0].draw is None else f"{name}, mean of {len(outcomes)}",
-            tuple(_cell(outcomes, measure) for measure in taken),
-        )
-        for name, outcomes in conditions.items()
+    """Conditions with the measures that were taken, random draws as their mean or one by one."""
+    (base,) = next(iter(conditions.values()))
+    taken = [measure for measure in measures if base.value(measure) is not None]
+    rows: dict[str, Sequence[Outcome]] = {}
+    for name, outcomes in conditions.items():
+        if outcomes[0].draw is None:
+            rows[name] = outcomes
+        elif single:
+            rows |= {f"{name}, draw {each.draw}": (each,) for each in outcomes}
+        else:
+            rows[f"{name}, mean of {len(outcomes)}"] = outcomes
+    made = tuple(
+        Row(name, tuple(_cell(outcomes, measure) for measure in taken))
+        for name, outcomes in rows.items()
     )
-    return Table(title, tuple(UNITS[measure].words for measure in taken), rows, note=note)
+    return Table(title, tuple(UNITS[measure].words for measure in taken), made, note=note)
 
 
 def overview(
@@ -175,39 +184,13 @@ def overview(
     return grid(title, names, columns, cell, note=note)
 
 
-def every_measure(
-    title: str, conditions: Conditions, measures: Iterable[Measure], note: str = ""
-) -> Table:
-    """The same with random draws one by one."""
-    single = {
-        name if outcome.draw is None else f"{name}, draw {outcome.draw}": (outcome,)
-        for name, outcomes in conditions.items()
-        for outcome in outcomes
-    }
-    taken = _taken(conditions, measures)
-    rows = tuple(
-        Row(name, tuple(_single(outcome, measure) for measure in taken))
-        for name, (outcome,) in single.items()
-    )
-    return Table(title, tuple(UNITS[measure].words for measure in taken), rows, note=note)
-
-
-def _taken(conditions: Conditions, measures: Iterable[Measure]) -> list[Measure]:
-    (base,) = next(iter(conditions.values()))
-    return [measure for measure in measures if base.value(measure) is not None]
-
-
-def _single(outcome: Outcome, measure: Measure) -> Cell:
-    unit = UNITS[measure]
-    return Cell.of(outcome.level(measure), unit.digits, unit.unit, unit.factor)
-
-
 def _cell(outcomes: Sequence[Outcome], measure: Measure) -> Cell:
-    """The value of a measure, of random draws their mean without an interval."""
-    if len(outcomes) == 1 and outcomes[0].draw is None:
-        return _single(outcomes[0], measure)
-    mean, unit = mean_of(outcomes, measure), UNITS[measure]
-    return Cell.of(Estimate(nan if mean is None else mean), unit.digits, unit.unit, unit.factor)
+    """The value of a measure, of several draws their mean without an interval."""
+    unit, mean = UNITS[measure], mean_of(outcomes, measure)
+    level = Estimate(nan if mean is None else mean)
+    if len(outcomes) == 1:
+        level = outcomes[0].level(measure)
+    return Cell.of(level, unit.digits, unit.unit, unit.factor)
 
 
 def _number(value: float | str | None) -> float | None:

@@ -40,7 +40,6 @@ from headscope.studies.verify.masked_shows import (
     changed,
     conditions_of,
     conditions_table,
-    every_measure,
     few_examples,
     level,
     outputs_table,
@@ -326,7 +325,11 @@ def _show(result: ScalingTests, run: Path) -> Shown:
                 else "",
             ),
             Section(
-                "Every measure", [every_measure(name, conditions[name], MEASURED) for name in tasks]
+                "Every measure",
+                [
+                    conditions_table(name, conditions[name], MEASURED, single=True)
+                    for name in tasks
+                ],
             ),
             *([Section("Outputs", outputs)] if outputs else []),
         ],
