@@ -20,7 +20,7 @@ from headscope.lm import losses
 from headscope.results.soft_gate import SoftGateResult
 from headscope.runs.reading import result_of
 from headscope.shown.blocks import Table
-from headscope.studies.find.soft_gate import _show, find_soft_gate
+from headscope.studies.find.soft_gate import WORDS, _show, find_soft_gate
 from headscope.studies.report import write_report
 from lm_helpers import saved
 
@@ -128,8 +128,8 @@ def test_conditions_are_shown(command: Command, model: Path, data: Path, run: Pa
     result = result_of(run, SoftGateResult, "soft gates")
     (answers,), *_ = (section.blocks for section in _show(result, run).sections)
     assert isinstance(answers, Table) and "random heads trained, same layers" in said
-    losses = [row.cells[-1].value for row in answers.rows]
-    assert losses == [measures.nll.mean for measures in result.accuracy.values()]
+    losses = {row.name: row.cells[-1].value for row in answers.rows}
+    assert losses == {words: result.accuracy[name].nll.mean for name, words in WORDS.items()}
 
 
 def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_path: Path) -> None:
