@@ -277,7 +277,8 @@ class HeadMap:
 class HeadMaps:
     """Maps of all heads on one common scale, from `low` to `high` or as far as the values go.
 
-    `scale` names the number, `marked` says what a dot means. `row_names` and `column_names`, where
+    `scale` names the number, `marked` says what a dot means; `tick` is a value that is pointed out
+    on the scale, with its word.
     """
 
     title: str
@@ -289,6 +290,7 @@ class HeadMaps:
     digits: int = 3
     marked: str = ""
     note: str = ""
+    tick: tuple[float, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -316,6 +318,7 @@ class HeadTable:
         classes: names of the classes of heads with the value above which a head is of the class,
             highest first; the last has none.
         high: the end of the colours, common to all parts; None: the highest value.
+        band: what `low` and `high` are the ends of.
     """
 
     title: str
@@ -327,6 +330,7 @@ class HeadTable:
     classes: tuple[tuple[str, float | None], ...] = ()
     high: float | None = None
     note: str = ""
+    band: str = "95\u00a0% interval"
 
     def ranked(self, part: str | None = None) -> list[int]:
         """Indices of heads, highest first, ties in their order; of a part, or of the first."""

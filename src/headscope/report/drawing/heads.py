@@ -44,7 +44,9 @@ def head_maps(identifier: str, block: HeadMaps) -> Drawn:
         None if small else "Point at a cell for its number.",
     )
     ends = number(low), number(high)
-    bar = ramp_bar(f"{block.scale}: {ends[0]}", ends[1], diverging=block.diverging)
+    mark, word = block.tick or (None, "")
+    at = None if mark is None else (mark - low) / ((high - low) or 1.0)
+    bar = ramp_bar(f"{block.scale}: {ends[0]}", ends[1], at, word, block.diverging)
     wide = width * _pitch(width, small, len(block.maps)) + (10 if small else 50)
     return Drawn(figure(identifier, caption, _arranged(drawn, wide), bar))
 
@@ -272,7 +274,7 @@ def _ranking(
                 aria_sort="descending" if column.key == block.ranked_by else None)
         )  # fmt: skip
         if column is first and interval:
-            heading.append(tag("th", "95\u00a0% interval", scope="col", data_c="interval"))
+            heading.append(tag("th", block.band, scope="col", data_c="interval"))
     if block.classes:
         heading.append(tag("th", "Class", scope="col", data_c="class"))
     rows = []
@@ -311,7 +313,7 @@ def _ranking(
         tag("strong", block.title.rstrip("."), ". "),
         f"{sentence_of(block.note)} " if block.note else None,
         "The dot is the score" if interval or "chance" in values else None,
-        ", the band its 95\u00a0% interval" if interval else None,
+        f", the band its {block.band}" if interval else None,
         ", the grey tick chance" if "chance" in values else None,
         "." if interval or "chance" in values else None,
     )
