@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.report.pages.formation import page as formation_page
 from headscope.runs import open_run
-from headscope.studies.compare.overlap import (
-    CompareClasses,
-    CompareOverlap,
-    compare_classes,
-    compare_overlap,
-)
+from headscope.shown.blocks import Heatmap, Table
+from headscope.studies.compare import classes, overlap
+from headscope.studies.compare.classes import CompareClasses, compare_classes
+from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
 from headscope.studies.report import write_report
+from headscope.studies.study import shown_of
 
 NASTY = "<script>alert(1)</script>&"
 
@@ -73,22 +71,22 @@ def a_run(path: Path, pairs: tuple[str, ...], geometry: Geometry = GEOMETRY) -> 
     return str(path)
 
 
-def test_the_overlap_page_holds_every_number(tmp_path: Path) -> None:
+def test_the_overlap_shows_every_pair_and_group(tmp_path: Path) -> None:
     place = a_run(tmp_path / "run", ("en-de", "de-en", "en-ru"))
     result = compare_overlap(CompareOverlap((place,), k=4), tmp_path / "out")
-    file = write_report(tmp_path / "out")
-    said = text_of(file)
-    for pair in result.pairs:
-        assert f"{pair.jaccard:.3f}" in said and f"{pair.expected_exact:.3f}" in said
-    for group in result.groups:
-        assert group.name in said
-    assert "en → de" in said and "Compared were the first 4 heads of each" in said
-    assert "3 pairs" in said
-    cells = re.findall(r'class="cell s\d+"', file.read_text("utf-8"))
-    assert len(cells) == 2 * len(result.pairs)
+    shown = shown_of(overlap.command, result, tmp_path / "out")
+    pairs, groups, shared = (each.blocks[0] for each in shown.sections[:3])
+    assert isinstance(pairs, Table) and isinstance(groups, Table) and isinstance(shared, Heatmap)
+    for pair, row in zip(result.pairs, pairs.rows, strict=True):
+        assert [cell.value for cell in row.cells[:3]] == [
+            pair.jaccard, pair.expected_exact, pair.expected
+        ]  # fmt: skip
+    assert [row.name for row in groups.rows] == [group.name for group in result.groups]
+    assert shared.values[0][1] == shared.values[1][0] == result.pairs[0].jaccard
+    assert dict(shown.facts)["compared"] == "the first 4 heads of each"
 
 
-def test_the_overlap_page_of_two_sets_and_nasty_names(tmp_path: Path) -> None:
+def test_the_overlap_page_escapes_names(tmp_path: Path) -> None:
     nasty = tmp_path / "<b>set&"
     a_run(nasty, ("en-de",))
     other = a_run(tmp_path / "other", ("en-de",))
@@ -97,21 +95,21 @@ def test_the_overlap_page_of_two_sets_and_nasty_names(tmp_path: Path) -> None:
     assert (
         "<b>set&" in text_of(file) and "<b>set" not in file.read_text("utf-8").split("<script")[0]
     )
-    assert "a Jaccard index of" in text_of(file)
 
 
-def test_the_classes_page_holds_every_model(tmp_path: Path) -> None:
+def test_the_classes_show_every_share(tmp_path: Path) -> None:
     specs = (
         a_run(tmp_path / "big", ("en-de", "de-en")),
         a_run(tmp_path / "small", ("en-de",), Geometry((2, 0, 3))),
     )
     result = compare_classes(CompareClasses(specs), tmp_path / "out")
-    said = text_of(write_report(tmp_path / "out"))
-    for one in result.models:
-        assert one.name in said and one.shares_above_chance is not None
-        for share in (*one.shares.each, *one.shares_above_chance.each):
-            assert f"{share * 100:.1f} %" in said.replace("\u00a0", " ")
-    assert "5 to 12" in said
+    shares = shown_of(classes.command, result, tmp_path / "out").sections[0].blocks[0]
+    assert isinstance(shares, Table)
+    for one, row in zip(result.models, shares.rows, strict=True):
+        assert one.name == row.name and one.shares_above_chance is not None
+        told = [cell.value for cell in row.cells[1:7]]
+        assert told[::2] == [100 * share for share in one.shares.each]
+        assert told[1::2] == [100 * share for share in one.shares_above_chance.each]
 
 
 def row(name: str, step: int | None, **more: Any) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from headscope.report.pages import (
     atlas,
     attention,
     causal_gating,
-    classes,
     export,
     failures,
     formation,
@@ -33,7 +32,6 @@ from headscope.report.pages import (
     mixture,
     off_target,
     one_by_one,
-    overlap,
     paper,
     paper_index,
     perplexity,
@@ -59,11 +57,9 @@ __all__ = ["write_report"]
 
 PAGES: dict[str, Callable[[Path], Page]] = {
     "atlas": atlas.page,
-    "compare classes": classes.page,
     "compare formation": formation.page,
     "compare masks": masks.page,
     "compare methods": methods.page,
-    "compare overlap": overlap.page,
     "compare states": states.page,
     "find translation-score": translation_score.page,
     "pocket trater": trater.page,

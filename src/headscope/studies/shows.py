@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from headscope.estimates import Against, Estimate
 from headscope.heads import Head
 from headscope.results.common import Leakage, ScoredHead
-from headscope.shown.blocks import Cell, Column, HeadMap, HeadTable, Place, p_cell
-from headscope.shown.words import between, fixed, p_value
+from headscope.results.overlap import GroupOverlap, PairOverlap
+from headscope.shown.blocks import (
+    Cell,
+    Column,
+    HeadMap,
+    HeadTable,
+    Heatmap,
+    Place,
+    Row,
+    Table,
+    p_cell,
+)
+from headscope.shown.words import arrow, between, fixed, p_value
 
 __all__ = [
     "against_cells",
@@ -19,6 +31,8 @@ __all__ = [
     "interval",
     "leakage_caution",
     "model_facts",
+    "overlap_blocks",
+    "overlap_groups",
     "places",
 ]
 
@@ -131,3 +145,80 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
 def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
     """The model, and how many heads it has."""
     return [("model", name), *([("heads", str(heads))] if heads else [])]
+
+
+def overlap_blocks(pairs: Sequence[PairOverlap]) -> tuple[Table, Heatmap]:
+    """Every two sets: a table of all numbers, and a map of the Jaccard index."""
+    names = list(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
+    at = {ends: pair.jaccard for pair in pairs for ends in ((pair.a, pair.b), (pair.b, pair.a))}
+    labels = tuple(arrow(n) if len(n) <= 28 else f"\u2026{n[-27:]}" for n in names)
+    chance = fmean(pair.expected_exact for pair in pairs)
+    rows = tuple(
+        Row(
+            f"{arrow(pair.a)} \u2013 {arrow(pair.b)}",
+            (
+                Cell(pair.jaccard),
+                Cell(pair.expected_exact),
+                Cell(pair.expected),
+                p_cell(pair.p_value),
+                Cell(f"{pair.intersection} of {pair.size_a} and {pair.size_b}"),
+                Cell.share(pair.conditional.given_a),
+                Cell.share(pair.conditional.given_b),
+                Cell(pair.rank_correlation, why="no scores"),
+            ),
+        )
+        for pair in pairs
+    )
+    columns = ("Jaccard", "by chance", "by chance, ratio", "p", "shared heads", "of the first",
+               "of the second", "rank correlation")  # fmt: skip
+    note = (
+        "Jaccard: shared heads by heads in either set. By chance: the mean for random sets of "
+        "these sizes, exact, and as the ratio of expected counts that the literature uses. p: of "
+        "as large an overlap of random sets (hypergeometric). Rank correlation: Spearman, over "
+        "all heads"
+    )
+    shared = Heatmap(
+        "Heads that two sets share",
+        labels,
+        labels,
+        tuple(tuple(1.0 if a == b else at.get((a, b)) for b in names) for a in names),
+        "Jaccard index",
+        low=0.0,
+        high=1.0,
+        note=f"Random sets of these sizes: {fixed(chance, 2)} on average",
+    )
+    return Table("Overlap of every two sets", columns, rows, note=note), shared
+
+
+def overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
+    """Means over groups of pairs of translation directions."""
+    related = {
+        "opposite": "a direction and its reverse",
+        "same source": "out of one language, whichever it is",
+        "same target": "into one language, whichever it is",
+        "other": "all others",
+    }
+    shared = {
+        "source": "both out of this language",
+        "target": "both into this language",
+        "pivot": "neither out of nor into it",
+    }
+    rows = tuple(
+        Row(
+            group.name,
+            (
+                Cell(related.get(group.name) or shared.get(group.by)),
+                Cell(group.count),
+                Cell(group.jaccard),
+                Cell(between(group.lowest, group.highest, 2)),
+                Cell(group.expected_exact),
+                Cell(group.expected),
+                p_cell(group.largest_p),
+            ),
+        )
+        for group in groups
+    )
+    columns = ("pairs of directions", "pairs", "Jaccard, mean", "range", "by chance",
+               "by chance, ratio", "largest p")  # fmt: skip
+    note = "The pairs of a group share directions, so they are not independent of each other"
+    return Table("Overlap by group of directions", columns, rows, note=note)
