@@ -33,7 +33,7 @@ COMMANDS = {
     "find patching": "headscope.cli.find.patching",
     "compare overlap": "headscope.studies.compare.overlap",
     "compare methods": "headscope.cli.compare.methods",
-    "compare formation": "headscope.cli.compare.formation",
+    "compare formation": "headscope.studies.compare.formation",
     "compare classes": "headscope.studies.compare.classes",
     "compare masks": "headscope.cli.compare.masks",
     "compare states": "headscope.cli.compare.states",

@@ -19,7 +19,6 @@ from headscope.report.pages import (
     causal_gating,
     export,
     failures,
-    formation,
     head_scores,
     key_tokens,
     layers,
@@ -57,7 +56,6 @@ __all__ = ["write_report"]
 
 PAGES: dict[str, Callable[[Path], Page]] = {
     "atlas": atlas.page,
-    "compare formation": formation.page,
     "compare masks": masks.page,
     "compare methods": methods.page,
     "compare states": states.page,
