@@ -36,7 +36,7 @@ COMMANDS = {
     "compare formation": "headscope.studies.compare.formation",
     "compare classes": "headscope.studies.compare.classes",
     "compare masks": "headscope.cli.compare.masks",
-    "compare states": "headscope.cli.compare.states",
+    "compare states": "headscope.studies.compare.states",
     "verify removal": "headscope.cli.verify.removal",
     "verify heads": "headscope.cli.verify.heads",
     "verify tasks": "headscope.cli.verify.tasks",
