@@ -259,20 +259,22 @@ Place = tuple[int, int]
 class HeadMap:
     """One number for every head of a model: `values[layer][head]`, None where it is not known.
 
-    `marked` heads carry a dot, `signs` a letter or two.
+    `marked` heads carry a dot, `signs` a letter or two; `words` are said of a head by pointer,
+    besides its number.
     """
 
     name: str
     values: Values
     marked: tuple[Place, ...] = ()
     signs: tuple[tuple[Place, str], ...] = ()
+    words: tuple[tuple[Place, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class HeadMaps:
     """Maps of all heads on one common scale, from `low` to `high` or as far as the values go.
 
-    `scale` names the number, `marked` says what a dot means. `row_names` and `column_names`, where
+    `scale` names the number, `marked` says what a dot means.
     """
 
     title: str

@@ -14,7 +14,7 @@ __all__ = ["COMMANDS", "study_of"]
 COMMANDS = {
     "atlas": "headscope.cli.atlas",
     "align": "headscope.cli.align",
-    "survey": "headscope.cli.survey",
+    "survey": "headscope.studies.survey",
     "reproduce": "headscope.cli.reproduce",
     "methods": "headscope.cli.methods",
     "report": "headscope.studies.report",
@@ -32,7 +32,7 @@ COMMANDS = {
     "find retrieval": "headscope.cli.find.retrieval",
     "find patching": "headscope.cli.find.patching",
     "compare overlap": "headscope.studies.compare.overlap",
-    "compare methods": "headscope.cli.compare.methods",
+    "compare methods": "headscope.studies.compare.methods",
     "compare formation": "headscope.studies.compare.formation",
     "compare classes": "headscope.studies.compare.classes",
     "compare masks": "headscope.cli.compare.masks",

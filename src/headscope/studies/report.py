@@ -27,7 +27,6 @@ from headscope.report.pages import (
     mask_scaling,
     mask_test,
     masks,
-    methods,
     mixture,
     off_target,
     one_by_one,
@@ -56,7 +55,6 @@ __all__ = ["write_report"]
 PAGES: dict[str, Callable[[Path], Page]] = {
     "atlas": atlas.page,
     "compare masks": masks.page,
-    "compare methods": methods.page,
     "find translation-score": translation_score.page,
     "pocket trater": trater.page,
     "reproduce token-alignment-heads": paper.page,
@@ -64,7 +62,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "reproduce heads-up": paper.page,
     "reproduce beside": paper.page,
     "reproduce all": paper_index.page,
-    "survey": methods.survey_page,
     "use adapt": adapt.page,
     "verify one-by-one": one_by_one.page,
     "verify attention": attention.page,

@@ -198,7 +198,8 @@ def _show(result: ComparedStates, run: Path) -> Shown:
     uncertainty = f"Intervals are over {states.samples} samples."
     if draws:
         least = max(control.least_p or 1 / (1 + control.draws) for control in states.controls)
-        uncertainty += f" {count(draws, 'random mask')} of each kind: p over draws is at least {p_value(least)}."
+        masks = count(draws, "random mask")
+        uncertainty += f" {masks} of each kind: p over draws is at least {p_value(least)}."
     else:
         cautions.append("Without random masks, any mask of this size may have the same effect.")
     return Shown(
