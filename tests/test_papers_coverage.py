@@ -19,7 +19,7 @@ from headscope.papers.plan import Coverage, make_plan
 from headscope.papers.published import paper_tasks
 from headscope.papers.registry import PAPERS, paper_named
 from headscope.papers.reproduce import Reproduce
-from headscope.report.sections.paper_parts import coverage_words
+from headscope.papers.show import coverage_words
 from headscope.studies.inputs import ModelChoice
 
 ROOT = Path(__file__).resolve().parents[1]

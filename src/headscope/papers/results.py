@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Set
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from headscope.papers.paper import Failed, Missing, Paper, Setting, decided
 from headscope.papers.plan import Plan, Planned, PlannedStep
+from headscope.runs import encode
 from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
 
 __all__ = ["NOT_ASKED", "describe", "typeset"]
@@ -166,11 +167,11 @@ def _table(table: Table) -> dict[str, Any]:
             for row in rows
         )
     typed = replace(table, title=typeset(table.title), note=typeset(table.note), rows=rows)
-    return asdict(typed)
+    return encode(typed)
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
-    return asdict(figure) | {"title": typeset(figure.title), "note": typeset(figure.note)}
+    return encode(figure) | {"title": typeset(figure.title), "note": typeset(figure.note)}
 
 
 def _difference(cell: Cell) -> float | None:

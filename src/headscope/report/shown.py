@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.report.drawing.blocks import draw
-from headscope.report.html import Html, join, tag
+from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import section
@@ -17,6 +17,7 @@ from headscope.shown.words import MEAN, arrow
 
 __all__ = ["page_of"]
 
+FLAG = re.compile(r"--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?")
 #: Style sheets that only pages with such a block need.
 STYLES: dict[type[Block], str] = {
     Histograms: "rating.css",
@@ -34,9 +35,18 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
     parts: list[str] = []
     for name, each in zip(names, shown.sections, strict=True):
         drawn = [draw(f"{name}-{at}", block) for at, block in enumerate(each.blocks, 1)]
-        lead = tag("p", each.lead) if each.lead else None
-        html = section(name, each.title, lead, [block.html for block in drawn])
-        sections.append((name, each.title, html))
+        lead = tag("p", with_flags(each.lead), class_="found") if each.lead else None
+        kicker = tag("span", each.kicker, class_="elements") if each.kicker else None
+        html = section(
+            name,
+            join(kicker, tag("span", each.title)),
+            lead,
+            [block.html for block in drawn],
+            [tag("p", with_flags(words), class_="note") for words in each.after],
+            tag("p", each.traced, class_="traced") if each.traced else None,
+            class_="experiment" if each.compact else None,
+        )
+        sections.append((name, each.kicker or each.title, html))
         for block in drawn:
             data |= block.data
             scripts += block.scripts
@@ -57,11 +67,25 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
     return Page(**{**vars(page), "choices": named if len(parts) > 1 else ()})
 
 
+def with_flags(words: str) -> list[Child]:
+    """Words with the command line's flags in them set as code."""
+    made: list[Child] = []
+    end = 0
+    for match in FLAG.finditer(words):
+        made += [words[end : match.start()], tag("code", match[0])]
+        end = match.end()
+    return [*made, words[end:]]
+
+
 def _finding(shown: Shown) -> Html:
     answer, *more = shown.finding or ("Nothing was found to say.",)
     remedy = join(" ", tag("code", shown.remedy)) if shown.remedy else None
-    badge = tag("p", shown.uncertainty, remedy, class_="badge") if shown.uncertainty else None
-    cautions = [tag("li", words) for words in shown.cautions]
+    badge = (
+        tag("p", with_flags(shown.uncertainty), remedy, class_="badge")
+        if shown.uncertainty
+        else None
+    )
+    cautions = [tag("li", with_flags(words)) for words in shown.cautions]
     return tag(
         "section",
         tag("h2", "Finding", id="summary-title", class_="unseen"),

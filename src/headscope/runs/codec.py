@@ -2,6 +2,7 @@
 
 A field is written under its own name. `entry` says what is different: another name, left out where
 it is None, or its own fields standing in the object around it, with an ending to their names.
+Blocks, which know no codec, have fields whose metadata says `spared`: left out at their default.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def encode(value: Any) -> Any:
     written: dict[str, Any] = {}
     for each in fields(value):
         content, how = getattr(value, each.name), _how(each)
-        if not _written(each):
+        if not _written(each) or (each.metadata.get("spared") and content == each.default):
             continue
         if how.flat is not None:
             inside = {} if content is None else encode(content)

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any
 
+#: Of a field that results leave out where it has its default.
+SPARED = {"spared": True}
+
 __all__ = [
     "NOT_RUN",
     "Bars",
@@ -59,7 +62,8 @@ class Cell:
 
     `value` is a number, a word or a text, or None where there is nothing to tell; `why` then says
     why (`not run`). `published` is the paper's figure for the table's reference model, and
-    `difference` ours minus it where the two may be compared. `unit` follows the number, such as %.
+    `difference` ours minus it where the two may be compared. `unit` follows the number, such as %;
+    `link` is a file below the run folder that it names.
     """
 
     value: float | str | None = None
@@ -69,7 +73,8 @@ class Cell:
     why: str | None = None
     digits: int = 3
     difference: float | None = None
-    unit: str = ""
+    unit: str = field(default="", metadata=SPARED)
+    link: str = field(default="", metadata=SPARED)
 
     def __post_init__(self) -> None:
         if self.value is not None:  # what is there needs no reason for its absence
@@ -177,8 +182,8 @@ class Heatmap:
     digits: int = 2
     note: str = ""
     kind: str = field(default="heatmap", init=False)
-    lowest: Values = ()
-    highest: Values = ()
+    lowest: Values = field(default=(), metadata=SPARED)
+    highest: Values = field(default=(), metadata=SPARED)
 
     def __post_init__(self) -> None:
         for values in (self.values, self.lowest or self.values, self.highest or self.values):
@@ -217,9 +222,9 @@ class Lines:
     logarithmic: bool = False
     note: str = ""
     kind: str = field(default="lines", init=False)
-    logarithmic_y: bool = False
-    labels: tuple[tuple[float, str], ...] = ()
-    band: str = "95\u00a0% intervals"
+    logarithmic_y: bool = field(default=False, metadata=SPARED)
+    labels: tuple[tuple[float, str], ...] = field(default=(), metadata=SPARED)
+    band: str = field(default="95\u00a0% intervals", metadata=SPARED)
 
 
 @dataclass(frozen=True)
@@ -240,9 +245,9 @@ class Bars:
     digits: int = 1
     note: str = ""
     kind: str = field(default="bars", init=False)
-    draws: tuple[tuple[tuple[float, ...], ...], ...] = ()
-    start: float | None = None
-    end: float | None = None
+    draws: tuple[tuple[tuple[float, ...], ...], ...] = field(default=(), metadata=SPARED)
+    start: float | None = field(default=None, metadata=SPARED)
+    end: float | None = field(default=None, metadata=SPARED)
 
     def __post_init__(self) -> None:
         for values in (self.values, self.low or self.values, self.high or self.values):
@@ -461,12 +466,26 @@ Block = (
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading; `brief` ones are shown in the terminal, too."""
+    """Blocks under a heading.
+
+    Attributes:
+        title: the heading, with `kicker` above it.
+        blocks: in order.
+        lead: what they show, before them.
+        brief: it is shown in the terminal, too.
+        after: paragraphs below the blocks, such as what the figures rest on.
+        traced: the runs behind it.
+        compact: its blocks stand in two columns on paper, as those of a paper's experiment.
+    """
 
     title: str
     blocks: Sequence[Block]
     lead: str = ""
     brief: bool = False
+    after: Sequence[str] = ()
+    traced: str = ""
+    kicker: str = ""
+    compact: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from headscope.studies.study import Study
 
 __all__ = ["COMMANDS", "study_of"]
 
-#: The module of each study, by the words of its command.
+#: The module of each study by the words of its command; its study is the module's `command`.
 COMMANDS = {
     "atlas": "headscope.cli.atlas",
     "align": "headscope.cli.align",
     "survey": "headscope.studies.survey",
-    "reproduce": "headscope.cli.reproduce",
+    "reproduce": "headscope.papers.command",
     "methods": "headscope.cli.methods",
     "report": "headscope.studies.report",
     "check": "headscope.cli.check",
@@ -65,6 +65,10 @@ COMMANDS = {
 
 def study_of(command: str) -> Study:
     """The study of a command such as `find lahis`; InputError if there is none."""
+    if command.startswith("reproduce "):
+        module = importlib.import_module(COMMANDS["reproduce"])
+        reproduced: Study = module.papers if command == "reproduce all" else module.paper
+        return reproduced
     if command not in COMMANDS:
         near = get_close_matches(command, COMMANDS, 1)
         raise InputError(

@@ -30,8 +30,6 @@ from headscope.report.pages import (
     mixture,
     off_target,
     one_by_one,
-    paper,
-    paper_index,
     perplexity,
     rating,
     removal,
@@ -57,11 +55,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "compare masks": masks.page,
     "find translation-score": translation_score.page,
     "pocket trater": trater.page,
-    "reproduce token-alignment-heads": paper.page,
-    "reproduce lahis": paper.page,
-    "reproduce heads-up": paper.page,
-    "reproduce beside": paper.page,
-    "reproduce all": paper_index.page,
     "use adapt": adapt.page,
     "verify one-by-one": one_by_one.page,
     "verify attention": attention.page,
@@ -132,7 +125,8 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
 
 
 def _has_page(command: str) -> bool:
-    return command in PAGES or (command in COMMANDS and study_of(command).show is not None)
+    known = command in COMMANDS or command.startswith("reproduce ")
+    return command in PAGES or (known and study_of(command).show is not None)
 
 
 def _page(folder: Path, command: str) -> Page:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
 from typing import TypeAlias
+from urllib.parse import quote
 
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import figure, scroll, table
@@ -70,7 +72,15 @@ def _ours(cell: Cell) -> Child:
     if cell.value is None:
         return tag("i", cell.why, class_="none") if cell.why else "\u2013"
     words = _words(cell.value, cell.digits)
+    if cell.link and below(cell.link):
+        return tag("a", words, href=f"./{quote(cell.link)}")
     return [words, f"\u00a0{cell.unit}"] if cell.unit else words
+
+
+def below(link: str) -> bool:
+    """Whether a link leads to a file below the page."""
+    place = PurePosixPath(link)
+    return not place.is_absolute() and ".." not in place.parts and ":" not in link
 
 
 def _stacked(row: Row) -> list[Child]:

@@ -1,0 +1,396 @@
+"""What a reproduction shows: the answer, its experiments in one table and one by one, the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Literal
+
+from headscope.results.common import ModelResult
+from headscope.runs import Record
+from headscope.shown.blocks import Block, Cell, Figure, Row, Section, Shown, Table
+from headscope.shown.words import count, fixed, ranges
+
+__all__ = ["PaperResult", "PapersResult", "coverage_words", "show_paper", "show_papers"]
+
+#: The states of an experiment, and what they are called.
+STATES = {
+    "run": "run",
+    "part": "run in part",
+    "stored": "from stored results",
+    "not run": "not run",
+    "missing": "data missing",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperRun(Record):
+    """One of the runs behind an experiment: run, read from stored results, or not run."""
+
+    step: str
+    title: str
+    run: str | None = None
+    signature: str | None = None
+    seconds: float | None = None
+    state: str
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentResult(Record):
+    """What stands for one or several tables and figures of the paper.
+
+    `why` says why it was not run, or not whole, `give` what the command needs for it; `coverage`
+    what became of each table and figure.
+    """
+
+    name: str
+    elements: tuple[str, ...]
+    title: str
+    state: Literal["run", "part", "stored", "not run", "missing"]
+    why: str | None = None
+    give: str | None = None
+    runs: tuple[PaperRun, ...]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    found: str = ""
+    sure: str = ""
+    coverage: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is anything to show of it."""
+        return self.state in ("run", "part", "stored")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperFacts(Record):
+    """The paper: what it asks, and how."""
+
+    name: str
+    title: str
+    source: str = ""
+    question: str = ""
+    method: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Record):
+    """What was found on this model, and what that rests on."""
+
+    found: str = ""
+    sure: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals(Record):
+    """How many runs there are, made, stored and not made, and how long they took."""
+
+    runs: int = 0
+    run: int = 0
+    stored: int = 0
+    not_run: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduced(ModelResult):
+    """What the runs of one paper and of all have in common."""
+
+    command: str = ""
+    totals: Totals = field(default_factory=Totals)
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole_command(self) -> str:
+        """The command with the folder that it wrote."""
+        if not self.run or "--out" in self.command.split():
+            return self.command
+        return f"{self.command} --out {quote(self.run)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperResult(Reproduced):
+    """The result of `reproduce PAPER`."""
+
+    paper: PaperFacts
+    answer: Answer
+    notes: tuple[str, ...] = ()
+    experiments: tuple[ExperimentResult, ...]
+
+    def __post_init__(self) -> None:
+        if len({one.name for one in self.experiments}) < len(self.experiments):
+            raise ValueError("two experiments have one name")
+
+    @property
+    def runs(self) -> tuple[PaperRun, ...]:
+        """Every run behind the experiments once, in their order."""
+        return tuple({run.step: run for one in self.experiments for run in one.runs}.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproducedPaper(Record):
+    """One of the papers of `reproduce all`; `run` and `report` lie below its folder."""
+
+    name: str
+    title: str
+    question: str = ""
+    answer: Answer
+    totals: Totals
+    report: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PapersResult(Reproduced):
+    """The result of `reproduce all`."""
+
+    papers: tuple[ReproducedPaper, ...]
+
+
+def show_paper(result: PaperResult, run: Path) -> Shown:
+    """The answer, every experiment, what was not run, and the runs."""
+    paper, shown = result.paper, [one for one in result.experiments if one.shown]
+    made = [one for one in result.runs if one.state != "not run"]
+    sections = [
+        Section("Experiments", [_overview(result)], lead=f"The paper asks: {paper.question}"),
+        *(_experiment(one) for one in shown),
+        *([Section("Not run here", [_not_run(result)])] if len(shown) < len(result.experiments)
+          else []),
+        *([Section("Runs", [_runs(made)])] if made else []),
+        Section("Method", [], lead=" ".join(paper.method), after=_method(result)),
+        Section("How to repeat it", [], after=_repeat(result)),
+    ]  # fmt: skip
+    return Shown(
+        paper.title,
+        f"What the paper measured, measured again on {result.model_name}.",
+        [result.answer.found or _unanswered(shown)],
+        result.answer.sure,
+        facts=[
+            ("", paper.source),
+            ("model", result.model_name),
+            ("experiments", f"{len(shown)} of {len(result.experiments)}"),
+            ("runs", f"{len(made)} of {len(result.runs)}"),
+            ("time", span(result.seconds)),
+        ],
+        sections=sections,
+    )
+
+
+def show_papers(result: PapersResult, run: Path) -> Shown:
+    """The answers of all papers, each with where its report lies."""
+    rows = tuple(
+        Row(
+            one.title,
+            (
+                Cell(one.totals.run),
+                Cell(one.totals.stored),
+                Cell(one.totals.not_run),
+                Cell(span(one.totals.seconds)),
+                Cell(one.report, link=one.report),
+            ),
+        )
+        for one in result.papers
+    )
+    columns = ("runs made", "stored", "not run", "time", "report")
+    return Shown(
+        f"{count(len(result.papers), 'paper')} on {result.model_name}",
+        "What each paper measured, measured again on this model.",
+        [f"{one.title}: {one.answer.found or 'nothing was run.'}" for one in result.papers],
+        facts=[("runs", str(result.totals.runs)), ("time", span(result.seconds))],
+        sections=[
+            Section("Papers", [Table("The papers and their runs", columns, rows)]),
+            *(
+                Section(one.title, [], lead=one.question, after=[one.answer.sure])
+                for one in result.papers
+                if one.answer.sure
+            ),
+            Section("How to repeat it", [], after=[result.whole_command]),
+        ],
+    )
+
+
+def span(seconds: float | None) -> str:
+    """A time in the unit that suits it; an en dash for none."""
+    if seconds is None:
+        return "\u2013"
+    if seconds < 120:
+        return f"{fixed(seconds, 1 if seconds < 10 else 0)}\u00a0s"
+    if seconds < 7200:
+        return f"{fixed(seconds / 60, 0)}\u00a0min"
+    return f"{fixed(seconds / 3600, 1)}\u00a0h"
+
+
+def coverage_words(coverage: Mapping[str, str]) -> list[str]:
+    """What becomes of tables and figures, by the word: `measured: Table 1`, `--full: Table 12`."""
+    words = dict.fromkeys(coverage.values())
+    return [
+        f"{word}: {_listed([name for name, own in coverage.items() if own == word])}"
+        for word in words
+    ]
+
+
+def _listed(elements: Sequence[str]) -> str:
+    """Tables and figures in short: `Tables 1 and 12\u201331, Figure 2`."""
+    numbers: dict[str, list[int]] = {}
+    others = []
+    for element in elements:
+        kind, _, number = element.partition(" ")
+        if kind in ("Table", "Figure") and number.isascii() and number.isdigit():
+            numbers.setdefault(kind, []).append(int(number))
+        else:
+            others.append(element)
+    counted = [
+        f"{kind}{'s' if len(set(found)) > 1 else ''} {ranges(found)}"
+        for kind, found in numbers.items()
+    ]
+    return ", ".join([*counted, *others])
+
+
+def _elements(one: ExperimentResult) -> str:
+    return _listed(one.elements) or one.name
+
+
+def _unanswered(shown: Sequence[ExperimentResult]) -> str:
+    if shown:
+        return "What was run does not answer the paper\u2019s question."
+    return "Nothing was run, so there is no answer."
+
+
+def _overview(result: PaperResult) -> Table:
+    """Every experiment with what became of its tables and figures, in the paper's order."""
+    rows = []
+    for one in result.experiments:
+        words = coverage_words(one.coverage)
+        if len(words) == 1:  # the same for all
+            words = [next(iter(one.coverage.values()))]
+        known = [each.seconds for each in one.runs if each.seconds is not None]
+        rows.append(
+            Row(
+                _elements(one),
+                (
+                    Cell(one.title),
+                    Cell("; ".join(words) or STATES[one.state]),
+                    Cell(len(one.runs)),
+                    Cell(span(sum(known) if known else None)),
+                ),
+            )
+        )
+    return Table(
+        "The paper's tables and figures, and what became of them",
+        ("about", "coverage", "runs", "time"),
+        tuple(rows),
+        note="Each is measured, needs DATA, a MODEL or an ENDPOINT that is not here, or is left to "
+        "--full. Experiments share runs, so their times do not add up.",
+    )
+
+
+def _experiment(one: ExperimentResult) -> Section:
+    after = [f"Uncertainty: {one.sure}"] if one.sure else []
+    if one.state != "run" or one.why:
+        after.append(f"{STATES[one.state]}{f': {one.why}' if one.why else ''}.")
+    if one.give:
+        after.append(f"To run it: {one.give}")
+    blocks: list[Block] = [*one.figures, *one.tables]
+    traced = ", ".join(each.step for each in one.runs if each.state != "not run")
+    return Section(
+        one.title,
+        blocks,
+        lead=one.found,
+        after=after,
+        traced=f"Runs: {traced}." if traced else "",
+        kicker=_elements(one),
+        compact=True,
+    )
+
+
+def _not_run(result: PaperResult) -> Table:
+    """What was not run: why, and what to give so that it can be."""
+    left = [one for one in result.experiments if not one.shown]
+    rows = tuple(
+        Row(
+            _elements(one),
+            (
+                Cell(one.title),
+                Cell(STATES[one.state]),
+                Cell(one.why or None),
+                Cell(_to_run(one)),
+            ),
+        )
+        for one in left
+    )
+    return Table(
+        f"{count(len(left), 'experiment')} not run here",
+        ("about", "state", "why", "to run it"),
+        rows,
+        note="The run folder goes on from what it holds.",
+    )
+
+
+def _to_run(one: ExperimentResult) -> str:
+    """What the command has to be given besides what it was given."""
+    if one.give:
+        return one.give
+    if one.state == "missing":
+        return "nothing would help"
+    flags = f"--only {one.name}"
+    return f"{flags} --full" if "--full" in (one.why or "") else flags
+
+
+def _runs(made: Iterable[PaperRun]) -> Table:
+    rows = tuple(
+        Row(
+            one.step,
+            (
+                Cell(f"{one.title} ({one.note})" if one.note else one.title),
+                Cell(STATES.get(one.state, one.state)),
+                Cell(one.run),
+                Cell(one.signature),
+                Cell(span(one.seconds)),
+            ),
+        )
+        for one in made
+    )
+    return Table(
+        f"{count(len(rows), 'run')} behind the numbers",
+        ("what", "state", "folder", "signature", "time"),
+        rows,
+        note="Folders lie below that of this run. Times of stored results are those where they "
+        "were made.",
+    )
+
+
+def _method(result: PaperResult) -> list[str]:
+    return [
+        "Every table and figure of the paper is measured again with this model; \u201ctheirs\u201d "
+        "are the published figures. A difference is given only where model, data, prompt, decoding "
+        "and measure are the paper's.",
+        *result.notes,
+    ]
+
+
+def _repeat(result: PaperResult) -> list[str]:
+    """How to repeat what was run, and what was left out, each for its reason."""
+    lines = [
+        result.whole_command,
+        f"It took {span(result.seconds)} of computing. Finished runs are read again; the same "
+        "command goes on where it was stopped.",
+        *(f"Failed: {step}: {why}" for step, why in result.failed.items()),
+    ]
+    left: dict[str, list[str]] = {}
+    for one in result.runs:
+        if one.state == "not run" and one.step not in result.failed:
+            left.setdefault(_why_left(result, one), []).append(one.title)
+    return [*lines, *(f"Not made, {why}: {', '.join(names)}." for why, names in left.items())]
+
+
+def _why_left(result: PaperResult, run: PaperRun) -> str:
+    needing = [one for one in result.experiments if run.step in {each.step for each in one.runs}]
+    if any("--full" in (one.why or "") for one in needing):
+        return "left to --full"
+    if any(one.state == "missing" for one in needing):
+        return "data for them is missing"
+    if all("not asked for" in (one.why or "") for one in needing):
+        return "not asked for"
+    return "their experiments stopped at a run that could not be made, or are not finished"

@@ -1,0 +1,227 @@
+"""What a paper's run shows, read from its folder: typed, traced, and safe."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paper_run_helpers as made
+from headscope.errors import InputError
+from headscope.papers.show import PaperResult, show_paper
+from headscope.runs import file_digest
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import Section, Shown, Table
+from headscope.studies.report import write_report
+
+HOSTILE = (
+    "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
+    '"\' onmouseover="window.hacked=1" &amp; <!-- --flag=<b> \u2028'
+)
+
+
+def shown_of(run: Path) -> Shown:
+    return show_paper(result_of(run, PaperResult, "a paper's run"), run)
+
+
+def section(shown: Shown, title: str) -> Section:
+    (found,) = (each for each in shown.sections if each.title == title)
+    return found
+
+
+def names(section: Section) -> list[str]:
+    """The rows of the section's one table."""
+    (table,) = section.blocks
+    assert isinstance(table, Table)
+    return [row.name for row in table.rows]
+
+
+def test_every_experiment_stands_in_the_table_and_those_with_results_have_a_section(
+    tmp_path: Path,
+) -> None:
+    run = made.write_paper(tmp_path)
+    shown, rows = shown_of(run), made.experiments()
+    assert len(names(section(shown, "Experiments"))) == len(rows)
+    there = [row for row in rows if row["state"] in ("run", "part", "stored")]
+    assert [each.title for each in shown.sections if each.compact] == [
+        row["title"] for row in there
+    ]
+    assert len(names(section(shown, "Not run here"))) == len(rows) - len(there)
+    made_runs = {step["step"] for row in rows for step in row["runs"] if step["state"] != "not run"}
+    assert set(names(section(shown, "Runs"))) == made_runs
+
+
+def test_many_elements_are_named_shortly_and_what_may_be_run_says_how(tmp_path: Path) -> None:
+    elements = ["Table 1", *(f"Table {n}" for n in range(12, 32)), "Figure 4", "exp-type ppl"]
+    rows = [
+        made.experiment("masks", *elements),
+        made.experiment("full", "Table 2", state="not run", why="left to --full: a mask"),
+        made.experiment("theirs", state="missing", why="nobody has that model"),
+    ]
+    shown = shown_of(made.write_paper(tmp_path, experiments=rows))
+    assert names(section(shown, "Experiments"))[0] == (
+        "Tables 1 and 12\u201331, Figure 4, exp-type ppl"
+    )
+    (table,) = section(shown, "Not run here").blocks
+    assert isinstance(table, Table)
+    assert [row.cells[-1].value for row in table.rows] == [
+        "--only full --full",
+        "nothing would help",
+    ]
+
+
+def test_the_command_to_repeat_a_run_names_its_folder(tmp_path: Path) -> None:
+    out = tmp_path / "two words"
+    repeat = section(shown_of(made.write_paper(out)), "How to repeat it")
+    assert repeat.after[0] == f"headscope reproduce heads-up --model pocket --out '{out}'"
+
+
+def test_a_run_that_failed_is_named_once(tmp_path: Path) -> None:
+    rows = [made.experiment("table-1", "Table 1", state="part", why="the package is not there")]
+    run = made.write_paper(
+        tmp_path, experiments=rows, failed={"step-table-1": "the package is not there"}
+    )
+    after = section(shown_of(run), "How to repeat it").after
+    assert [words for words in after if "step-table-1" in words] == [
+        "Failed: step-table-1: the package is not there"
+    ]
+    assert not [words for words in after if words.startswith("Not made")]
+
+
+def test_what_is_read_is_what_the_paper_wrote(tmp_path: Path) -> None:
+    figures = [made.heatmap(3, 4, empty=5), made.lines(), made.bars(3, signs=True)]
+    table = made.pairs_table(made.SAME)
+    one = made.experiment("a", "Table 1", tables=[table], figures=figures)
+    run = made.write_paper(tmp_path, experiments=[one])
+    read = result_of(run, PaperResult, "a paper's run").experiments[0]
+    assert read.figures == tuple(figures)
+    compared = [
+        replace(row, cells=tuple(replace(cell, difference=None) for cell in row.cells))
+        for row in read.tables[0].rows
+    ]
+    assert replace(read.tables[0], rows=tuple(compared)) == table
+    for cell in (cell for row in read.tables[0].rows for cell in row.cells):
+        assert cell.difference == (None if cell.value is None else pytest.approx(-0.31))
+
+
+def test_a_page_of_forty_experiments_stays_small(tmp_path: Path) -> None:
+    many = [
+        made.experiment(f"e-{at}", f"Table {at}", tables=[made.pairs_table()],
+                        figures=[made.overlap_map() if at % 2 else made.lines()])
+        for at in range(40)
+    ]  # fmt: skip
+    run = made.write_paper(tmp_path, experiments=many)
+    assert write_report(run).stat().st_size < 450_000
+
+
+class Seen(HTMLParser):
+    """Elements with their attributes, and the text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def seen(run: Path) -> Seen:
+    return Seen(write_report(run).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("report", ["/etc/page.html", "../page.html", "javascript:alert(1)", ""])
+def test_the_index_links_only_to_pages_below_it(tmp_path: Path, report: str) -> None:
+    run = made.write_papers(tmp_path / "run")
+    links = [one["href"] for _, one in seen(run).elements if "href" in one]
+    assert "./lahis/report.html" in links
+    papers = json.loads((run / "result.json").read_text("utf-8"))["papers"]
+    other = made.write_papers(tmp_path / "o", papers=[{**one, "report": report} for one in papers])
+    links = [one["href"] or "" for _, one in seen(other).elements if "href" in one]
+    assert all(link.startswith("#") for link in links)
+
+
+def poisoned(value: Any, key: str = "") -> Any:
+    """Every text of a result with something hostile behind it, but for what is looked up."""
+    if isinstance(value, dict):
+        return {name: poisoned(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [poisoned(one, key) for one in value]
+    return value + HOSTILE if isinstance(value, str) and key not in ("state", "kind") else value
+
+
+@pytest.mark.parametrize("write", [made.write_paper, made.write_papers])
+def test_hostile_text_is_shown_and_never_becomes_an_element(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    plain = json.loads((write(tmp_path / "plain") / "result.json").read_text("utf-8"))
+    kept = {name: one for name, one in plain.items() if name not in ("signature", "run")}
+    clean, hostile = seen(tmp_path / "plain"), seen(write(tmp_path / "run", **poisoned(kept)))
+    known = {name for name, _ in clean.elements}
+    assert {name for name, _ in hostile.elements} - known <= {"code"}  # the flag is set as code
+    scripts = [sum(name == "script" for name, _ in page.elements) for page in (clean, hostile)]
+    assert scripts[0] == scripts[1]
+    assert not [key for _, one in hostile.elements for key in one if key.startswith("on")]
+    assert "<script>window.hacked=1</script>" in hostile.text
+
+
+def without(key: str) -> Callable[[dict[str, Any]], object]:
+    return lambda result: result.pop(key)
+
+
+def experiment_with(**more: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda result: result["experiments"][0].update(more)
+
+
+RAGGED = {"kind": "heatmap", "title": "t", "rows": ["a", "b"], "columns": ["c"], "scale": "s",
+          "values": [[1.0], [1.0, 2.0]]}  # fmt: skip
+SHORT = {"title": "t", "columns": ["a", "b"], "rows": [{"name": "r", "cells": [{"value": 1}]}],
+         "reference": None, "note": ""}  # fmt: skip
+BAND = {"kind": "lines", "title": "t", "x": "x", "y": "y",
+        "series": [{"name": "s", "points": [[1, 2], [2, 3]], "low": [1], "high": [3]}]}  # fmt: skip
+LOGARITHM = {"kind": "lines", "title": "t", "x": "x", "y": "y", "logarithmic": True,
+             "series": [{"name": "s", "points": [[-1, 2], [2, 3]]}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        without("paper"),
+        without("experiments"),
+        without("answer"),
+        lambda result: result.update(experiments={"a": 1}),
+        lambda result: result.update(answer="yes"),
+        lambda result: result["experiments"].append(result["experiments"][0]),
+        experiment_with(state="maybe"),
+        experiment_with(runs=None),
+        experiment_with(tables=[SHORT]),
+        experiment_with(figures=[RAGGED]),
+        experiment_with(figures=[BAND]),
+        experiment_with(figures=[LOGARITHM]),
+        experiment_with(figures=[{**RAGGED, "kind": "pie"}]),
+        experiment_with(figures=[{**RAGGED, "values": [[1.0], ["high"]]}]),
+    ],
+)
+def test_a_misshapen_result_is_named(
+    tmp_path: Path, damage: Callable[[dict[str, Any]], object]
+) -> None:
+    run = made.write_paper(tmp_path)
+    file = run / "result.json"
+    stored = json.loads(file.read_text("utf-8"))
+    damage(stored)
+    file.write_text(json.dumps(stored), "utf-8")
+    done = json.loads((run / "DONE.json").read_text("utf-8"))
+    (run / "DONE.json").write_text(json.dumps({**done, "result": file_digest(file)}), "utf-8")
+    with pytest.raises(InputError, match=re.escape(str(run / "result.json"))):
+        write_report(run)
+    assert not (run / "report.html").exists()

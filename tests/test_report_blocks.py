@@ -1,0 +1,263 @@
+"""Blocks as HTML: what stands in tables and figures, and where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import sin
+
+import pytest
+
+import paper_run_helpers as made
+from headscope.report.charts import BarRow, bar_rows
+from headscope.report.drawing.blocks import draw
+from headscope.report.parts import diverging_class
+from headscope.shown.blocks import (
+    Bars,
+    Block,
+    Cell,
+    Column,
+    HeadMap,
+    HeadMaps,
+    HeadSets,
+    HeadTable,
+    Heatmap,
+    Reference,
+    Row,
+    Table,
+)
+
+
+def html_of(block: Block) -> str:
+    return str(draw("a", block).html)
+
+
+def test_a_column_of_bounds_is_set_as_numbers() -> None:
+    cells = (Cell("< 0.001"), Cell("4.3"), Cell(1.0))
+    html = html_of(Table("A", ("p", "head", "n"), (Row("r", cells),)))
+    assert re.findall(r'<td( class="said")?>', html) == ["", ' class="said"', ""]
+
+
+def test_notes_become_sentences() -> None:
+    table = Table("A", ("b",), (Row("r", (Cell(1.0),)),), note="by chance 0.055")
+    assert "By chance 0.055. " in html_of(table)
+
+
+# ---- tables --------------------------------------------------------------------------------------
+def table_of(reference: Reference | None, *, columns: int = 1) -> Table:
+    score, heads = Cell(0.5, 0.4, 0.6, published=0.75), Cell(3, published=2, digits=0)
+    if reference == made.SAME:
+        score, heads = replace(score, difference=-0.25), replace(heads, difference=1)
+    cells = (score, heads, Cell("de"))
+    names = ("accuracy", "heads", "language")[:columns]
+    return Table("One table", names, (Row("a row", cells[:columns]),), reference, "n is 9.")
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_the_difference_is_given_where_it_is_the_same_model(columns: int) -> None:
+    shown = html_of(table_of(made.SAME, columns=columns))
+    assert "\u22120.250" in shown  # 0.5 - 0.75, with the digits of the cell
+    assert "0.400\u2009\u2013\u20090.600" in shown
+    assert "0.750" in shown
+    assert "Heads Up!, Table 3, pocket" in shown
+    assert "not comparable" not in shown
+    assert ("+1" in shown) == (columns > 1)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_of_another_model_it_is_said_once_that_nothing_is_compared(columns: int) -> None:
+    shown = html_of(table_of(made.OTHER, columns=columns))
+    assert shown.count("not comparable: other model") == 1
+    assert "0.750" in shown and "theirs" in shown
+    assert "\u22120.250" not in shown and "difference" not in shown
+
+
+def test_columns_without_intervals_or_published_values_take_no_room() -> None:
+    rows = (Row("a row", (Cell(0.5), Cell(0.25, 0.2, 0.3))),)
+    shown = html_of(Table("One table", ("first", "second"), rows))
+    header = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', shown)
+    assert header == ["", "<bdi>first</bdi>", "<bdi>second</bdi>", "95\u00a0% interval"]
+    assert "theirs" not in shown.lower()
+
+
+def test_texts_stand_at_the_left_beside_numbers_with_intervals() -> None:
+    rows = (Row("a row", (Cell(0.5, 0.4, 0.6), Cell("a text"))),)
+    shown = html_of(Table("One table", ("score", "text"), rows))
+    assert re.findall(r"<td[^>]*>", shown) == ["<td>", "<td>", '<td class="said">']
+
+
+def test_what_was_not_run_stands_as_words_in_its_cell() -> None:
+    shown = html_of(made.pairs_table())
+    ran = sum((a + b) % 3 == 0 for a in range(7) for b in range(7) if a != b)
+    assert shown.count(">not run</i>") == 42 - ran
+    assert shown.count("<td>\u2013</td>") == 7
+    assert shown.count("theirs ") == 42
+
+
+def test_long_tables_are_folded_and_keep_every_row() -> None:
+    shown = html_of(made.accuracy_table(36))
+    before, after = shown.split("<details")
+    assert before.count('scope="row"') == 10 and after.count('scope="row"') == 26
+    assert "The other 26 rows" in after
+    assert "<details" not in html_of(made.accuracy_table(14))
+
+
+def test_rows_without_figures_of_ours_are_folded() -> None:
+    ours, none = Cell(0.5, published=0.75), Cell(published=0.75, why="not run")
+    rows = [Row(f"row {at}", (none if at % 3 else ours, none)) for at in range(7)]
+    shown = html_of(Table("One table", ("a", "b"), tuple(rows)))
+    before, after = shown.split("<details")
+    assert re.findall("row [0-9]", before) == ["row 0", "row 3", "row 6"]
+    assert re.findall("row [0-9]", after) == ["row 1", "row 2", "row 4", "row 5"]
+    assert "The other 4 rows, without figures of ours" in after
+    bare = html_of(Table("One table", ("a", "b"), tuple(rows[1:3])))
+    assert ">2 rows, without figures of ours<" in bare
+    assert 'scope="row"' not in bare.split("<details")[0]
+    one = html_of(Table("One table", ("a", "b"), tuple(rows[2:4])))
+    assert "<details" not in one, "a single row takes no more room than the words for it"
+    empty = html_of(Table("One table", ("a",), (), note="Not run."))
+    assert "<table" not in empty and "Not run." in empty
+
+
+# ---- figures -------------------------------------------------------------------------------------
+def cells_of(shown: str) -> dict[str, list[tuple[float, float]]]:
+    """By colour, the left ends of the cells of a map that is drawn with one line a cell."""
+    found = re.findall(
+        r'<path d="([^"]*)" class="line is-(\w+)" style="stroke:var\(--(\w+)\)"', shown
+    )
+    assert all(colour == variable for _, colour, variable in found)
+    return {
+        colour: [(float(x), float(y)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)h", path)]
+        for path, colour, _ in found
+    }
+
+
+def test_a_heat_map_colours_by_value_and_leaves_empty_what_was_not_run() -> None:
+    values = ((0.0, 0.5, None), (1.0, 2.0, 0.25))
+    field = Heatmap("A map", ("0", "1"), ("0", "1", "2"), values, "score", "layer", "head")
+    shown = html_of(field)
+    cells = cells_of(shown)
+    rows = sorted({y for one in cells.values() for _, y in one})
+    columns = sorted({x for one in cells.values() for x, _ in one})
+    assert {colour: (rows.index(one[0][1]), columns.index(one[0][0])) for colour, one in
+            cells.items()} == {"s0": (0, 0), "s4": (0, 1), "none": (0, 2), "s8": (1, 0),
+                               "s16": (1, 1), "s2": (1, 2)}  # fmt: skip
+    written = re.findall(r'<g class="signs on-(\w+)"><text[^>]*>([^<]*)<', shown)
+    assert dict(written) == {"s0": "0.00", "s4": "0.50", "s8": "1.00", "s16": "2.00", "s2": "0.25"}
+    assert "key-none" in shown and "1 cell is empty: not run" in shown
+    assert "from 0.00 to 2.00, the highest at layer 1, head 1; 1 not run." in shown
+    whole = Heatmap("A map", ("0",), ("0",), ((1.0,),), "score")
+    assert "not run" not in html_of(whole)
+
+
+def test_a_field_with_two_signs_has_its_middle_at_zero() -> None:
+    field = Heatmap("A map", ("a",), ("b", "c", "d", "e"), ((-0.5, 0.0, 1.0, 0.5),), "change",
+                    diverging=True)  # fmt: skip
+    shown = html_of(field)
+    assert sorted(cells_of(shown), key=lambda colour: cells_of(shown)[colour]) == [
+        "n4", "m0", "q8", "q4",
+    ]  # fmt: skip
+    assert "change: \u22121.00" in shown
+    ends = [diverging_class(value, 2.0) for value in (-9.0, -2.0, -0.01, 2.0, 9.0)]
+    assert ends == ["n8", "n8", "m0", "q8", "q8"]
+
+
+def test_a_large_map_draws_every_cell_in_few_shapes() -> None:
+    field = made.heatmap(32, 32, empty=9)
+    shown = html_of(field)
+    drawn = {colour: len(set(cells)) for colour, cells in cells_of(shown).items()}
+    assert sum(drawn.values()) == 1024
+    assert drawn["none"] == sum(value is None for row in field.values for value in row)
+    assert "data-words" not in shown and len(shown) < 20_000
+
+
+def test_cells_too_small_for_numbers_say_them_by_pointer() -> None:
+    field = made.heatmap(6, 16, empty=11)
+    shown = html_of(field)
+    words = re.findall(r'data-words="([^"]*)"', shown)
+    assert len(words) == 96 and 'class="sign"' not in shown
+    assert words[0] == "layer 0, head 0: not run"
+    assert words[17] == f"layer 1, head 1: {sin(1.3):.2f}"
+
+
+def test_lines_show_each_series_with_points_and_name_the_others() -> None:
+    shown = html_of(made.lines())
+    assert shown.count('class="point') == 10
+    assert shown.count("<polygon") == 1
+    assert "Not run: layer 3." in shown
+    assert "highest heads: 90 at 1, 85 at 4" in shown
+    assert "heads removed" in shown and "160 sentences." in shown
+
+
+def test_bars_below_zero_go_to_the_left_of_it() -> None:
+    bars = Bars("Bars", ("x", "y"), ("a", "b"), ((-1.0, 3.0), (1.0, None)), "nats")
+    shown = html_of(bars)
+    # the axis goes from -1 to 3: 0 lies at a quarter of its length
+    styles = re.findall(r'class="bar" style="--v:([\d.]+);--f:([\d.]+)"', shown)
+    assert [tuple(map(float, one)) for one in styles] == [(0.25, 0.0), (0.75, 0.25), (0.25, 0.25)]
+    assert shown.count('<em style="--z:0.2500">') == 3
+    assert "1 bar not run" in shown and ">not run</span>" in shown
+
+
+def test_series_have_the_colour_of_what_they_are() -> None:
+    def colours(*series: str) -> list[str]:
+        bars = Bars("Bars", ("x",), series, ((1.0,) * len(series),), "nats")
+        return re.findall(r'<b class="key-(\w+)">', html_of(bars))
+
+    assert colours("as is", "under random masks", "masked", "instructed") == [
+        "base", "random", "top", "s9"
+    ]  # fmt: skip
+    assert colours("the chosen heads", "random heads", "random heads of the same layers") == [
+        "top", "random", "matched"
+    ]  # fmt: skip
+    assert colours("token alignment heads", "low activity", "inactive") == ["ta", "low", "off"]
+    for names in (("a", "b, random", "c, random"), tuple("abcdefghij")):
+        assert len(set(colours(*names))) == len(names), "no colour stands for two series"
+
+
+def test_bars_from_zero_are_written_as_before() -> None:
+    drawn = bar_rows([BarRow("a", 3.0, "key-top", (1.0,), (2.0, 4.0))], 4.0)
+    assert 'class="bar" style="--v:0.7500"' in drawn
+    assert 'style="--lo:0.5000;--hi:1.0000"' in drawn
+    assert "<em" not in drawn
+
+
+# ---- heads ---------------------------------------------------------------------------------------
+def test_a_table_of_heads_ranks_by_its_column_and_holds_every_number_for_its_script() -> None:
+    heads = tuple((layer, head) for layer in range(3) for head in range(20))
+    scores = [((7 * at) % 60) / 60 for at in range(60)]
+    chance = [0.9 if at == 17 else 0.0 for at in range(60)]
+    above = [a - b for a, b in zip(scores, chance, strict=True)]
+    block = HeadTable(
+        "Heads",
+        heads,
+        (Column("score", "TS"), Column("chance", "Chance"), Column("above", "TS - chance")),
+        {"en-de": {"score": scores, "chance": chance, "above": above}},
+        ranked_by="above",
+        threshold=0.5,
+        classes=(("high", 0.5), ("low", None)),
+    )
+    drawn = draw("a", block)
+    order = sorted(range(60), key=lambda at: (-above[at], at))
+    rows = re.findall(r'<tr data-head="([\d.]+)">', drawn.html)
+    assert rows == [f"{heads[at][0]}.{heads[at][1]}" for at in order[:30]]
+    assert drawn.html.count('class="dot"') == sum(value > 0.5 for value in above)
+    assert drawn.html.count(">high</td>") == sum(value > 0.5 for value in above)
+    held = drawn.data["a"]["parts"]["en-de"]
+    assert held["score"] == pytest.approx(scores, abs=1e-6)
+    assert [tuple(each) for each in drawn.data["a"]["heads"]] == list(heads)
+
+
+def test_maps_of_heads_share_one_scale() -> None:
+    one, other = HeadMap("x", ((0.0, 1.0),), marked=((0, 1),)), HeadMap("y", ((2.0, None),))
+    shown = html_of(HeadMaps("Maps", (one, other), "score", marked="selected"))
+    cells = re.findall(r'class="cell (\w+)" data-words="head (\d\.\d)', shown)
+    assert cells == [("s0", "0.0"), ("s8", "0.1"), ("s16", "0.0"), ("na", "0.1")]
+    assert shown.count('class="dot"') == 1
+
+
+def test_a_set_of_heads_is_copied_as_the_option_takes_it() -> None:
+    shown = html_of(HeadSets("Heads", {"selected": ((5, 3), (0, 11))}))
+    assert 'data-copy="5.3,0.11"' in shown
+    assert 'data-copy="[(5, 3), (0, 11)]"' in shown
+    assert shown.count('href="#head=') == 2
