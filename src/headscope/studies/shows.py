@@ -21,7 +21,7 @@ from headscope.shown.blocks import (
     Table,
     p_cell,
 )
-from headscope.shown.words import arrow, between, fixed, p_value
+from headscope.shown.words import arrow, between, count, fixed, p_value
 
 __all__ = [
     "against_cells",
@@ -32,7 +32,6 @@ __all__ = [
     "leakage_caution",
     "model_facts",
     "overlap_blocks",
-    "overlap_groups",
     "places",
 ]
 
@@ -108,7 +107,8 @@ def compared(against: Against | None, examples: str = "sentences", digits: int =
     """Selected minus random in words: difference, interval, p over examples and over draws."""
     if against is None or not against.difference.known:
         return "not compared with random heads"
-    words = f"{interval(against.difference, digits)} against {against.distinct} random draws"
+    draws = count(against.distinct, "random draw")
+    words = f"{interval(against.difference, digits)} against {draws}"
     if against.p_examples is not None:
         words += f"; p\u00a0=\u00a0{p_value(against.p_examples)} over {examples}"
     if against.p_draws is not None:
@@ -147,36 +147,17 @@ def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
     return [("model", name), *([("heads", str(heads))] if heads else [])]
 
 
-def overlap_blocks(pairs: Sequence[PairOverlap]) -> tuple[Table, Heatmap]:
-    """Every two sets: a table of all numbers, and a map of the Jaccard index."""
-    names = list(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
-    at = {ends: pair.jaccard for pair in pairs for ends in ((pair.a, pair.b), (pair.b, pair.a))}
-    labels = tuple(arrow(n) if len(n) <= 28 else f"\u2026{n[-27:]}" for n in names)
+def overlap_blocks(
+    pairs: Sequence[PairOverlap], groups: Sequence[GroupOverlap] = ()
+) -> tuple[Heatmap | Table, ...]:
+    """Jaccard indices of every two sets as a map, the pairs with chance, and groups of pairs."""
+    names = tuple(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
+    at = {(pair.a, pair.b): pair.jaccard for pair in pairs}
+    at |= {(pair.b, pair.a): pair.jaccard for pair in pairs}
+    labels = tuple(name if len(name) <= 28 else f"\u2026{name[-27:]}" for name in names)
     chance = fmean(pair.expected_exact for pair in pairs)
-    rows = tuple(
-        Row(
-            f"{arrow(pair.a)} \u2013 {arrow(pair.b)}",
-            (
-                Cell(pair.jaccard),
-                Cell(pair.expected_exact),
-                Cell(pair.expected),
-                p_cell(pair.p_value),
-                Cell(f"{pair.intersection} of {pair.size_a} and {pair.size_b}"),
-                Cell.share(pair.conditional.given_a),
-                Cell.share(pair.conditional.given_b),
-                Cell(pair.rank_correlation, why="no scores"),
-            ),
-        )
-        for pair in pairs
-    )
-    columns = ("Jaccard", "by chance", "by chance, ratio", "p", "shared heads", "of the first",
-               "of the second", "rank correlation")  # fmt: skip
-    note = (
-        "Jaccard: shared heads by heads in either set. By chance: the mean for random sets of "
-        "these sizes, exact, and as the ratio of expected counts that the literature uses. p: of "
-        "as large an overlap of random sets (hypergeometric). Rank correlation: Spearman, over "
-        "all heads"
-    )
+    below = round(0.05 * len(pairs))
+    note = f"Random sets of these sizes: {fixed(chance, 2)} on average"
     shared = Heatmap(
         "Heads that two sets share",
         labels,
@@ -185,29 +166,55 @@ def overlap_blocks(pairs: Sequence[PairOverlap]) -> tuple[Table, Heatmap]:
         "Jaccard index",
         low=0.0,
         high=1.0,
-        note=f"Random sets of these sizes: {fixed(chance, 2)} on average",
+        note=note,
     )
-    return Table("Overlap of every two sets", columns, rows, note=note), shared
+    columns = (
+        "Jaccard",
+        "by chance",
+        "by chance, as a ratio",
+        "p",
+        "shared heads",
+        "heads of A",
+        "heads of B",
+        "shared, of A",
+        "shared, of B (recall)",
+        "rank correlation",
+    )
+    rows = tuple(
+        Row(
+            f"{arrow(pair.a)} and {arrow(pair.b)}",
+            (
+                Cell(pair.jaccard),
+                Cell(pair.expected_exact),
+                Cell(pair.expected),
+                p_cell(pair.p_value),
+                Cell(pair.intersection),
+                Cell(pair.size_a),
+                Cell(pair.size_b),
+                Cell(pair.conditional.given_a),
+                Cell(pair.conditional.given_b),
+                Cell(pair.rank_correlation),
+            ),
+        )
+        for pair in pairs
+    )
+    many = f"; of {len(pairs)} pairs about {below} have p < 0.05 by chance alone" if below else ""
+    table = Table(
+        "Every two sets, A and B",
+        columns,
+        rows,
+        note="By chance: the exact mean for random sets of these sizes, and the ratio of expected "
+        "counts used in the literature. p: random sets share as many heads (hypergeometric)"
+        f"{many}. Rank correlation: Spearman, over all heads",
+    )
+    return (shared, table, *([_overlap_groups(groups)] if groups else []))
 
 
-def overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
-    """Means over groups of pairs of translation directions."""
-    related = {
-        "opposite": "a direction and its reverse",
-        "same source": "out of one language, whichever it is",
-        "same target": "into one language, whichever it is",
-        "other": "all others",
-    }
-    shared = {
-        "source": "both out of this language",
-        "target": "both into this language",
-        "pivot": "neither out of nor into it",
-    }
+def _overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
     rows = tuple(
         Row(
             group.name,
             (
-                Cell(related.get(group.name) or shared.get(group.by)),
                 Cell(group.count),
                 Cell(group.jaccard),
                 Cell(between(group.lowest, group.highest, 2)),
@@ -218,7 +225,6 @@ def overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
         )
         for group in groups
     )
-    columns = ("pairs of directions", "pairs", "Jaccard, mean", "range", "by chance",
-               "by chance, ratio", "largest p")  # fmt: skip
-    note = "The pairs of a group share directions, so they are not independent of each other"
-    return Table("Overlap by group of directions", columns, rows, note=note)
+    columns = ("pairs", "mean Jaccard", "range", "by chance", "by chance, as a ratio", "largest p")
+    note = "Pairs of a group share directions, so they are not independent"
+    return Table("Groups of pairs of directions", columns, rows, note=note)

@@ -189,7 +189,8 @@ def show_methods(compared: Comparison, geometry: Geometry, model: str) -> Shown:
     """Which methods select which heads, how far they agree, and every head."""
     apart = {(pair.a, pair.b) for pair in compared.apart}
     alike = sorted(compared.pairs, key=lambda pair: ((pair.a, pair.b) not in apart, -pair.jaccard))
-    table, shared = overlap_blocks(alike)
+    shared, table = overlap_blocks(compared.pairs)[0], overlap_blocks(alike)[1]
+    assert isinstance(table, Table)
     first = replace(
         table, title="Pairs most alike, different methods first", rows=table.rows[:ALIKE]
     )

@@ -19,7 +19,7 @@ from headscope.runs import Run, carry_out
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
 from headscope.shown.words import arrow, count, fixed, p_value
-from headscope.studies.shows import overlap_blocks, overlap_groups, places
+from headscope.studies.shows import overlap_blocks, places
 from headscope.studies.study import Study
 
 __all__ = ["COMMAND", "CompareOverlap", "command", "compare_overlap"]
@@ -142,8 +142,7 @@ def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
 def _show(result: OverlapResult, run: Path) -> Shown:
     """Every two sets, groups of directions, and the sets themselves."""
     pairs, sets, geometry = result.pairs, result.artifacts, Geometry.from_dict(result.geometry)
-    table, shared = overlap_blocks(pairs)
-    groups = [overlap_groups(result.groups)] if result.groups else []
+    shared, table, *groups = overlap_blocks(pairs, result.groups)
     sections = [
         Section("Overlap of sets", [table], brief=True),
         *([Section("Groups of directions", groups, brief=True)] if groups else []),
