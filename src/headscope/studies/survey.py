@@ -169,12 +169,16 @@ def _show(result: SurveyResult, run: Path) -> Shown:
     rows = tuple(
         Row(
             row.method,
-            (Cell(row.measures), Cell(row.seconds, digits=0, why="left out"), Cell(row.why)),
+            (
+                Cell(row.measures),
+                Cell(row.seconds, digits=0, unit="s", why="left out"),
+                Cell(row.why),
+            ),
         )
         for row in result.runs
     )
     note = f"Each has a run folder with a report of its own, {RUNS}/METHOD below that of the survey"
-    ran = Table("Methods of this survey", ("what it measures", "seconds", "remark"), rows,
+    ran = Table("Methods of this survey", ("what it measures", "time", "remark"), rows,
                 note=note)  # fmt: skip
     report = [Text("Report", (("report", result.report),))] if result.report else []
     sections = [*shown.sections, *([Section("Report", report, brief=True)] if report else [])]
