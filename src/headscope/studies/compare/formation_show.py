@@ -55,6 +55,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
         [
             Section("Checkpoints", [_table(result)], brief=True),
             Section("Over training", _lines(result)),
+            Section("Scores", [_scores(rows)]),
             *([Section("Skipped", [Table("Not read", ("why",), skipped)])] if skipped else []),
         ],
     )
@@ -119,13 +120,9 @@ def _table(result: FormationResult) -> Table:
             row.name,
             (
                 Cell.share(row.shares.token_alignment),
-                Cell(row.counts.token_alignment, digits=1),
                 Cell.share(row.above_chance.token_alignment if row.above_chance else None),
                 Cell.share(row.shares.low_activity),
                 Cell.share(row.shares.inactive),
-                Cell(row.mean_score),
-                Cell(str(row.highest.place)),
-                Cell(row.highest.score),
                 Cell.share(row.overlap_with_last),
                 Cell.share(row.top_overlap_with_last),
                 Cell.of(row.chrf, 2),
@@ -133,8 +130,8 @@ def _table(result: FormationResult) -> Table:
         )
         for row in result.checkpoints
     )
-    columns = ("token alignment", "heads", "corrected", "low activity", "inactive", "mean score",
-               "highest", "its score", "of last set", f"of last top {k}", "chrF++")  # fmt: skip
+    columns = ("token alignment", "corrected", "low activity", "inactive", "of last set",
+               f"of last top {k}", "chrF++")  # fmt: skip
     many = result.checkpoints[-1].counted_over
     mean = f"; means of {many} directions" if many > 1 else ""
     note = (
@@ -144,6 +141,23 @@ def _table(result: FormationResult) -> Table:
         "alignment heads that align tokens already; of last top: of its highest heads likewise"
     )
     return Table("Every checkpoint", columns, rows, note=note)
+
+
+def _scores(rows: Rows) -> Table:
+    made = tuple(
+        Row(
+            row.name,
+            (
+                Cell(row.counts.token_alignment, digits=1),
+                Cell(row.mean_score),
+                Cell(str(row.highest.place)),
+                Cell(row.highest.score, row.highest.low, row.highest.high),
+            ),
+        )
+        for row in rows
+    )
+    columns = ("token alignment heads", "mean score", "highest head", "its score")
+    return Table("Scores of every checkpoint", columns, made)
 
 
 def _lines(result: FormationResult) -> list[Lines]:
