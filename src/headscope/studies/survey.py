@@ -16,10 +16,10 @@ from typing import Annotated, Any
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.find.registry import Method, method, methods
-from headscope.heads import Geometry
 from headscope.results.common import ModelFacts
-from headscope.results.methods import MethodRun, SurveyResult
+from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
+from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
 from headscope.studies.compare.methods import (
@@ -164,8 +164,8 @@ def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:
 
 def _show(result: SurveyResult, run: Path) -> Shown:
     """The comparison, and before it which methods were run."""
-    geometry = Geometry.from_dict(result.model.geometry or {})
-    shown = show_methods(result.comparison, geometry, result.model.name or "model")
+    compared = result_of(run / COMPARISON, MethodsResult, "a comparison of methods")
+    shown = show_methods(result.comparison, compared.geometry, result.model.name or "model")
     rows = tuple(
         Row(
             row.method,
