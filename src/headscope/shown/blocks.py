@@ -264,13 +264,15 @@ Place = tuple[int, int]
 class HeadMap:
     """One number for every head of a model: `values[layer][head]`, None where it is not known.
 
-    `marked` heads carry a dot, `signs` a letter or two.
+    `marked` heads carry a dot, `signs` a letter or two; `words` are said of a head by pointer,
+    besides its number.
     """
 
     name: str
     values: Values
     marked: tuple[Place, ...] = ()
     signs: tuple[tuple[Place, str], ...] = ()
+    words: tuple[tuple[Place, str], ...] = ()
 
 
 @dataclass(frozen=True)
