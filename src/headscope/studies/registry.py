@@ -22,7 +22,7 @@ COMMANDS = {
     "costs": "headscope.cli.costs",
     "architectures": "headscope.cli.architectures",
     "find translation-score": "headscope.studies.find.translation",
-    "find key-tokens": "headscope.cli.find.key_tokens",
+    "find key-tokens": "headscope.studies.find.key_tokens",
     "find soft-gate": "headscope.cli.find.soft_gate",
     "find causal-gating": "headscope.cli.find.causal_gating",
     "find lahis": "headscope.studies.find.lahis",

@@ -89,7 +89,7 @@ def _show(result: DocumentScores, run: Path) -> Shown:
         "First-order importance",
         "How steeply does the loss of documents change when the gate of a head moves?",
         _finding(result),
-        spread(result.heads, f"{fewest:,} documents" + (" a language" if len(languages) > 1 else "")),
+        spread(result.heads, f"{fewest:,} documents" + " a language" * (len(languages) > 1)),
         "--limit 1000" if fewer else "",
         cautions,
         [

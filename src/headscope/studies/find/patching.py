@@ -128,10 +128,11 @@ def _show(result: PatchingResult, run: Path) -> Shown:
     pairs = result.examples or 0
     found = {name: part.heads for name, part in result.parts.items()}
     cautions = few_caution(pairs, "pair", "pairs of prompts")
-    left = [f"{many} {words}" for why, words in LEFT_OUT.items() if (many := result.left_out.get(why))]
+    out = result.left_out
+    left = [f"{out[why]} {words}" for why, words in LEFT_OUT.items() if out.get(why)]
     if left:
         cautions.append(f"Pairs left out: {', '.join(left)}.")
-    if without := result.left_out.get("without_control"):
+    if without := out.get("without_control"):
         cautions.append(f"{count(without, 'pair has', 'pairs have')} no unrelated prompt, so the "
                         "control is of the others alone.")  # fmt: skip
     cautions.append(

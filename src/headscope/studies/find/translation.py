@@ -188,7 +188,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
     directions = {name: part for name, part in parts.items() if name != MEAN}
     by = "above_chance" if result.rank == "above-chance" else "score"
     aligned = {
-        name: places(
+        direction_label(name, len(directions)): places(
             head.place
             for head in sorted(part.heads, key=lambda head: head.rank or 0)
             if (head.number(by) or 0.0) > result.threshold
@@ -294,14 +294,13 @@ def _uncertainty(result: TranslationResult, by: str) -> str:
 
 
 def _classes(parts: Mapping[str, TranslationScores], result: TranslationResult) -> Table:
-    digits = 0 if result.counted_over == 1 else 1
     rows = []
     for name, part in parts.items():
         label = direction_label(name, len(parts) - 1)
         counted = Cell(part.examples), Cell(part.tokens)
         for score, counts in ("TS \u2212 chance", part.counts_above_chance), ("TS", part.counts):
             if counts is not None:
-                cells = (Cell(float(number), digits=digits) for number in counts.each)
+                cells = (Cell(number, digits=1) for number in counts.each)
                 rows.append(Row(f"{label}, {score}", (*cells, *counted)))
     threshold, inactive = fixed(result.threshold, 2), fixed(result.inactive, 2)
     return Table(
