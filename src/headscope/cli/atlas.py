@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscope.cli.find.translation_score import class_lines
 from headscope.cli.output import cell
 from headscope.estimates import Against, Estimate
+from headscope.heads import count_words
 from headscope.results.atlas import AtlasCheck
 from headscope.results.translation import TranslationScores
 from headscope.runs import decode
@@ -31,7 +31,7 @@ def _summary(result: dict[str, Any]) -> str:
         [
             f"{result['model']['name']}: {len(result['heads'])} heads, "
             f"{len(result['directions'])} directions",
-            *class_lines(decode(TranslationScores, result)),
+            *_class_lines(decode(TranslationScores, result)),
             f"best: {top}",
             f"chrF++ of its translations: {chrf}",
             "selected against random: p "
@@ -41,6 +41,24 @@ def _summary(result: dict[str, Any]) -> str:
             f"report: {result['report']}",
         ]
     )
+
+
+def _class_lines(scores: TranslationScores) -> list[str]:
+    """How many heads are in each class: by score minus chance, then by score as in the paper."""
+    many = scores.counted_over
+    mean = f" (mean of {many} directions)" if many > 1 else ""
+    lines = []
+    for by, counts in (
+        ("score minus chance", scores.counts_above_chance),
+        ("score, as in the paper", scores.counts),
+    ):
+        if counts is not None:
+            aligned, low, idle = map(count_words, counts.each)
+            lines.append(
+                f"{aligned} token alignment heads by {by}, {low} of low activity, "
+                f"{idle} inactive{mean}"
+            )
+    return lines
 
 
 command = Study(Atlas, atlas, _summary)

@@ -16,12 +16,9 @@ from headscope.report.pages import (
     atlas,
     attention,
     failures,
-    head_scores,
-    key_tokens,
     one_by_one,
     removal,
     tasks,
-    translation_score,
     trater,
 )
 from headscope.report.sections.baseline import baseline_section
@@ -36,19 +33,12 @@ __all__ = ["write_report"]
 
 PAGES: dict[str, Callable[[Path], Page]] = {
     "atlas": atlas.page,
-    "find translation-score": translation_score.page,
     "pocket trater": trater.page,
     "verify one-by-one": one_by_one.page,
     "verify attention": attention.page,
     "verify failures": failures.page,
     "verify removal": removal.page,
     "verify tasks": tasks.page,
-    "find key-tokens": key_tokens.page,
-    "verify heads": head_scores.page,
-    "find induction": head_scores.page,
-    "find patching": head_scores.page,
-    "find retrieval": head_scores.page,
-    "find first-order": head_scores.page,
 }
 """How the runs of a command become a page whose study has no `show`."""
 

@@ -17,7 +17,7 @@ from headscope.runs.reading import naming, read_object, read_result
 from headscope.shown.blocks import Sentence
 from headscope.shown.words import MEAN
 
-__all__ = ["AtlasRecord", "Overlap", "read_atlas", "read_scores_run"]
+__all__ = ["AtlasRecord", "Overlap", "read_atlas"]
 
 
 @dataclass(frozen=True)
@@ -79,33 +79,6 @@ class AtlasRecord:
 def read_atlas(path: Path) -> AtlasRecord:
     """Read a finished atlas run; InputError if the folder holds no such run or is damaged."""
     return _record(path, read_result(path), read_object(path / "provenance.json"), "an atlas")
-
-
-def read_scores_run(path: Path) -> AtlasRecord:
-    """Read a finished run of `find translation-score` as an atlas without overlap and removal."""
-    result, provenance = read_result(path), read_object(path / "provenance.json")
-    config = read_object(path / "run.json").get("config")
-    what = "a search for heads"
-    with naming(path / "run.json", what):
-        settings = dict(dict(config or {}).get("settings") or {})
-        thresholds = {n: float(settings[n]) for n in ("threshold", "inactive") if n in settings}
-    if "directions" not in result:  # a run of one direction is told as that direction
-        with naming(path / "found_on.json", what):
-            (pair,) = read_object(path / "found_on.json")
-        result["directions"] = {pair: dict(result)}
-    with naming(path / "result.json", what):
-        result["config"] = thresholds
-        result["data"] = {
-            name: {
-                "found_on": part.get("examples"),
-                **{key: part.get(key) for key in ("units", "aligner", "links_digest")},
-            }
-            for name, part in result["directions"].items()
-        }
-    names = {"name": "model", "digest": "weights"}
-    model = {key: provenance.get(name) for key, name in names.items()}
-    result["model"] = model | {key: provenance.get(key) for key in ("revision", "dtype", "device")}
-    return _record(path, result, provenance, what)
 
 
 def _record(
