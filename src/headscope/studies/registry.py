@@ -39,7 +39,7 @@ COMMANDS = {
     "compare states": "headscope.cli.compare.states",
     "verify removal": "headscope.cli.verify.removal",
     "verify heads": "headscope.cli.verify.heads",
-    "verify tasks": "headscope.cli.verify.tasks",
+    "verify tasks": "headscope.studies.verify.tasks",
     "verify attention": "headscope.cli.verify.attention",
     "verify one-by-one": "headscope.cli.verify.one_by_one",
     "verify perplexity": "headscope.cli.verify.perplexity",

@@ -7,11 +7,12 @@ from typing import Any
 
 from headscope.estimates import Against, Estimate
 from headscope.heads import Head
-from headscope.results.common import Leakage, ScoredHead
+from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.shown.blocks import Cell, Column, HeadMap, HeadTable, Place, p_cell
-from headscope.shown.words import between, fixed, p_value
+from headscope.shown.words import between, count, fixed, p_value
 
 __all__ = [
+    "ablation_facts",
     "against_cells",
     "compared",
     "head_map",
@@ -131,3 +132,13 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
 def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
     """The model, and how many heads it has."""
     return [("model", name), *([("heads", str(heads))] if heads else [])]
+
+
+def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
+    """What removed heads give, where that is not zero."""
+    if result.ablate != "mean":
+        return []
+    reference = result.reference_text or ReferenceText()
+    over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
+    source = f", {reference.source}" if reference.source else ""
+    return [("removed heads give", f"their mean output by class of position{over}{source}")]
