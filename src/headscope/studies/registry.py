@@ -40,7 +40,7 @@ COMMANDS = {
     "verify removal": "headscope.cli.verify.removal",
     "verify heads": "headscope.cli.verify.heads",
     "verify tasks": "headscope.studies.verify.tasks",
-    "verify attention": "headscope.cli.verify.attention",
+    "verify attention": "headscope.studies.verify.attention",
     "verify one-by-one": "headscope.cli.verify.one_by_one",
     "verify perplexity": "headscope.cli.verify.perplexity",
     "verify layers": "headscope.cli.verify.layers",

@@ -15,7 +15,6 @@ from headscope.report.page import Page, render
 from headscope.report.pages import (
     adapt,
     atlas,
-    attention,
     causal_gating,
     classes,
     export,
@@ -67,7 +66,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "survey": methods.survey_page,
     "use adapt": adapt.page,
     "verify one-by-one": one_by_one.page,
-    "verify attention": attention.page,
     "verify failures": failures.page,
     "verify mask": mask_test.page,
     "verify scaling": mask_scaling.page,
