@@ -1,4 +1,4 @@
-"""Attention on the right one of several words: places, shares, evidence, the command, what it shows."""
+"""Attention on the right one of several words: places, shares, evidence, the command."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ COMMANDS = {
     "verify heads": "headscope.cli.verify.heads",
     "verify tasks": "headscope.studies.verify.tasks",
     "verify attention": "headscope.studies.verify.attention",
-    "verify one-by-one": "headscope.cli.verify.one_by_one",
+    "verify one-by-one": "headscope.studies.verify.one_by_one",
     "verify perplexity": "headscope.cli.verify.perplexity",
     "verify layers": "headscope.cli.verify.layers",
     "verify summaries": "headscope.cli.verify.summaries",

@@ -250,8 +250,8 @@ def _finding(tasks: Mapping[str, AttendedTask]) -> list[str]:
     if len(tasks) > 1:
         words.append(
             "In the masked model the heads in the mask give the right word more of their attention "
-            f"on the candidates than heads outside it in {len(more)} of {len(tasks)} tasks, less in "
-            f"{len(less)} (the 95\u00a0% CI of the difference excludes zero)."
+            f"on the candidates than heads outside it in {len(more)} of {len(tasks)} tasks, and "
+            f"less in {len(less)} (the 95\u00a0% CI of the difference excludes zero)."
         )
     for name, row in masked.items():
         before, gap = tasks[name].by_name["as is"], row.in_minus_out or Mean()
