@@ -48,7 +48,7 @@ COMMANDS = {
     "verify off-target": "headscope.cli.verify.off_target",
     "verify transfer": "headscope.cli.verify.transfer",
     "verify measure": "headscope.cli.verify.measure",
-    "verify failures": "headscope.cli.verify.failures",
+    "verify failures": "headscope.studies.verify.failures",
     "verify mask": "headscope.cli.verify.mask",
     "verify scaling": "headscope.cli.verify.scaling",
     "verify families": "headscope.cli.verify.families",
