@@ -234,7 +234,7 @@ def test_the_judges_flags_reach_reproduce(
         heard.append(config)
         raise InputError("heard")
 
-    monkeypatch.setattr("headscope.cli.reproduce.reproduce", hear)
+    monkeypatch.setattr("headscope.papers.command.reproduce", hear)
     told = command(
         "reproduce", "token-alignment-heads", "--llm-model", "m", "--base-url", "http://x"
     )

@@ -59,7 +59,7 @@ COMMANDS = {
     "pocket sample": "headscope.cli.pocket.sample",
     "pocket tasks": "headscope.cli.pocket.tasks",
     "pocket train": "headscope.cli.pocket.train",
-    "pocket trater": "headscope.cli.pocket.trater",
+    "pocket trater": "headscope.papers.trater.experiment",
 }
 
 

@@ -39,7 +39,6 @@ from headscope.report.pages import (
     summaries,
     transfer,
     translation_score,
-    trater,
 )
 from headscope.report.sections.baseline import baseline_section
 from headscope.report.shown import page_of
@@ -60,7 +59,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "compare overlap": overlap.page,
     "compare states": states.page,
     "find translation-score": translation_score.page,
-    "pocket trater": trater.page,
     "survey": methods.survey_page,
     "use adapt": adapt.page,
     "verify mask": mask_test.page,
