@@ -20,7 +20,8 @@ from headscope.papers.token_alignment_heads.cells import (
 from headscope.papers.token_alignment_heads.setting import NAME
 from headscope.papers.trater import TraterExperiment, trater_experiment
 from headscope.papers.trater.evidence import TRAINED, published_selection
-from headscope.papers.trater.result import MEASURES, TraterResult
+from headscope.papers.trater.result import MEASURES
+from headscope.runs import encode
 from headscope.shown.blocks import Bars, Cell, Claim, Findings, Row, Table
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress
@@ -68,8 +69,8 @@ def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
     )
 
 
-def _train(setting: Setting, out: Path, progress: Progress | None) -> TraterResult:
-    return trater_experiment(TraterExperiment(), out, progress)
+def _train(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
+    return encode(trater_experiment(TraterExperiment(), out, progress))
 
 
 def _tell_trainings(setting: Setting) -> Findings:

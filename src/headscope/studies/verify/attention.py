@@ -242,19 +242,18 @@ def _show(result: AttentionResult, run: Path) -> Shown:
 
 def _finding(tasks: Mapping[str, AttendedTask]) -> list[str]:
     masked = {name: task.by_name["masked"] for name, task in tasks.items()}
-    more, less = [], []
-    for name, row in masked.items():
-        gap = row.in_minus_out or Mean()
-        (more if gap.low > 0 else less if gap.high < 0 else []).append(name)
+    gaps = {name: row.in_minus_out or Mean() for name, row in masked.items()}
+    more = sum(gap.low > 0 for gap in gaps.values())
+    less = sum(gap.high < 0 for gap in gaps.values())
     words = []
     if len(tasks) > 1:
         words.append(
             "In the masked model the heads in the mask give the right word more of their attention "
-            f"on the candidates than heads outside it in {len(more)} of {len(tasks)} tasks, and "
-            f"less in {len(less)} (the 95\u00a0% CI of the difference excludes zero)."
+            f"on the candidates than heads outside it in {more} of {len(tasks)} tasks, and "
+            f"less in {less} (the 95\u00a0% CI of the difference excludes zero)."
         )
     for name, row in masked.items():
-        before, gap = tasks[name].by_name["as is"], row.in_minus_out or Mean()
+        before, gap = tasks[name].by_name["as is"], gaps[name]
         points = Estimate(100 * gap.mean, 100 * gap.low, 100 * gap.high)
         inside = row.heads["in"].mean if "in" in row.heads else None
         random = row.random or RandomSets()
@@ -357,12 +356,12 @@ def _differences(tasks: Mapping[str, AttendedTask]) -> Table:
             if row.in_minus_out is None:
                 continue
             random = row.random or RandomSets()
-            ends = between(*(end and 100 * end for end in (random.low, random.high)), 1)
+            low, high = (None if end is None else 100 * end for end in (random.low, random.high))
             cells = (
                 Cell.of(row.in_minus_out, 1, "pp", 100),
                 Cell.share(row.heads["in"].mean if "in" in row.heads else None),
                 Cell.share(random.mean),
-                Cell(ends),
+                Cell(between(low, high, 1)),
                 p_cell(random.p_value),
                 Cell.of(row.above_uniform, 1, "pp", 100),
                 Cell.share(row.heads["all"].attention),

@@ -134,8 +134,9 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     with told(path / "result.json", "a removal"):
         about = {"model": result.get("model"), "heads": _heads(shown, label)}
         subject = decode(Subject, about)
-    ranked = {name: result[name] for name in ("rank", "rank_note") if name in result}
-    ranked = ranked if label.kind == "top" else {"rank": None}
+    ranked: dict[str, Any] = {"rank": None}  # random heads are the top of nothing
+    if label.kind == "top":
+        ranked = {name: result[name] for name in ("rank", "rank_note") if name in result}
     return Rows(rows, path, label, inputs, subject, ranked)
 
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from headscope import options
 from headscope.data.chat import ChatModel, default_cache
@@ -251,7 +251,7 @@ def _about_judge(config: VerifyFailures, cases: Sequence[Case], verdicts: Verdic
             ours: {theirs: sum(one == (ours, theirs) for one in both) for theirs in KINDS}
             for ours in KINDS
         },
-        **verdicts.stats,
+        **dict[str, Any](verdicts.stats),
     )
 
 

@@ -86,7 +86,7 @@ def show(result: FailuresResult, run: Path) -> Shown:
             ("cases", str(result.counted)),
             ("removed heads give", "their mean output" if result.condition
              and result.condition.ablate == "mean" else ""),
-            ("words linked by", {"given": "the data", None: "nothing"}.get(links, links)),
+            ("words linked by", "the data" if links == "given" else links or "nothing"),
             ("words cut by", result.segmenter or "spaces and signs"),
             ("languages identified by", result.identifier or "nothing"),
         ],

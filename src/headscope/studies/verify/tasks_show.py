@@ -7,7 +7,7 @@ from math import nan
 from pathlib import Path
 from statistics import fmean
 
-from headscope.estimates import Estimate, known
+from headscope.estimates import Against, Estimate, known
 from headscope.heads import Head
 from headscope.results.removal import Kind
 from headscope.results.tasks import Comparison, Group, Task, TaskCondition, TasksResult, Value, tops
@@ -83,7 +83,7 @@ def _finding(tasks: Mapping[str, Task], k: int) -> list[str]:
     if losses and losses[most] > 0:
         task, top = tasks[most], _top(tasks[most], k)
         _, digits, unit = _scale(task)
-        gap = _scaled(task, top.free and top.free.difference)
+        gap = _scaled(task, None if top.free is None else top.free.difference)
         values = (task.baseline.value, top.value, _mean(task.drawn(top)))
         original, selected, random = (_words(task, value) for value in values)
         words.append(
@@ -161,6 +161,7 @@ def _words(task: Comparison, value: float | None) -> str:
 
 def _scaled(task: Comparison, value: Value | Estimate | float | None) -> Estimate:
     """A value of a task's metric as it is shown, with its interval where there is one."""
+    ends: tuple[float | None, ...]
     if value is None or isinstance(value, float | int):
         ends = (value,)
     else:
@@ -173,6 +174,14 @@ def _cell(
 ) -> Cell:
     _, digits, unit = _scale(task)
     return Cell.of(_scaled(task, value), digits, "pp" if unit and difference else unit)
+
+
+def _tests(task: Comparison, than: Against | None) -> tuple[Cell, Cell, Cell]:
+    """Selected minus random with its interval, p over examples, p over draws."""
+    if than is None:
+        return Cell(), Cell(), Cell()
+    difference = _cell(task, than.difference, difference=True)
+    return difference, p_cell(than.p_examples), p_cell(than.p_draws)
 
 
 def _range(task: Comparison, values: Sequence[float]) -> Cell:
@@ -197,9 +206,7 @@ def _main_table(tasks: Mapping[str, Task], k: int) -> Table:
             _cell(task, task.baseline.value),
             _cell(task, top.value),
             *(_cell(task, _mean(task.drawn(top, kind))) for kind in kinds),
-            _cell(task, top.free and top.free.difference, difference=True),
-            p_cell(top.free and top.free.p_examples),
-            p_cell(top.free and top.free.p_draws),
+            *_tests(task, top.free),
         )
         rows.append(Row(name, cells))
     columns = ("metric", "examples", "chance", "original", "selected",
@@ -269,7 +276,6 @@ def _every(tasks: Mapping[str, Task]) -> Table:
             for kind, words in CONTROLS.items():
                 if not (drawn := task.drawn(top, kind)):
                     continue
-                than = top.than(kind)
                 cells = (
                     _cell(task, task.baseline),
                     _cell(task, top),
@@ -277,9 +283,7 @@ def _every(tasks: Mapping[str, Task]) -> Table:
                     Cell(words),
                     _cell(task, _mean(drawn)),
                     _range(task, drawn),
-                    _cell(task, than and than.difference, difference=True),
-                    p_cell(than and than.p_examples),
-                    p_cell(than and than.p_draws),
+                    *_tests(task, top.than(kind)),
                 )
                 heads = f"{count(top.label.k, 'head')}, gate {top.label.gate:g}"
                 rows.append(Row(f"{name}, {heads}", cells))
