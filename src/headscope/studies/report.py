@@ -14,12 +14,7 @@ from headscope.heads.store import write_bytes
 from headscope.report.page import Page, render
 from headscope.report.pages import (
     atlas,
-    attention,
-    failures,
-    one_by_one,
     removal,
-    tasks,
-    trater,
 )
 from headscope.report.sections.baseline import baseline_section
 from headscope.report.shown import page_of
@@ -33,12 +28,7 @@ __all__ = ["write_report"]
 
 PAGES: dict[str, Callable[[Path], Page]] = {
     "atlas": atlas.page,
-    "pocket trater": trater.page,
-    "verify one-by-one": one_by_one.page,
-    "verify attention": attention.page,
-    "verify failures": failures.page,
     "verify removal": removal.page,
-    "verify tasks": tasks.page,
 }
 """How the runs of a command become a page whose study has no `show`."""
 
