@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from headscope.estimates import Against, Estimate
 from headscope.heads import Head
 from headscope.results.common import Leakage, ScoredHead
-from headscope.shown.blocks import Cell, Column, HeadMap, HeadTable, Place, p_cell
-from headscope.shown.words import between, fixed, p_value
+from headscope.results.overlap import GroupOverlap, PairOverlap
+from headscope.shown.blocks import (
+    Cell,
+    Column,
+    HeadMap,
+    HeadTable,
+    Heatmap,
+    Place,
+    Row,
+    Table,
+    p_cell,
+)
+from headscope.shown.words import arrow, between, fixed, p_value
 
 __all__ = [
     "against_cells",
@@ -19,6 +31,7 @@ __all__ = [
     "interval",
     "leakage_caution",
     "model_facts",
+    "overlap_blocks",
     "places",
 ]
 
@@ -131,3 +144,76 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
 def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
     """The model, and how many heads it has."""
     return [("model", name), *([("heads", str(heads))] if heads else [])]
+
+
+def overlap_blocks(
+    pairs: Sequence[PairOverlap], groups: Sequence[GroupOverlap] = ()
+) -> tuple[Heatmap | Table, ...]:
+    """Jaccard indices of every two sets as a map, the pairs with chance, and groups of pairs."""
+    names = tuple(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
+    at = {(pair.a, pair.b): pair.jaccard for pair in pairs}
+    at |= {(pair.b, pair.a): pair.jaccard for pair in pairs}
+    labels = tuple(name if len(name) <= 28 else f"\u2026{name[-27:]}" for name in names)
+    chance = fmean(pair.expected_exact for pair in pairs)
+    below = round(0.05 * len(pairs))
+    note = f"Random sets of these sizes: {fixed(chance, 2)} on average"
+    shared = Heatmap(
+        "Heads that two sets share",
+        labels,
+        labels,
+        tuple(tuple(1.0 if a == b else at.get((a, b)) for b in names) for a in names),
+        "Jaccard index",
+        low=0.0,
+        high=1.0,
+        note=note,
+    )
+    columns = ("Jaccard", "by chance", "by chance, as a ratio", "p", "shared heads", "heads of A",
+               "heads of B", "shared, of A", "shared, of B (recall)", "rank correlation")  # fmt: skip
+    rows = tuple(
+        Row(
+            f"{arrow(pair.a)} and {arrow(pair.b)}",
+            (
+                Cell(pair.jaccard),
+                Cell(pair.expected_exact),
+                Cell(pair.expected),
+                p_cell(pair.p_value),
+                Cell(pair.intersection),
+                Cell(pair.size_a),
+                Cell(pair.size_b),
+                Cell(pair.conditional.given_a),
+                Cell(pair.conditional.given_b),
+                Cell(pair.rank_correlation),
+            ),
+        )
+        for pair in pairs
+    )
+    many = f"; of {len(pairs)} pairs about {below} have p < 0.05 by chance alone" if below else ""
+    table = Table(
+        "Every two sets, A and B",
+        columns,
+        rows,
+        note="By chance: the exact mean for random sets of these sizes, and the ratio of expected "
+        "counts used in the literature. p: random sets share as many heads (hypergeometric)"
+        f"{many}. Rank correlation: Spearman, over all heads",
+    )
+    return (shared, table, *([_overlap_groups(groups)] if groups else []))
+
+
+def _overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
+    rows = tuple(
+        Row(
+            group.name,
+            (
+                Cell(group.count),
+                Cell(group.jaccard),
+                Cell(between(group.lowest, group.highest, 2)),
+                Cell(group.expected_exact),
+                Cell(group.expected),
+                p_cell(group.largest_p),
+            ),
+        )
+        for group in groups
+    )
+    columns = ("pairs", "mean Jaccard", "range", "by chance", "by chance, as a ratio", "largest p")
+    note = "Pairs of a group share directions, so they are not independent"
+    return Table("Groups of pairs of directions", columns, rows, note=note)
