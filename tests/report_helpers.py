@@ -172,9 +172,17 @@ def _pair(a: str, b: str, scores: dict[str, HeadScores], k: int) -> dict[str, An
         return comb(k, x) * comb(total - k, k - x) / comb(total, k)
 
     expected = k * k / total
+    relation = "opposite" if a.split("-") == b.split("-")[::-1] else "other"
     return {
         "a": a,
         "b": b,
+        "intersection": shared,
+        "size_a": k,
+        "size_b": k,
+        "recall": shared / k,
+        "conditional": {"given_a": shared / k, "given_b": shared / k},
+        "rank_correlation": None,
+        "relation": relation,
         "jaccard": shared / (2 * k - shared),
         "expected": expected / (2 * k - expected),
         "expected_exact": sum(chance(x) * x / (2 * k - x) for x in range(k + 1)),

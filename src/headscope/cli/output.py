@@ -69,7 +69,9 @@ def tell(study: Study, result: Result, as_json: bool) -> None:
         from headscope.report.terminal import text_of
         from headscope.studies.study import shown_of
 
-        _print(text_of(shown_of(study, result, Path(result.run or ".")), result.run))
+        text = text_of(shown_of(study, result, Path(result.run or ".")), result.run)
+        page = encode(result).get("report")
+        _print(f"{text}\nreport: {page}" if page else text)
 
 
 def _print(text: str) -> None:

@@ -12,7 +12,7 @@ __all__ = ["COMMANDS", "study_of"]
 
 #: The module of each study by the words of its command; its study is the module's `command`.
 COMMANDS = {
-    "atlas": "headscope.cli.atlas",
+    "atlas": "headscope.studies.atlas",
     "align": "headscope.cli.align",
     "survey": "headscope.cli.survey",
     "reproduce": "headscope.papers.command",
@@ -37,7 +37,7 @@ COMMANDS = {
     "compare classes": "headscope.cli.compare.classes",
     "compare masks": "headscope.cli.compare.masks",
     "compare states": "headscope.cli.compare.states",
-    "verify removal": "headscope.cli.verify.removal",
+    "verify removal": "headscope.studies.verify.removal",
     "verify heads": "headscope.cli.verify.heads",
     "verify tasks": "headscope.cli.verify.tasks",
     "verify attention": "headscope.cli.verify.attention",
@@ -47,7 +47,7 @@ COMMANDS = {
     "verify summaries": "headscope.cli.verify.summaries",
     "verify off-target": "headscope.cli.verify.off_target",
     "verify transfer": "headscope.cli.verify.transfer",
-    "verify measure": "headscope.cli.verify.measure",
+    "verify measure": "headscope.studies.verify.measure",
     "verify failures": "headscope.cli.verify.failures",
     "verify mask": "headscope.cli.verify.mask",
     "verify scaling": "headscope.cli.verify.scaling",

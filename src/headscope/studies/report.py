@@ -14,7 +14,6 @@ from headscope.heads.store import write_bytes
 from headscope.report.page import Page, render
 from headscope.report.pages import (
     adapt,
-    atlas,
     attention,
     causal_gating,
     classes,
@@ -36,7 +35,6 @@ from headscope.report.pages import (
     overlap,
     perplexity,
     rating,
-    removal,
     soft_gate,
     states,
     summaries,
@@ -56,7 +54,6 @@ from headscope.studies.study import OUT_FILE, Study, shown_of
 __all__ = ["write_report"]
 
 PAGES: dict[str, Callable[[Path], Page]] = {
-    "atlas": atlas.page,
     "compare classes": classes.page,
     "compare formation": formation.page,
     "compare masks": masks.page,
@@ -73,7 +70,6 @@ PAGES: dict[str, Callable[[Path], Page]] = {
     "verify mask": mask_test.page,
     "verify scaling": mask_scaling.page,
     "verify families": mask_families.page,
-    "verify removal": removal.page,
     "verify tasks": tasks.page,
     "verify summaries": summaries.page,
     "verify off-target": off_target.page,

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.estimates import Against, Estimate
 from headscope.heads import Head
-from headscope.results.common import Leakage, ScoredHead
+from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
 from headscope.shown.blocks import (
     Cell,
@@ -21,9 +21,10 @@ from headscope.shown.blocks import (
     Table,
     p_cell,
 )
-from headscope.shown.words import arrow, between, fixed, p_value
+from headscope.shown.words import arrow, between, count, fixed, p_value
 
 __all__ = [
+    "ablation_facts",
     "against_cells",
     "compared",
     "head_map",
@@ -107,7 +108,8 @@ def compared(against: Against | None, examples: str = "sentences", digits: int =
     """Selected minus random in words: difference, interval, p over examples and over draws."""
     if against is None or not against.difference.known:
         return "not compared with random heads"
-    words = f"{interval(against.difference, digits)} against {against.distinct} random draws"
+    draws = count(against.distinct, "random draw")
+    words = f"{interval(against.difference, digits)} against {draws}"
     if against.p_examples is not None:
         words += f"; p\u00a0=\u00a0{p_value(against.p_examples)} over {examples}"
     if against.p_draws is not None:
@@ -141,6 +143,16 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
     return []
 
 
+def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
+    """What removed heads give, where that is not zero."""
+    if result.ablate != "mean":
+        return []
+    reference = result.reference_text or ReferenceText()
+    over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
+    source = f", {reference.source}" if reference.source else ""
+    return [("removed heads give", f"their mean output by class of position{over}{source}")]
+
+
 def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
     """The model, and how many heads it has."""
     return [("model", name), *([("heads", str(heads))] if heads else [])]
@@ -167,8 +179,18 @@ def overlap_blocks(
         high=1.0,
         note=note,
     )
-    columns = ("Jaccard", "by chance", "by chance, as a ratio", "p", "shared heads", "heads of A",
-               "heads of B", "shared, of A", "shared, of B (recall)", "rank correlation")  # fmt: skip
+    columns = (
+        "Jaccard",
+        "by chance",
+        "by chance, as a ratio",
+        "p",
+        "shared heads",
+        "heads of A",
+        "heads of B",
+        "shared, of A",
+        "shared, of B (recall)",
+        "rank correlation",
+    )
     rows = tuple(
         Row(
             f"{arrow(pair.a)} and {arrow(pair.b)}",

@@ -43,7 +43,7 @@
   function turn(step) {
     state.first = Math.max(0, state.first + step * size);
     show();
-    find("#examples").scrollIntoView();
+    box.closest("section").scrollIntoView();
   }
 
   // ---- one sentence ---------------------------------------------------------------------------

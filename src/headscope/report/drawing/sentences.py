@@ -1,4 +1,4 @@
-"""Sentences side by side: as is, without the highest heads, without random ones.
+"""Sentences side by side: of the original model, without selected heads, without random ones.
 
 The page holds the sentences as data and the script shows ten at a time; without scripts the first
 ones can be read all the same. Where words are linked, those that belong together light up.
@@ -143,9 +143,8 @@ def _body(shown: Browser, links: str | None, reason: str) -> list[Child]:
 def _words(shown: Browser, links: str | None, reason: str, same: int) -> Html:
     total = len(shown.sentences)
     text = (
-        f"{count(total, 'sentence')}, those that lost most without the highest heads first, so "
-        f"the first ones are the worst and not typical; {same or 'none'} of them kept their "
-        "output to the letter. "
+        f"{count(total, 'sentence')}, those that lost most first, so the first ones are the worst "
+        f"and not typical; {same or 'none'} of them kept their output to the letter. "
     )
     if shown.measure != "chrF++":
         text += (

@@ -1,4 +1,4 @@
-"""What the report of an atlas reads: a finished run folder as frozen values."""
+"""What the report of translation scores reads: a finished run folder as frozen values."""
 
 from __future__ import annotations
 
@@ -9,32 +9,16 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads import HeadScores, Rank, check_geometry, read_scores
-from headscope.report.records.outputs import BASELINE, read_sentences
-from headscope.results.atlas import AtlasCheck
 from headscope.results.classes import Classes
-from headscope.runs import decode
 from headscope.runs.reading import naming, read_object, read_result
-from headscope.shown.blocks import Sentence
 from headscope.shown.words import MEAN
 
-__all__ = ["AtlasRecord", "Overlap", "read_atlas", "read_scores_run"]
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """How far the top heads of two directions agree, and what chance would give."""
-
-    a: str
-    b: str
-    jaccard: float
-    expected: float
-    expected_exact: float
-    p_value: float
+__all__ = ["AtlasRecord", "read_scores_run"]
 
 
 @dataclass(frozen=True)
 class AtlasRecord:
-    """An atlas run. `scores` holds every direction in order and, where several, their mean first.
+    """A run. `scores` holds every direction in order and, where several, their mean first.
 
     `result`, `provenance` and `run` are the JSON objects of the run folder; `rank` is what heads
     are ranked by, `threshold` and `inactive` are those of the classes, counted anew.
@@ -50,10 +34,6 @@ class AtlasRecord:
     rank: Rank
     counts: dict[str, Classes]
     counts_above_chance: dict[str, Classes]
-    top_k: int
-    overlap: tuple[Overlap, ...]
-    removal: AtlasCheck | None
-    sentences: tuple[Sentence, ...]
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -76,13 +56,8 @@ class AtlasRecord:
         return next(iter(self.scores))
 
 
-def read_atlas(path: Path) -> AtlasRecord:
-    """Read a finished atlas run; InputError if the folder holds no such run or is damaged."""
-    return _record(path, read_result(path), read_object(path / "provenance.json"), "an atlas")
-
-
 def read_scores_run(path: Path) -> AtlasRecord:
-    """Read a finished run of `find translation-score` as an atlas without overlap and removal."""
+    """Read a finished run of `find translation-score`."""
     result, provenance = read_result(path), read_object(path / "provenance.json")
     config = read_object(path / "run.json").get("config")
     what = "a search for heads"
@@ -119,12 +94,6 @@ def _record(
         threshold = float(config.get("threshold", 0.1))
         inactive = float(config.get("inactive", 0.0))
         above = {n: one.classes_above_chance(threshold, inactive) for n, one in scores.items()}
-        overlap = result.get("overlap") or {"pairs": [], "k": 0}
-        stored = result.get("removal")
-        removal = decode(AtlasCheck, stored, "result.removal") if stored else None
-        places = {BASELINE: 0}
-        for place, one in enumerate(removal.conditions if removal else (), 1):
-            places.setdefault(one.label.kind, place)
         return AtlasRecord(
             path=path,
             run=run,
@@ -136,10 +105,6 @@ def _record(
             rank=next(iter(scores.values())).rank_used(result.get("rank") or "score"),
             counts={n: Classes(**one.classes(threshold, inactive)) for n, one in scores.items()},
             counts_above_chance={n: Classes(**one) for n, one in above.items() if one},
-            top_k=int(overlap.get("k") or 0),
-            overlap=tuple(_overlap(pair) for pair in overlap["pairs"]),
-            removal=removal,
-            sentences=read_sentences(path, places=places),
         )
 
 
@@ -158,8 +123,3 @@ def _scores(path: Path, directions: list[str]) -> dict[str, HeadScores]:
     for name in names:
         check_geometry(found[name], first, str(path / "scores" / name))
     return {name: found[name] for name in names}
-
-
-def _overlap(entry: Mapping[str, Any]) -> Overlap:
-    numbers = ("jaccard", "expected", "expected_exact", "p_value")
-    return Overlap(str(entry["a"]), str(entry["b"]), *(float(entry[name]) for name in numbers))

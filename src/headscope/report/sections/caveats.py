@@ -9,12 +9,6 @@ from headscope.shown.words import enumeration
 
 __all__ = ["caveats_section"]
 
-REMOVAL_HALF = (
-    " The removal is measured on the half of the sentences that played no part in finding the "
-    "heads. Where several directions are read from one parallel corpus, a sentence of that half "
-    "may stand, in another language, in the other half of another direction."
-)
-
 
 def caveats_section(record: AtlasRecord) -> Html:
     """Known limits, in plain words, with this run's units and aligner where they matter."""
@@ -40,24 +34,14 @@ def caveats_section(record: AtlasRecord) -> Html:
         (
             "Ranks are found in the same sentences as the scores.",
             "The highest of many noisy scores is on average a little too high. Intervals are per "
-            "head and do not correct for having picked the best."
-            + (REMOVAL_HALF if record.removal else ""),
+            "head and do not correct for having picked the best.",
         ),
         (
             "Looking is not causing.",
-            "A score says where a head looks. Only "
-            + ("the removal" if record.removal else "removing the head (headscope verify removal)")
-            + " says whether the model needs it, and removing many heads at once also takes the "
+            "A score says where a head looks. Only removing the head (headscope verify removal) "
+            "says whether the model needs it, and removing many heads at once also takes the "
             "model away from what it was trained on; hence the random heads beside it.",
         ),
     ]
-    if record.removal:
-        notes.append(
-            (
-                "chrF++ is a measure of form.",
-                "It counts shared character and word sequences with one reference. It cannot tell "
-                "a wrong translation from none; read the sentences above.",
-            )
-        )
     items = [tag("li", tag("strong", title), " ", text) for title, text in notes]
     return section("caveats", "What to keep in mind", tag("ul", items, class_="caveats"))

@@ -8,38 +8,15 @@ from typing import Any
 from headscope.heads import count_words
 from headscope.report.html import Html, join, tag
 from headscope.report.records.atlas import AtlasRecord
-from headscope.report.sections.evidence import doing
-from headscope.report.sections.removal import verdict
-from headscope.shown.words import count, fixed, languages_of, p_value, percent, ranges, sentence_of
+from headscope.shown.words import count, fixed, percent, ranges, sentence_of
 
-__all__ = ["masthead", "summary_section"]
-
-
-def masthead(record: AtlasRecord, more: str = "") -> Html:
-    """The title with the model, and facts on the run; `more` is one of them."""
-    many = len(record.directions)
-    languages = {part for name in record.directions for part in languages_of(name) if part}
-    when = str(record.provenance.get("ended") or "")[:10]
-    facts = [count(many, "direction"), count(len(languages), "language"), when, more]
-    return tag(
-        "header",
-        tag("p", "headscope atlas", class_="kicker"),
-        tag("h1", tag("bdi", str(record.model.get("name") or "model"))),
-        tag(
-            "p",
-            "Which attention heads find the source word while the model translates, and what "
-            "happens without them.",
-            class_="lead",
-        ),
-        tag("p", " \u00b7 ".join(fact for fact in facts if fact), class_="facts"),
-        class_="masthead",
-    )
+__all__ = ["summary_section"]
 
 
 def summary_section(record: AtlasRecord) -> Html:
-    """The plain-words summary: how many heads, where, what removal did, how sure."""
+    """The plain-words summary: how many heads, where, how sure."""
     tiles = [tile for tile in _tiles(record) if tile]
-    words = [_found(record), _removed(record), _shared(record), _sure(record)]
+    words = [_found(record), _sure(record)]
     return tag(
         "section",
         tag("h2", "In short", id="summary-title", class_="unseen"),
@@ -58,21 +35,6 @@ def _tiles(record: AtlasRecord) -> list[Html]:
             f"token alignment heads{f'; {beside}' if beside else ''}{_mean(record)}",
         )
     ]
-    effect = record.removal.whole if record.removal else None
-    if effect and record.removal:
-        tiles += [
-            (
-                f"{fixed(effect.baseline, 1)} \u2192 {fixed(effect.top, 1)}",
-                f"chrF++ without the {record.removal.k} highest",
-            ),
-            (
-                f"{fixed(effect.baseline, 1)} \u2192 {fixed(effect.random_mean, 1)}",
-                f"chrF++ without {record.removal.k} random heads",
-            ),
-        ]
-    if record.overlap:
-        mean = sum(pair.jaccard for pair in record.overlap) / len(record.overlap)
-        tiles.append((fixed(mean, 2), f"Jaccard of the top {record.top_k} between directions"))
     return [tag("div", tag("dt", words), tag("dd", number)) for number, words in tiles]
 
 
@@ -137,51 +99,8 @@ def _layers(numbers: Iterable[int]) -> str:
     return f"{'layer' if len(known) == 1 else 'layers'}\u00a0{ranges(known)}"
 
 
-def _removed(record: AtlasRecord) -> Html | None:
-    removal = record.removal
-    effect = None if removal is None else removal.whole
-    if removal is None or effect is None:
-        return None
-    beaten = sum(part.at_least_as_harmful == 0 for part in removal.single.values())
-    many = len(removal.single)
-    across = (
-        f" That holds in {beaten} of {many} directions taken one by one."
-        if many > 1 and effect.at_least_as_harmful == 0
-        else ""
-    )
-    return join(verdict(effect, removal.k, doing(0.0, removal.ablate)), across)
-
-
-def _shared(record: AtlasRecord) -> Html | None:
-    if not record.overlap:
-        return None
-    pairs = record.overlap
-    mean = sum(pair.jaccard for pair in pairs) / len(pairs)
-    chance = sum(pair.expected_exact for pair in pairs) / len(pairs)
-    lowest = min(pairs, key=lambda pair: pair.jaccard)
-    verb = "share" if mean > 2 * chance else "hardly share"
-    average = f", mean of {len(pairs)} pairs" if len(pairs) > 1 else ""
-    least = f", at the least by {fixed(lowest.jaccard, 2)}" if len(pairs) > 1 else ""
-    return join(
-        f"The directions {verb} their heads: two top-{record.top_k} sets overlap by "
-        f"{fixed(mean, 2)} (Jaccard{average}; {fixed(chance, 2)} would be chance){least} "
-        f"(p\u00a0{p_value(lowest.p_value)}).",
-    )
-
-
 def _sure(record: AtlasRecord) -> Html:
     data = dict(record.result.get("data") or {})
     found = sum(int(part.get("found_on") or 0) for part in data.values())
-    verified = sum(int(part.get("verified_on") or 0) for part in data.values())
-    draws = len(record.removal.random) if record.removal else 0
-    parts = [f"Scores rest on {count(found, 'sentence pair')}"]
-    if record.removal and verified:
-        parts.append(f"the removal on {verified:,} others".replace(",", "\u202f"))
-    text = ", ".join(parts) + "."
-    if draws:
-        text += (
-            f" With {count(draws, 'random draw')} the removal is a quick check, not a proof; "
-            "its p-value over draws could not be lower than "
-            f"{p_value(1 / (1 + draws))}."
-        )
-    return tag("span", f"How sure: {text[0].lower()}{text[1:]}", class_="sure")
+    text = f"scores rest on {count(found, 'sentence pair')}."
+    return tag("span", f"How sure: {text}", class_="sure")
