@@ -12,6 +12,7 @@ import numpy as np
 
 from headscope.heads import Geometry, Head, HeadScores
 from headscope.runs import open_run
+from headscope.shown.blocks import Cell, Shown, Table
 
 LANGUAGES = ("en", "de", "es", "ru", "tr")
 DIRECTIONS = tuple(f"{a}-{b}" for a in LANGUAGES for b in LANGUAGES if a != b)
@@ -304,3 +305,15 @@ def links_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def word_spans(text: str) -> list[list[int]]:
     """Where words are, cut at white space."""
     return [list(match.span()) for match in re.finditer(r"\S+", text)]
+
+
+def blocks_of(shown: Shown, kind: Any, title: str = "") -> list[Any]:
+    """The blocks of one kind in all sections, or those with this title."""
+    found = [block for part in shown.sections for block in part.blocks if isinstance(block, kind)]
+    return [block for block in found if not title or block.title == title]
+
+
+def rows_of(shown: Shown, title: str) -> dict[str, dict[str, Cell]]:
+    """The cells of a table by row and column."""
+    (table,) = blocks_of(shown, Table, title)
+    return {row.name: dict(zip(table.columns, row.cells, strict=True)) for row in table.rows}

@@ -129,13 +129,5 @@
   }
   if (picker) picker.addEventListener("change", direct);
   shade.addEventListener("change", paint);
-  const order = find("#order");
-  if (order) {
-    order.addEventListener("change", () => {
-      find("#by-source").hidden = order.value !== "source";
-      find("#by-target").hidden = order.value !== "target";
-    });
-  }
   direct();  // a browser may have kept the choices of an earlier visit
-  if (order) order.dispatchEvent(new Event("change"));
 })();

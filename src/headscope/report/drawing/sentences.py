@@ -13,7 +13,6 @@ from typing import Any
 
 from headscope.report.drawing.drawn import Drawn
 from headscope.report.html import Child, Html, dump_json, join, tag
-from headscope.report.parts import section
 from headscope.shown.blocks import LinkedWords, Sentence, Sentences
 from headscope.shown.words import arrow, count, enumeration, fixed, languages_of
 
@@ -23,7 +22,6 @@ __all__ = [
     "Browser",
     "bigram_similarity",
     "browser",
-    "browser_section",
     "sentences",
 ]
 
@@ -102,15 +100,6 @@ def browser(sentences: Sequence[Sentence], labels: Mapping[str, str]) -> Browser
             "rows": [rows[place] for place in order],
         },
     )
-
-
-def browser_section(shown: Browser, links: str | None, reason: str = "") -> Html:
-    """The section: controls, the first sentences, and what was left out.
-
-    `links` is the method that linked the words, None where they are not linked; then `reason`
-    says why in a sentence.
-    """
-    return section("examples", "In sentences", _body(shown, links, reason))
 
 
 def _body(shown: Browser, links: str | None, reason: str) -> list[Child]:

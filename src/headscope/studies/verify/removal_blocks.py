@@ -75,9 +75,9 @@ NLL = Measure("loss (NLL of the reference, nats a token)", 3, 1, lambda one: one
 def doing(gate: float, ablate: str = "zero") -> str:
     """What is done to heads, such as `removed`."""
     if gate == 0:
-        return "removed" if ablate == "zero" else "replaced by their mean output"
-    rest = ", the rest their mean output" if ablate == "mean" else ""
-    return f"at {gate:g} \u00d7 their strength{rest}"
+        return "removed" if ablate == "zero" else "replaced by mean output"
+    rest = ", the rest mean output" if ablate == "mean" else ""
+    return f"at {gate:g} \u00d7 strength{rest}"
 
 
 # ---- tables of all conditions ------------------------------------------------------------------
