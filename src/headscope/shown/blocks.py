@@ -313,6 +313,8 @@ class HeadTable:
             number or None for each head.
         ranked_by: the key of the column that heads are ranked by.
         threshold: heads above it in that column carry a dot; None: none do.
+        significant: without a threshold, heads carry a dot whose interval lies above chance, or
+            above 0 where chance is not known.
         classes: names of the classes of heads with the value above which a head is of the class,
             highest first; the last has none.
         high: the end of the colours, common to all parts; None: the highest value.
@@ -324,9 +326,20 @@ class HeadTable:
     parts: Mapping[str, Mapping[str, Sequence[float | None]]]
     ranked_by: str = "score"
     threshold: float | None = None
+    significant: bool = False
     classes: tuple[tuple[str, float | None], ...] = ()
     high: float | None = None
     note: str = ""
+
+    def dots(self, part: str) -> list[bool]:
+        """Which heads of a part carry a dot."""
+        numbers, none = self.parts[part], [None] * len(self.heads)
+        if self.threshold is not None:
+            return [(value or 0.0) > self.threshold for value in numbers[self.ranked_by]]
+        if not self.significant:
+            return [False] * len(self.heads)
+        ends = zip(numbers.get("low", none), numbers.get("chance", none), strict=True)
+        return [low is not None and low > max(chance or 0.0, 0.0) for low, chance in ends]
 
     def ranked(self, part: str | None = None) -> list[int]:
         """Indices of heads, highest first, ties in their order; of a part, or of the first."""

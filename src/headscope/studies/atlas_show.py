@@ -9,19 +9,19 @@ from statistics import fmean
 from headscope.compare.overlap import group_overlaps
 from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult
 from headscope.results.removal import Case
+from headscope.results.translation import TranslationScores
 from headscope.shown.blocks import HeadSets, NotMeasured, Section, Shown
-from headscope.shown.words import count, enumeration, fixed, languages_of, p_value
-from headscope.studies.find.translation_show import (
-    alignment,
-    classes_by_direction,
+from headscope.shown.words import MEAN, count, enumeration, fixed, languages_of, p_value
+from headscope.studies.find.translation import (
+    alignment_finding,
     classes_table,
-    ranked_heads,
-    scores_table,
-    strongest,
+    every_head,
+    layers_map,
 )
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import (
     ablation_facts,
+    few_caution,
     model_facts,
     overlap_blocks,
     places,
@@ -42,25 +42,25 @@ UNCHANGED = "The choice of a direction does not change this section."
 def show_atlas(result: AtlasResult, run: Path) -> Shown:
     """The heads first, then their removal, every head, directions, sentences."""
     directions, check = result.directions, result.removal
+    several: dict[str, TranslationScores] = {MEAN: result} if len(directions) > 1 else {}
+    parts = {**several, **directions}
     case = None if check is None else next(check.cases)
+    by = "above_chance" if result.rank == "above-chance" else "score"
     k = check.k if check else result.overlap.k
-    best = {"best": places(head.place for head in ranked_heads(result)[:k])}
+    ranked = sorted(result.heads, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
+    best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
+    classes = classes_table(several or parts, result)
     sections = [
-        Section(
-            "Heads",
-            [
-                classes_table(result),
-                HeadSets(f"The {k} best heads", best),
-            ],
-            brief=True,
-        ),
-        Section("Every head", [scores_table(result, directions)]),
+        Section("Heads", [classes, best], brief=True),
+        Section("Every head", [every_head(parts, result, by)]),
     ]
     if check is not None and case is not None:
         sections.insert(1, _removal(check, case))
-    if len(directions) > 1:
-        table = classes_by_direction(result, directions)
-        sections.append(Section("Classes", [table], UNCHANGED))
+    layers = layers_map(parts, result)
+    if several:
+        sections.append(Section("Classes", [classes_table(parts, result), layers], UNCHANGED))
+    else:
+        sections.append(Section("Layers", [layers]))
     if result.overlap.pairs:
         sections.append(_overlap(result.overlap, list(directions)))
     if check is not None and case is not None:
@@ -72,7 +72,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         "Atlas of attention heads",
         "Which heads find the source word while the model translates, and what happens without "
         "them?",
-        _finding(result, case),
+        _finding(result, case, by),
         _uncertainty(result),
         draws_remedy(len(check.random)) if check else "",
         list(_cautions(result, case)),
@@ -86,8 +86,8 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     )
 
 
-def _finding(result: AtlasResult, case: Case | None) -> list[str]:
-    found = [alignment(result), strongest(result)]
+def _finding(result: AtlasResult, case: Case | None, by: str) -> list[str]:
+    found = alignment_finding(result, by)
     if result.removal is not None and case is not None:
         found += said(result.removal, case, CHRF)
     if pairs := result.overlap.pairs:
@@ -121,6 +121,8 @@ def _uncertainty(result: AtlasResult) -> str:
 
 
 def _cautions(result: AtlasResult, case: Case | None) -> Iterator[str]:
+    fewest = min((part.examples or 0 for part in result.directions.values()), default=0)
+    yield from few_caution(fewest, "sentence pair", "sentence pairs")
     if result.counts_above_chance is None:
         yield "Chance is not known at every head, so heads are not corrected for it."
     made = sorted({str(part["aligner"]) for part in result.data.values() if part.get("aligner")})
@@ -160,9 +162,14 @@ def _overlap(overlap: AtlasOverlap, directions: list[str]) -> Section:
 
 def _method(result: AtlasResult) -> list[str]:
     words = [
+        "Translation Score (TS): share of target tokens for which the key that the head weighs "
+        "most, at the step that predicts the token, belongs to the source word aligned with it. "
+        "Chance: the same peaks against the word links of other sentences of similar length. Same "
+        "form and other form: TS where the source word is spelled like the target word (names, "
+        "digits), and where it is not.",
         "A head that looks at a fixed distance hits the right word often where sentences are short "
-        "and word orders alike; hence chance, which heads are corrected for. The highest of many "
-        "noisy scores is on average a little too high, and intervals do not correct for that."
+        "and word orders alike; hence chance. The highest of many noisy scores is on average a "
+        "little too high, and intervals do not correct for that.",
     ]
     units = sorted({str(part["units"]) for part in result.data.values() if part.get("units")})
     if units:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from dataclasses import replace
+from math import floor, log10
+from statistics import fmean, median
 from typing import Any
 
 from headscope.estimates import Against, Estimate
@@ -14,6 +16,7 @@ from headscope.shown.blocks import (
     Cell,
     Column,
     HeadMap,
+    HeadSets,
     HeadTable,
     Heatmap,
     Place,
@@ -21,25 +24,34 @@ from headscope.shown.blocks import (
     Table,
     p_cell,
 )
-from headscope.shown.words import arrow, between, count, fixed, p_value
+from headscope.shown.words import arrow, between, count, enumeration, fixed, number, p_value
 
 __all__ = [
     "ablation_facts",
     "against_cells",
     "compared",
+    "few_caution",
     "head_map",
     "head_table",
+    "highest",
     "interval",
     "leakage_caution",
     "model_facts",
     "overlap_blocks",
     "places",
+    "significant",
+    "significant_sets",
+    "spread",
 ]
 
 SCORE = Column("score", "Score")
 CHANCE = Column("chance", "Chance", "what the score would be by chance")
 ABOVE = Column("above_chance", "Score \u2212 chance", "the score, corrected for chance")
 ENDS = (Column("low", "low"), Column("high", "high"))
+#: Intervals from fewer examples are too narrow.
+FEW = 20
+#: Heads of a set that a page lists at most.
+LISTED = 50
 
 
 def head_table(
@@ -53,7 +65,7 @@ def head_table(
 
     The score, chance, the interval and the columns of `extra`, each as far as the heads have it;
     `more` goes to the block. Heads are ranked by their score corrected for chance where they have
-    a chance and `ranked_by` does not say otherwise.
+    a chance and `ranked_by` does not say otherwise. Low scores are shown with more decimals.
     """
     heads = sorted({head.place for part in parts.values() for head in part})
     by_place = {name: {head.place: head for head in part} for name, part in parts.items()}
@@ -65,6 +77,14 @@ def head_table(
         column
         for column in (score, CHANCE, ABOVE, *extra, *ENDS)
         if any(head.number(column.key) is not None for part in parts.values() for head in part)
+    )
+    most = max((abs(head.score or 0.0) for part in parts.values() for head in part), default=0.0)
+    digits = min(6, 2 - floor(log10(most))) if most else 3
+    columns = tuple(
+        replace(column, digits=max(column.digits, digits))
+        if column.key in ("score", "chance", "above_chance")
+        else column
+        for column in columns
     )
     keys = [column.key for column in columns]
     more.setdefault("ranked_by", "above_chance" if "above_chance" in keys else score.key)
@@ -87,6 +107,58 @@ def head_map(
         tuple(known.get(Head(layer, head)) for head in range(width)) for layer in range(layers)
     )
     return HeadMap(name, values, places(marked))
+
+
+def highest(heads: Sequence[ScoredHead], unit: str = "", chance: str = "by chance") -> str:
+    """`head 4.3 (0.70, 95 % CI 0.51 to 0.90; 0.1 by chance); mean over all 96 heads 0.02`.
+
+    Of the first of these heads, as far as that is known.
+    """
+    best, mean = heads[0], sum(head.score or 0.0 for head in heads) / len(heads)
+    words = f"head {best.place} ({number(best.score or 0.0)}{unit}"
+    if best.low is not None and best.high is not None:
+        words += f", 95\u00a0% CI {number(best.low)} to {number(best.high)}"
+    level = best.number("chance")
+    words += ")" if level is None else f"; {number(level)} {chance})"
+    return f"{words}; mean over all {len(heads)} heads {number(mean)}"
+
+
+def significant(heads: Iterable[ScoredHead]) -> list[ScoredHead]:
+    """The heads whose interval lies above chance, or above 0 where chance is not known."""
+    return [
+        head
+        for head in heads
+        if head.low is not None and head.low > max(head.number("chance") or 0.0, 0.0)
+    ]
+
+
+def significant_sets(parts: Mapping[str, Sequence[ScoredHead]], than: str = "chance") -> HeadSets:
+    """Of each part the heads above chance."""
+    sets = {name: significant(heads) for name, heads in parts.items()}
+    more = [f"{name}: {len(heads)}" for name, heads in sets.items() if len(heads) > LISTED]
+    return HeadSets(
+        f"Heads above {than}, best first",
+        {name: places(head.place for head in heads[:LISTED]) for name, heads in sets.items()},
+        f"the first {LISTED} of {enumeration(more)}" if more else "",
+    )
+
+
+def spread(heads: Sequence[ScoredHead], examples: str) -> str:
+    """How wide intervals are, in a sentence; `examples` names and counts what they are over."""
+    halves = [(h.high - h.low) / 2 for h in heads if h.low is not None and h.high is not None]
+    if not halves:
+        return "These scores carry no interval."
+    return (
+        f"95\u00a0% interval of the median head: \u00b1{number(median(halves))}, from a bootstrap "
+        f"over {examples}."
+    )
+
+
+def few_caution(examples: int | None, one: str, several: str | None = None) -> list[str]:
+    """What it means that intervals are from few examples."""
+    if examples is None or examples >= FEW:
+        return []
+    return [f"Bootstrap intervals over {count(examples, one, several)} are too narrow."]
 
 
 def places(heads: Iterable[Head]) -> tuple[Place, ...]:

@@ -140,8 +140,9 @@ def head_table(identifier: str, block: HeadTable) -> Drawn:
         },
         "ranked": block.ranked_by,
         "threshold": block.threshold,
+        "significant": block.significant,
         "classes": [list(each) for each in block.classes],
-        "high": high,
+        "highs": {column.key: _high(block, column.key) for column in shades},
         "shown": ROWS,
     }
     return Drawn(body, {identifier: data}, ("heads.js",), tuple(block.parts))
@@ -155,14 +156,14 @@ def _heat_map(
     high: float,
     ranked: Sequence[int],
 ) -> Html:
-    by, threshold = values[block.ranked_by], block.threshold
+    threshold, dots = block.threshold, block.dots(next(iter(block.parts)))
     cells = [
         Cell(
             layer,
             head,
             ramp_class(_above_zero(values[key][at]), high),
             index=at,
-            marked=threshold is not None and (by[at] or 0.0) > threshold,
+            marked=dots[at],
             head=f"{layer}.{head}",
         )
         for at, (layer, head) in enumerate(block.heads)
@@ -184,14 +185,16 @@ def _heat_map(
     )
     shades = [c for c in block.columns if c.key not in ("low", "high")]
     choice = tag("select", [tag("option", c.title, value=c.key) for c in shades], class_="shade")
-    dots = ""
+    said = ""
     if threshold is not None:
         by_title = next(c.title for c in block.columns if c.key == block.ranked_by)
-        dots = f"A dot: {by_title} above {fixed(threshold, 2)}. "
+        said = f"A dot: {by_title} above {fixed(threshold, 2)}. "
+    elif block.significant:
+        said = f"A dot: the whole 95\u00a0% interval is above {_floor(values)}. "
     negative = any((v or 0.0) < 0 for part in block.parts.values() for v in part[key])
     caption = join(
         tag("strong", "Every attention head, one cell each. "),
-        f"Darker means higher (in a dark scheme, lighter). {dots}",
+        f"Darker means higher (in a dark scheme, lighter). {said}",
         "Values below 0 have the colour of 0. " if negative else None,
         "Point at a cell for its numbers; a click marks the head everywhere on this page.",
     )
@@ -209,7 +212,9 @@ def _heat_map(
 def _profile(
     block: HeadTable, values: Mapping[str, Sequence[float | None]], key: str, high: float
 ) -> Html:
-    by, threshold = values[block.ranked_by], block.threshold
+    dots = block.dots(next(iter(block.parts)))
+    dotted = block.threshold is not None or block.significant
+    digits = next(column.digits for column in block.columns if column.key == key)
     rows = []
     layers: dict[int, list[int]] = {}
     for at, (layer, _) in enumerate(block.heads):
@@ -222,21 +227,22 @@ def _profile(
             v=None if mean is None else mean / high, h=None if highest is None else highest / high
         )
         bar = tag("span", tag("b"), tag("i"), class_="bar", style=style)
-        above = sum(threshold is not None and (by[at] or 0.0) > threshold for at in members)
         rows.append(
             tag(
                 "tr",
                 tag("th", layer, scope="row"),
                 tag("td", bar, class_="wide", aria_hidden="true"),
-                tag("td", fixed(mean, 3), class_="number"),
-                tag("td", fixed(highest, 3), class_="number"),
-                None if threshold is None else tag("td", above, class_="number"),
+                tag("td", fixed(mean, digits), class_="number"),
+                tag("td", fixed(highest, digits), class_="number"),
+                tag("td", sum(dots[at] for at in members), class_="number") if dotted else None,
                 data_layer=layer,
             )
         )
     named = [("Layer", None), ("", "wide"), ("Mean", "number"), ("Highest", "number")]
-    if threshold is not None:
-        named.append((f"> {fixed(threshold, 2)}", "number"))
+    if block.threshold is not None:
+        named.append((f"> {fixed(block.threshold, 2)}", "number"))
+    elif dotted:
+        named.append((f"CI > {_floor(values)}", "number"))
     header = [tag("th", words, scope="col", class_=kind) for words, kind in named]
     picture = tag(
         "table",
@@ -363,12 +369,20 @@ def _known(column: Sequence[float | None]) -> list[Any]:
     return [None if v is None or not isfinite(v) else round(float(v), DIGITS) for v in column]
 
 
-def _high(block: HeadTable) -> float:
-    if block.high is not None:
-        return block.high
+def _high(block: HeadTable, key: str = "") -> float:
+    """The end of the colours: of the first column, and of what is compared with it, one for all."""
     first = block.columns[0].key
-    known = [v for part in block.parts.values() for v in _known(part[first]) if v is not None]
+    if key in ("", first, "chance", "above_chance"):
+        if block.high is not None:
+            return block.high
+        key = first
+    known = [v for part in block.parts.values() for v in _known(part[key]) if v is not None]
     return max([*known, 0.0]) or 1.0
+
+
+def _floor(values: Mapping[str, object]) -> str:
+    """What an interval must lie above."""
+    return "chance" if "chance" in values else "0"
 
 
 def _above_zero(value: float | None) -> float | None:
