@@ -315,5 +315,5 @@ def blocks_of(shown: Shown, kind: Any, title: str = "") -> list[Any]:
 
 def rows_of(shown: Shown, title: str) -> dict[str, dict[str, Cell]]:
     """The cells of a table by row and column."""
-    (table,) = blocks_of(shown, Table, title)
+    *_, table = blocks_of(shown, Table, title)
     return {row.name: dict(zip(table.columns, row.cells, strict=True)) for row in table.rows}
