@@ -7,21 +7,16 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-import report_helpers
 from headscope.report.drawing.marked import marked
 from headscope.report.html import join
-from headscope.report.sections.effects import effect_rows
 from headscope.report.sections.provenance import facts_list
 from headscope.results.one_by_one import OneByOneResult, Removed, Untouched
-from headscope.results.removal import Effect
 from headscope.runs import open_run
 from headscope.shown.blocks import Table
 from headscope.studies.report import write_report
 from headscope.studies.verify.one_by_one_show import show as one_by_one
-from removal_report_helpers import write_removal
 
 
 def finished(path: Path, command: str, result: dict[str, Any], **rows: list[Any]) -> str:
@@ -194,53 +189,6 @@ def test_the_best_step_is_told_in_words(ranks: list[float], words: str) -> None:
     (table,) = shown.sections[0].blocks
     assert isinstance(table, Table) and [row.name for row in table.rows] == ["0", "1", "2"]
     assert [row.cells[1].value for row in table.rows] == [1, *ranks]
-
-
-# ---- removal -------------------------------------------------------------------------------------
-def test_outputs_without_links_are_named(tmp_path: Path) -> None:
-    run = write_removal(tmp_path / "run", sentences=3)
-    page = write_report(run).read_text("utf-8")
-    assert "are not linked and do not light up" not in page
-    lines = (run / "links.jsonl").read_text("utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if "random-layer-matched" not in line]
-    (run / "links.jsonl").write_text("".join(kept), "utf-8")
-    page = write_report(run).read_text("utf-8")
-    named = "The words of \u201cRandom of the same layers removed\u201d are not linked"
-    assert named in page
-
-
-def test_few_sentences_leave_the_p_value_over_sentences_large(tmp_path: Path) -> None:
-    few, many = (
-        captions(write_report(write_removal(tmp_path / str(n), sentences=n)).read_text("utf-8"))
-        for n in (5, 25)
-    )
-    said = "in 32 ways only, so that it stays in the order of 0.031 whatever the heads do; "
-    assert sum(said + "directions with equally many" in one for one in few) == 1
-    assert not any("(it cannot be lower than 0.0001)" in one for one in few)
-    assert any("(it cannot be lower than 0.0001)" in one for one in many)
-
-
-def test_many_draws_become_strokes_and_stay_few() -> None:
-    rng = np.random.default_rng(0)
-    draws = tuple(rng.uniform(20, 90, 2000).tolist())
-    rows = effect_rows({"en-de": Effect(90.0, 10.0, draws, draws[:5] * 40)}, 1)
-    assert 'class="track many"' in rows
-    assert 500 < rows.count("<u ") <= 1001
-    assert rows.count('class="matched"') == 5
-    few = effect_rows({"en-de": Effect(90.0, 10.0, (50.0, 50.0, 60.0), ())}, 1)
-    assert few.count("<u ") == 2
-    assert "many" not in few
-
-
-@pytest.mark.parametrize(("draws", "least"), [(3, "0.250"), (199, "0.005"), (999, "0.001")])
-def test_an_atlas_says_how_small_its_p_value_over_draws_can_be(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, draws: int, least: str
-) -> None:
-    monkeypatch.setattr(report_helpers, "DRAWS", draws)
-    run = report_helpers.write_atlas(tmp_path / "run", ("en-de", "de-en"), sentences=2)
-    page = " ".join(write_report(run).read_text("utf-8").split())
-    assert f"its p-value over draws could not be lower than {least}." in page
-    assert f"give a p-value over draws of {least} at best" in page
 
 
 # ---- provenance ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Sentences side by side: as is, without the highest heads, without random ones.
+"""Sentences side by side: of the original model, without selected heads, without random ones.
 
 The page holds the sentences as data and the script shows ten at a time; without scripts the first
 ones can be read all the same. Where words are linked, those that belong together light up.
@@ -14,7 +14,7 @@ from typing import Any
 from headscope.report.drawing.drawn import Drawn
 from headscope.report.drawing.marked import marked
 from headscope.report.html import Child, Html, dump_json, join, tag
-from headscope.report.parts import legend, section
+from headscope.report.parts import legend
 from headscope.shown.blocks import LinkedWords, Sentence, Sentences
 from headscope.shown.words import arrow, count, enumeration, fixed, languages_of, sentence_of
 
@@ -24,7 +24,6 @@ __all__ = [
     "Browser",
     "bigram_similarity",
     "browser",
-    "browser_section",
     "sentences",
 ]
 
@@ -107,15 +106,6 @@ def browser(sentences: Sequence[Sentence], labels: Mapping[str, str]) -> Browser
     )
 
 
-def browser_section(shown: Browser, links: str | None, reason: str = "") -> Html:
-    """The section: controls, the first sentences, and what was left out.
-
-    `links` is the method that linked the words, None where they are not linked; then `reason`
-    says why in a sentence.
-    """
-    return section("examples", "In sentences", _body(shown, links, reason))
-
-
 def _body(shown: Browser, links: str | None, reason: str) -> list[Child]:
     directions = list(dict.fromkeys(sentence.direction for sentence in shown.sentences))
     first = list(zip(shown.sentences, shown.scores, strict=True))[:SHOWN]
@@ -161,9 +151,8 @@ def _by_kind(shown: Browser, block: Sentences) -> Iterator[Child]:
 def _words(shown: Browser, links: str | None, reason: str, same: int) -> Html:
     total = len(shown.sentences)
     text = (
-        f"{count(total, 'sentence')}, those that lost most without the highest heads first, so "
-        f"the first ones are the worst and not typical; {same or 'none'} of them kept their "
-        "output to the letter. "
+        f"{count(total, 'sentence')}, those that lost most first, so the first ones are the worst "
+        f"and not typical; {same or 'none'} of them kept their output to the letter. "
     )
     if shown.measure != "chrF++":
         text += (
