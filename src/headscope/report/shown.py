@@ -100,7 +100,7 @@ def _finding(shown: Shown) -> Html:
 
 def _slugs(titles: Iterator[str]) -> list[str]:
     """Identifiers made of titles, each once."""
-    taken = {"summary", "provenance", "data", "tip", "warning"}
+    taken = {"summary", "provenance", "data", "tip", "direction", "search", "earlier", "later"}
     names = []
     for title in titles:
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "part"
