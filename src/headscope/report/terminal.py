@@ -32,8 +32,8 @@ WIDTH = 100
 ROWS, HEADS = 40, 10
 
 
-def text_of(shown: Shown, run: str | None = None) -> str:
-    """The finding, what it rests on, cautions and brief sections; last the folder of the run."""
+def text_of(shown: Shown, run: str | None = None, report: str | None = None) -> str:
+    """The finding, what it rests on, cautions and brief sections; last where run and report are."""
     lines = [*_wrapped(shown.finding)]
     if shown.uncertainty:
         lines += _wrapped([" ".join(filter(None, [shown.uncertainty, shown.remedy]))])
@@ -42,8 +42,8 @@ def text_of(shown: Shown, run: str | None = None) -> str:
         if each.brief:
             for block in each.blocks:
                 lines += ["", *_block(block)]
-    if run is not None:
-        lines += ["", f"run: {run}"]
+    places = {"run": run, "report": report}
+    lines += ["", *(f"{name}: {place}" for name, place in places.items() if place is not None)]
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 

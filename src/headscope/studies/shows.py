@@ -21,6 +21,7 @@ __all__ = [
     "head_map",
     "head_table",
     "interval",
+    "layer_labels",
     "leakage_caution",
     "model_facts",
     "named_places",
@@ -165,6 +166,11 @@ def draws_words(distinct: int) -> str:
 def draws_remedy(distinct: int) -> str:
     """The option for more draws, where p over draws cannot get below 0.05."""
     return "--draws 99" if distinct < 19 else ""
+
+
+def layer_labels(layers: Sequence[int]) -> tuple[tuple[float, str], ...]:
+    """About a dozen layers as words on an axis."""
+    return tuple((float(at), str(at)) for at in layers[:: max(1, len(layers) // 12)])
 
 
 def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -> list[str]:

@@ -8,25 +8,16 @@ from pathlib import Path
 from headscope.results.writing import MEAN, Comparison, Effect, Steering
 from headscope.shown.blocks import Block, HeadSets, Lines, Section, Series, Shown
 from headscope.shown.words import enumeration
-from headscope.studies.shows import draws_remedy, named_places
+from headscope.studies.shows import named_places
 from headscope.studies.use.gates import factors_section
-from headscope.studies.verify.writing_show import (
-    Scale,
-    Writing,
-    distinct_draws,
-    examples,
-    few_prompts,
-    said,
-    uncertainty,
-    writing_facts,
-)
+from headscope.studies.verify.writing_show import Scale, Writing, said
 
 __all__ = ["show_steered"]
 
 OTHER = {"off_target": Scale("Answers in another language", "the share in another language")}
 REST = {
     "empty": Scale("Empty answers", "the share of empty answers"),
-    "chrf": Scale("chrF++ to the references", "chrF++", share=False),
+    "chrf": Scale("chrF++ to the references", "chrF++", unit=""),
 }
 CONTROLS = {"random": "random", "random-layer-matched": "random, same layers"}
 #: The factor of the original model, which stands among the others.
@@ -41,34 +32,26 @@ def show_steered(result: Steering, run: Path) -> Shown:
     cautions = [
         "An answer in the right language that says nothing is no success: look at chrF++ and empty "
         "answers, too.",
-        *few_prompts(result),
     ]
     if len(kinds) > 1:
         cautions.append(
             f"The condition with the fewest such answers is selected from {len(kinds)} with these "
             "same answers; p is not corrected for that."
         )
-    facts = writing_facts(result, None)
-    if result.identifier:
-        facts.append(("identified by", result.identifier))
     expected = "fewer answers in another language, more empty ones, a higher chrF++"
-    writing = Writing(result, kinds, expected)
     sets = {code: named_places(heads) for code, heads in result.heads.items()}
-    return Shown(
+    return Writing(result, kinds, OTHER, REST, expected, result.not_measured).shown(
+        run,
         "Steering the language of answers",
         "Are fewer answers in another language than asked for if a language's heads are scaled?",
         _finding(result, kinds),
-        uncertainty(result),
-        draws_remedy(distinct_draws(result)),
         cautions,
-        facts,
         [
-            *writing.sections(OTHER, REST, result.not_measured),
             *_by_factor(result),
             Section("The heads", [HeadSets("Heads of each language", sets)]),
             *(factors_section(result.model, result.gate.applied) if result.gate else []),
-            *examples(run, kinds),
         ],
+        [("identified by", result.identifier)] if result.identifier else [],
     )
 
 

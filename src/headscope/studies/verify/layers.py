@@ -17,7 +17,7 @@ from headscope.heads.resolve import check_finished, place_of
 from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
-from headscope.shown.blocks import Cell, Heatmap, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
 from headscope.shown.words import between, count, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
@@ -26,6 +26,7 @@ from headscope.studies.shows import (
     against_cells,
     draws_remedy,
     draws_words,
+    layer_labels,
     model_facts,
     tests_words,
 )
@@ -199,26 +200,22 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         name: max(text.layers, key=lambda row: row.change.value) for name, text in languages.items()
     }
     where = [
-        f"{name}: layer {row.layer} ({signed(row.change.value, 3)}, 95\u00a0% CI "
-        f"{between(row.change.low, row.change.high, 3)})"
+        f"{name} layer {row.layer} ({signed(row.change.value, 3)}, 95\u00a0% CI "
+        f"{between(row.change.low, row.change.high, 3)}; random heads {signed(row.random.mean, 3)})"
         for name, row in list(highest.items())[:DRAWN]
     ]
     more, clear = sum(d.value > 0 for d in differences), sum(d.low > 0 for d in differences)
     sections = [
-        Section("Change of loss by layer", [_map(result)], brief=True),
+        Section("Change of loss by layer", [_changes(result)], brief=True),
         Section("Layers and random heads", [_lines(result)]),
         Section("Where important heads lie", _profile(result.profile), brief=True),
-        Section(
-            "Every layer and language", [_numbers(result), levels_table(languages)],
-            tests_words("documents", "a larger change"),
-        ),
-    ]  # fmt: skip
+        Section("Every layer and language", [_numbers(result), levels_table(languages)]),
+    ]
     return Shown(
         "Text without whole layers",
         "How much worse is text of each language predicted without the heads of one layer?",
         [
-            "The layer whose heads matter most, by the change of loss in nats a token: "
-            f"{'; '.join(where)}.",
+            f"Largest change of loss, nats a token: {'; '.join(where)}.",
             f"The change is larger than with as many random heads of all layers in {more} of "
             f"{count(len(rows), 'case')} (layer and language; 95\u00a0% CI above zero in {clear}).",
         ],
@@ -236,26 +233,21 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
     )
 
 
-def _map(result: TextWithoutLayers) -> Heatmap:
+def _changes(result: TextWithoutLayers) -> Table:
     """Layers by languages; last the mean of random draws of each layer's size."""
     texts = result.languages.values()
-    layers = [row.layer for row in next(iter(texts)).layers]
-    sizes = list(next(iter(texts)).draws)
-    by_layer = tuple(
-        tuple(text.layers[at].change.value for text in texts) for at in range(len(layers))
-    )
-    random = tuple(tuple(fmean(text.draws[size]) for text in texts) for size in sizes)
-    return Heatmap(
-        "Change of loss without the heads of a layer",
-        (*map(str, layers), *(f"random, {size} heads" for size in sizes)),
-        tuple(result.languages),
-        (*by_layer, *random),
-        "change of NLL, nats a token",
-        "layer",
-        diverging=True,
-        digits=4,
-        note="Random heads are spread over all layers: mean of the draws",
-    )
+    rows = [
+        (f"layer {layers[0].layer}", [layer.change.value for layer in layers])
+        for layers in zip(*(text.layers for text in texts), strict=True)
+    ]
+    rows += [
+        (f"random, {size} heads", [fmean(text.draws[size]) for text in texts])
+        for size in next(iter(texts)).draws
+    ]
+    cells = tuple(Row(name, tuple(Cell(v, digits=4) for v in values)) for name, values in rows)
+    note = "Random heads are spread over all layers: mean of the draws"
+    title = "Change of loss without the heads of a layer, nats a token"
+    return Table(title, tuple(result.languages), cells, note=note)
 
 
 def _lines(result: TextWithoutLayers) -> Lines:
@@ -275,13 +267,12 @@ def _lines(result: TextWithoutLayers) -> Lines:
         for rows in zip(*(text.layers for text in texts), strict=True)
     )
     values = [y for one in series for y in (*(y for _, y in one.points), *one.low)]
-    layers = [row.layer for row in texts[0].layers]
     return Lines(
         "Change of loss without the heads of one layer",
         (*series, Series("random, mean over languages", random)),
         "layer removed",
         "change of NLL, nats a token",
-        labels=tuple((float(at), str(at)) for at in layers[:: max(1, len(layers) // 12)]),
+        labels=layer_labels([row.layer for row in texts[0].layers]),
         logarithmic_y=min(values) > 0 and max(values) > 20 * min(values),
         note="The layer's other parts stay in place",
     )
@@ -289,26 +280,26 @@ def _lines(result: TextWithoutLayers) -> Lines:
 
 def _profile(profiles: Mapping[str, Profile]) -> list[Table]:
     """Shares and numbers of the important heads in each layer."""
-    counts = list(zip(*(profile.layers for profile in profiles.values()), strict=True))
+    if not profiles:
+        return []
+    every = next(iter(profiles.values())).layers
+    layers = {f"layer {row.layer}": at for at, row in enumerate(every)}
+
+    def share(layer: str, name: str) -> Cell:
+        at = layers[layer]
+        return Cell.share(profiles[name].layers[at].share if name in profiles else every[at].even)
+
+    def number(layer: str, name: str) -> Cell:
+        at = layers[layer]
+        return Cell(profiles[name].layers[at].important if name in profiles else every[at].heads)
+
     totals = enumeration([f"{name} {profile.important}" for name, profile in profiles.items()])
-    shares = tuple(
-        Row(
-            f"layer {row[0].layer}",
-            (*(Cell.share(one.share) for one in row), Cell.share(row[0].even)),
-        )
-        for row in counts
-    )
-    numbers = tuple(
-        Row(f"layer {row[0].layer}", (*(Cell(one.important) for one in row), Cell(row[0].heads)))
-        for row in counts
-    )
     note = f"Important heads: {totals}. One head more or less moves a share by a whole step"
-    tables = [
-        Table("Share of the important heads that lie in a layer",
-              (*profiles, "even share"), shares, note=note),
-        Table("Number of important heads", (*profiles, "heads of the layer"), numbers),
-    ]  # fmt: skip
-    return tables if profiles else []
+    columns = (*profiles, "even share")
+    return [
+        grid("Share of the important heads that lie in a layer", layers, columns, share, note=note),
+        grid("Number of important heads", layers, (*profiles, "heads of the layer"), number),
+    ]
 
 
 def _numbers(result: TextWithoutLayers) -> Table:
@@ -328,7 +319,8 @@ def _numbers(result: TextWithoutLayers) -> Table:
     )
     columns = ("heads", "NLL", "change", "random", "change \u2212 random", "p over documents",
                "p over draws")  # fmt: skip
-    return Table("Loss without the heads of a layer, nats a token", columns, rows)
+    note = tests_words("documents", "a larger change")
+    return Table("Loss without the heads of a layer, nats a token", columns, rows, note=note)
 
 
 command = Study(VerifyLayers, verify_layers, result=TextWithoutLayers, show=_show)

@@ -37,7 +37,7 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import check_document_leakage, check_leakage
-from headscope.studies.shows import draws_remedy, leakage_caution, named_places
+from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import (
     reference_number,
@@ -50,16 +50,7 @@ from headscope.studies.verify.writing_run import (
     token_count,
     write_prompts,
 )
-from headscope.studies.verify.writing_show import (
-    Scale,
-    Writing,
-    distinct_draws,
-    examples,
-    few_prompts,
-    said,
-    uncertainty,
-    writing_facts,
-)
+from headscope.studies.verify.writing_show import Scale, Writing, said
 from headscope.verify.languages.sets import LanguageHeads
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.off_target import (
@@ -341,20 +332,18 @@ def _written(
 OTHER = {"off_target": Scale("Outputs in another language", "the share in another language")}
 EMPTY = {"empty": Scale("Empty outputs")}
 KINDS = {
-    SPECIFIC: "specific heads",
-    FULL: "most important heads",
-    CHOSEN: "selected heads",
+    SPECIFIC: "specific heads removed",
+    FULL: "most important heads removed",
+    CHOSEN: "selected heads removed",
 }
-WITHOUT = {kind: f"without {words}" for kind, words in KINDS.items()}
 
 
 def _show(result: OffTarget, run: Path) -> Shown:
     """Shares of outputs in another language, which languages these are, and outputs."""
-    whole = result.whole
-    effects = {kind: whole.effect(kind, "off_target") for kind in KINDS}
+    effects = {kind: result.whole.effect(kind, "off_target") for kind in KINDS}
     first = next((effect for effect in effects.values() if effect is not None), None)
     texts = "translations" if result.ask == "translate" else "continued documents"
-    cautions = [*leakage_caution(result.leakage, "texts"), *few_prompts(result)]
+    cautions = leakage_caution(result.leakage, "texts")
     if first is not None and first.baseline >= 0.5:
         cautions.append(
             f"The original model writes {percent(first.baseline)} of outputs in another language, "
@@ -371,34 +360,24 @@ def _show(result: OffTarget, run: Path) -> Shown:
         for words, heads in (("specific", own.specific), ("most important", own.full))
         if heads
     }
-    facts = writing_facts(result, result)
-    if result.identifier:
-        facts.append(("identified by", result.identifier))
-    return Shown(
+    method = (
+        "Of each language its own heads are removed: specific ones are important in few "
+        "languages, the most important ones are as many by importance alone."
+    )
+    heads = Section("The heads", [HeadSets("Heads removed, best first", sets)], method)
+    expected = "more such outputs"
+    return Writing(result, KINDS, OTHER, EMPTY, expected, result.not_measured).shown(
+        run,
         "Language of outputs without language heads",
         f"Without a language's heads, how many {texts} are in another language?",
         [
             sentence
             for kind, effect in effects.items()
-            for sentence in said(f"Without the {KINDS[kind]}", effect, OTHER["off_target"])
+            for sentence in said(f"With {KINDS[kind]}", effect, OTHER["off_target"])
         ],
-        uncertainty(result),
-        draws_remedy(distinct_draws(result)),
         cautions,
-        facts,
-        [
-            *Writing(result, KINDS, "more such outputs").sections(
-                OTHER, EMPTY, result.not_measured
-            ),
-            *_languages(result),
-            Section(
-                "The heads",
-                [HeadSets("Heads removed, best first", sets)],
-                "Of each language its own heads are removed: specific ones are important in few "
-                "languages, the most important ones are as many by importance alone.",
-            ),
-            *examples(run, WITHOUT),
-        ],
+        [*_languages(result), heads],
+        [("identified by", result.identifier)] if result.identifier else [],
     )
 
 
@@ -406,7 +385,7 @@ def _languages(result: OffTarget) -> list[Section]:
     """In which languages outputs are, of the original model and without selected heads."""
     rows = tuple(
         Row(
-            f"{code}, {WITHOUT.get(written.kind, 'original')}",
+            f"{code}, {KINDS.get(written.kind, 'original')}",
             (
                 Cell(sum(written.languages.values())),
                 Cell(", ".join(f"{name} {n}" for name, n in written.languages.items())),

@@ -19,6 +19,7 @@ from headscope.shown.words import between, enumeration, signed
 from headscope.studies.shows import (
     ablation_facts,
     against_table,
+    compared,
     draws_remedy,
     draws_words,
     leakage_caution,
@@ -58,8 +59,7 @@ def show(result: TextWithoutHeads, run: Path) -> Shown:
     sections = [
         Section(
             "Each language without its own heads",
-            _changes(rows, result.pool_note or ""),
-            tests_words("documents", "a larger change"),
+            _changes(rows, f"Random heads: {result.pool_note}" if result.pool_note else ""),
             brief=True,
         ),
         Section(
@@ -71,7 +71,7 @@ def show(result: TextWithoutHeads, run: Path) -> Shown:
                 [*map(_matrix, rest), *_own(rest)]),
         Section("Random heads, text of another language", _random(result.matrices)),
         Section("Loss and perplexity", [levels_table(result.languages, rows)]),
-        Section("The heads", _sets(result.sets, several, result.ranked)),
+        Section("The heads", [_sets(result.sets, several, result.ranked)]),
     ]  # fmt: skip
     heads = result.model.heads if result.model else None
     return Shown(
@@ -101,53 +101,54 @@ def _role(row: WithoutHeads, name: str, result: TextWithoutHeads) -> str:
 def _finding(result: TextWithoutHeads, role: str, rows: Removals) -> list[str]:
     """The own text on average, against random heads, and against other languages' text."""
     k = max((row.k for _, row in rows.values() if row.role == role), default=0)
-    main = [row for _, row in rows.values() if (row.role, row.k) == (role, k)]
+    named = {name: row for name, (_, row) in rows.items() if (row.role, row.k) == (role, k)}
+    main = list(named.values())
     if not main:
         return []
     sizes = sorted({row.size for row in main})
     what = "most important" if role == "full" else "specific" if result.ranked else "selected"
     removed = f"{' or '.join(map(str, sizes))} {what} {'head' if sizes == [1] else 'heads'}"
+    removed += " of its own" if result.ranked else ""
     changes = [row.change.value for row in main]
-    answer = f"Without its own {removed}, the loss of a language's text changes by "
-    if len(main) == 1:
-        (row,) = main
-        span = between(row.change.low, row.change.high, 3)
-        answer += f"{signed(changes[0], 3)} nats a token (95\u00a0% CI {span})"
-    else:
-        lowest, highest = (signed(end(changes), 3) for end in (min, max))
-        answer += (
-            f"{signed(fmean(changes), 3)} nats a token (mean of {len(main)} languages, {lowest} "
-            f"to {highest})"
+    means = [
+        f"{words} {signed(fmean(draws), 3)}"
+        for words, draws in (
+            ("random heads", [r.random.mean for r in main if r.random]),
+            ("of the same layers",
+             [r.random_layer_matched.mean for r in main if r.random_layer_matched]),
         )
-    random = [row.random.mean for row in main if row.random]
-    matched = [row.random_layer_matched.mean for row in main if row.random_layer_matched]
-    beside = [
-        f"{words} {signed(fmean(means), 3)}"
-        for words, means in (("random heads", random), ("of the same layers", matched))
-        if means
-    ]
-    found = [f"{answer}{'; ' if beside else ''}{', '.join(beside)}."]
-    larger = []
-    for words, tests in (
-        ("with random heads", [row.against_random for row in main]),
-        ("with random heads of the same layers", [row.against_layer_matched for row in main]),
-    ):
-        known = [test.difference for test in tests if test is not None]
-        if known:
-            more, clear = sum(d.value > 0 for d in known), sum(d.low > 0 for d in known)
-            larger.append(_counted(words, more, len(known), clear))
+        if draws
+    ]  # fmt: skip
+    random = f"; {', '.join(means)}" if means else ""
+    if len(main) == 1:
+        ((name, row),) = named.items()
+        span = between(row.change.low, row.change.high, 3)
+        return [
+            f"Without {removed}, the loss of {name.partition(',')[0]} text changes by "
+            f"{signed(changes[0], 3)} nats a token (95\u00a0% CI {span}){random}.",
+            f"Selected minus random: {compared(row.against_random, 'documents')}.",
+        ]
+    answer = (
+        f"Without {removed}, the loss of a language's text changes by {signed(fmean(changes), 3)} "
+        f"nats a token (mean of {len(main)} languages, {signed(min(changes), 3)} to "
+        f"{signed(max(changes), 3)}){random}."
+    )
+    tests = {
+        "with random heads": [row.against_random for row in main],
+        "with random heads of the same layers": [row.against_layer_matched for row in main],
+    }
+    larger = {words: [one.difference for one in each if one] for words, each in tests.items()}
     for matrix in result.matrices:
-        if (matrix.role, matrix.k) == (role, k) and (said := matrix.answer) is not None:
-            words = "for the text of any other language"
-            counts = said.own_rises_most, said.languages, said.own_rises_most_surely
-            larger.append(_counted(words, *counts))
-    if larger:
-        found.append(f"The change is larger than {'; '.join(larger)}.")
-    return found
-
-
-def _counted(words: str, more: int, total: int, clear: int) -> str:
-    return f"{words} in {more} of {total} languages (95\u00a0% CI above zero in {clear})"
+        if (matrix.role, matrix.k) == (role, k):
+            own = [own.own_minus_largest_other for own in matrix.own.values()]
+            larger["for text of any other language"] = own
+    counts = [
+        f"{words} in {sum(one.value > 0 for one in each)} of {len(each)} languages (95\u00a0% CI "
+        f"above zero in {sum(one.low > 0 for one in each)})"
+        for words, each in larger.items()
+        if each
+    ]
+    return [answer, *([f"The change is larger than {'; '.join(counts)}."] if counts else [])]
 
 
 def _changes(rows: Removals, note: str) -> list[Block]:
@@ -158,8 +159,10 @@ def _changes(rows: Removals, note: str) -> list[Block]:
             (
                 Cell(row.size),
                 Cell.of(row.change, 4),
-                Cell(row.random and row.random.mean, digits=4),
-                Cell(row.random_layer_matched and row.random_layer_matched.mean, digits=4),
+                *(
+                    Cell(None if draws is None else draws.mean, digits=4)
+                    for draws in (row.random, row.random_layer_matched)
+                ),
             ),
         )
         for name, (_, row) in rows.items()
@@ -167,7 +170,9 @@ def _changes(rows: Removals, note: str) -> list[Block]:
     columns = ("heads", "change", "random", "random, same layers")
     title = "Change of loss, nats a token"
     against = {n: (r.against_random, r.against_layer_matched) for n, (_, r) in rows.items()}
-    tests = against_table(f"{title}: selected minus random heads", against, "documents", 4)
+    method = tests_words("documents", "a larger change")
+    tests = against_table(f"{title}: selected minus random heads", against, "documents", 4,
+                          note=method)  # fmt: skip
     table = Table(title, columns, changes, note=note)
     return [table, *([tests] if tests else [])]
 
@@ -258,7 +263,7 @@ def _own(matrices: Iterable[Matrix]) -> list[Table]:
                         Cell(own.largest_other.language),
                         Cell(own.largest_other.change),
                         Cell.of(own.own_minus_largest_other),
-                        Cell(own.p_draws, why="random heads read on own text only"),
+                        Cell(own.p_draws),
                     ),
                 )
                 for name, own in matrix.own.items()
@@ -271,7 +276,7 @@ def _own(matrices: Iterable[Matrix]) -> list[Table]:
     ]  # fmt: skip
 
 
-def _sets(sets: Sequence[LanguageSet], several: bool, ranked: bool) -> list[Block]:
+def _sets(sets: Sequence[LanguageSet], several: bool, ranked: bool) -> HeadSets:
     named = {
         f"{one.language}, {words}{f', k = {one.k}' if several else ''}": named_places(heads)
         for one in sets
@@ -281,9 +286,10 @@ def _sets(sets: Sequence[LanguageSet], several: bool, ranked: bool) -> list[Bloc
         )
         if heads is not None
     }
-    rows = tuple(
-        Row(one.language, (Cell(one.k), Cell(one.available), Cell(len(one.chosen)))) for one in sets
+    found = enumeration([f"{language} {n}" for language, n in
+                         {one.language: one.available for one in sets}.items()])  # fmt: skip
+    note = (
+        f"Specific: important for the language and few others ({found}). Most important: as many "
+        "by score"
     )
-    counts = Table("How many", ("asked for", "specific heads", "removed"), rows)
-    note = "Specific: important for the language and few others. Most important: as many by score"
-    return [HeadSets("Heads removed, best first", named, note if ranked else ""), counts]
+    return HeadSets("Heads removed, best first", named, note if ranked else "")

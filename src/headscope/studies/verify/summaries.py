@@ -33,7 +33,7 @@ from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, document_sources
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_document_leakage
-from headscope.studies.shows import draws_remedy, leakage_caution, named_places
+from headscope.studies.shows import leakage_caution, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference
 from headscope.studies.verify.writing_heads import SHARE
@@ -44,16 +44,7 @@ from headscope.studies.verify.writing_run import (
     token_count,
     write_prompts,
 )
-from headscope.studies.verify.writing_show import (
-    Scale,
-    Writing,
-    distinct_draws,
-    examples,
-    few_prompts,
-    said,
-    uncertainty,
-    writing_facts,
-)
+from headscope.studies.verify.writing_show import Scale, Writing, said
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.summaries import (
@@ -382,9 +373,9 @@ def _written(
 
 #: What is compared first, and the rest.
 QUALITY = {
-    "rouge_l": Scale("ROUGE-L", share=False),
-    "chrf": Scale("chrF++", share=False),
-    "bert_score": Scale("BERTScore", share=False),
+    "rouge_l": Scale("ROUGE-L", unit=""),
+    "chrf": Scale("chrF++", unit=""),
+    "bert_score": Scale("BERTScore", unit=""),
 }
 BROKEN = {
     "off_target": Scale("Outputs in another language"),
@@ -394,13 +385,12 @@ BROKEN = {
 
 def _show(result: Summaries, run: Path) -> Shown:
     """Quality with the general heads, without them and without random ones, and outputs."""
-    repeated = result.task == "repeat"
     done = "removed" if result.gate == 0 else f"times {number(result.gate)}"
     kinds = {GENERAL: f"general heads {done}"}
-    writing = Writing(result, kinds, "lower quality, or more broken outputs")
-    what = f"With {count(len(result.heads), 'general head')} {done}"
-    cautions = [*leakage_caution(result.leakage, "texts"), *few_prompts(result)]
-    if repeated:
+    what, effect = f"With {count(len(result.heads), 'general head')} {done}", result.whole.effect
+    cautions, title = leakage_caution(result.leakage, "texts"), "Summaries"
+    if result.task == "repeat":
+        title = "Repeated sentences"
         cautions.append(
             "No summaries were given: the model repeated sentences. This shows whether it can "
             "still write what it reads, not whether it can summarise."
@@ -413,26 +403,15 @@ def _show(result: Summaries, run: Path) -> Shown:
         "words of all texts together. BERTScore is F1 times 100, from hidden states of another "
         "model."
     )
-    heads = HeadSets("The heads", {"general": named_places(result.heads)})
-    return Shown(
-        "Repeated sentences without general heads"
-        if repeated
-        else "Summaries without general heads",
+    heads = HeadSets("Heads that all languages share", {"general": named_places(result.heads)})
+    expected = "lower quality, or more broken outputs"
+    return Writing(result, kinds, QUALITY, BROKEN, expected, result.not_measured).shown(
+        run,
+        f"{title} without general heads",
         "Does the model still write well without the heads that all languages share?",
-        [
-            sentence
-            for measure, scale in QUALITY.items()
-            for sentence in said(what, result.whole.effect(GENERAL, measure), scale)
-        ],
-        uncertainty(result),
-        draws_remedy(distinct_draws(result)),
+        [said(what, found, s)[0] for key, s in QUALITY.items() if (found := effect(GENERAL, key))],
         cautions,
-        writing_facts(result, result),
-        [
-            *writing.sections(QUALITY, BROKEN, result.not_measured),
-            Section("The heads and the measures", [heads], method),
-            *examples(run, kinds),
-        ],
+        [Section("The heads and the measures", [heads], method)],
     )
 
 

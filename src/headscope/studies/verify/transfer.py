@@ -30,21 +30,12 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import enumeration, number, percent
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
-from headscope.studies.shows import draws_remedy, named_places
+from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
 from headscope.studies.verify.writing_heads import run_languages, writing_heads
 from headscope.studies.verify.writing_run import arms_settings, statistics
-from headscope.studies.verify.writing_show import (
-    Scale,
-    Writing,
-    distinct_draws,
-    examples,
-    few_prompts,
-    said,
-    uncertainty,
-    writing_facts,
-)
+from headscope.studies.verify.writing_show import Scale, Writing, said
 from headscope.verify.languages.sets import NAMED, LanguageHeads
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
@@ -335,7 +326,6 @@ FOLLOWS = {
     "follows_a": Scale("Answers that follow A", "the share of answers that follow A"),
     "ranked_a": Scale("A ranks above B", "the share of prompts where A ranks above B"),
 }
-EXPECTED = "more answers that follow A, fewer of all others,"
 OTHERS = {
     "follows_b": Scale("Answers that follow B"),
     "neither": Scale("Answers that follow neither"),
@@ -347,7 +337,7 @@ def _show(result: Transfer, run: Path) -> Shown:
     """Shares of answers that follow A, by text and by rank, one prompt by layer, and answers."""
     down = "removed" if result.down == 0 else f"times {number(result.down)}"
     kinds = {UP: f"A's heads times {number(result.up)}", DOWN: f"B's heads {down}"}
-    cautions = few_prompts(result)
+    cautions = []
     if result.without_heads:
         cautions.append(
             f"No heads are specific to {enumeration(result.without_heads)}, so none are changed."
@@ -359,8 +349,10 @@ def _show(result: Transfer, run: Path) -> Shown:
         "not."
     )
     sets = {code: named_places(own.heads) for code, own in result.heads.items()}
-    first, effect = next(iter(FOLLOWS)), result.whole.effect
-    return Shown(
+    heads = HeadSets("Heads of each language", sets)
+    expected = "more answers that follow A, fewer of all others,"
+    return Writing(result, kinds, FOLLOWS, OTHERS, expected, {}, "pair").shown(
+        run,
         "Attention transfer",
         "A statement in language A, one in language B that contradicts it, a question in English: "
         "does the answer follow A when A's heads are turned up or B's down?",
@@ -368,19 +360,16 @@ def _show(result: Transfer, run: Path) -> Shown:
             *(
                 sentence
                 for kind, words in kinds.items()
-                for sentence in said(f"With {words}", effect(kind, first), FOLLOWS[first])
+                for sentence in said(
+                    f"With {words}", result.whole.effect(kind, "follows_a"), FOLLOWS["follows_a"]
+                )
             ),
             *_by_rank(result, kinds),
         ],
-        uncertainty(result, "pairs"),
-        draws_remedy(distinct_draws(result)),
         cautions,
-        writing_facts(result, result, "pairs A-B"),
         [
-            *Writing(result, kinds, EXPECTED).sections(FOLLOWS, OTHERS, {}),
             Section("One prompt by layer", _lens_blocks(result.lens, kinds)),
-            Section("The heads", [HeadSets("Heads of each language", sets)], method),
-            *examples(run, kinds, "pair"),
+            Section("The heads", [heads], method),
         ],
     )
 
@@ -419,23 +408,28 @@ def _lens_blocks(lens: LensExample, kinds: Mapping[str, str]) -> list[Block]:
     for condition in lens.conditions:
         words = kinds.get(condition.kind, "original")
         series = tuple(
-            Series(name, tuple((float(layer), float(rank)) for layer, rank in ranks if rank))
+            Series(name, tuple((float(row.layer), float(rank)) for row, rank in ranks if rank))
             for name, ranks in (
-                ("A", [(row.layer, row.rank_a) for row in condition.layers]),
-                ("B", [(row.layer, row.rank_b) for row in condition.layers]),
+                ("A", [(row, row.rank_a) for row in condition.layers]),
+                ("B", [(row, row.rank_b) for row in condition.layers]),
             )
         )
+        labels = layer_labels([row.layer for row in condition.layers])
         blocks.append(Lines(f"Ranks of A and B, {words}", series, "layer", "rank (1: likeliest)",
-                            logarithmic_y=True))  # fmt: skip
+                            logarithmic_y=True, labels=labels))  # fmt: skip
         rows += [
             Row(
                 f"layer {row.layer}, {words}",
-                (Cell(row.rank_a), Cell(row.rank_b), Cell("  ".join(row.tokens))),
+                (Cell(row.rank_a), Cell(row.rank_b), Cell(" ".join(map(_quoted, row.tokens)))),
             )
             for row in condition.layers
         ]
     columns = ("rank of A", "rank of B", "likeliest tokens")
     return [*blocks, Table("Likeliest tokens by layer", columns, tuple(rows))]
+
+
+def _quoted(token: str) -> str:
+    return f"\u201c{token}\u201d"
 
 
 command = Study(VerifyTransfer, verify_transfer, result=Transfer, show=_show)

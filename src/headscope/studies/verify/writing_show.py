@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,28 +10,20 @@ from headscope.estimates import Against
 from headscope.results.common import Ablation
 from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import Bars, Block, Cell, NotMeasured, Row, Section, Table, p_cell
+from headscope.shown.blocks import Bars, Cell, NotMeasured, Row, Section, Shown, Table, p_cell
 from headscope.shown.words import between, count, enumeration, fixed, p_value, signed
 from headscope.studies.shows import (
     ablation_facts,
     against_table,
+    draws_remedy,
     draws_words,
     model_facts,
     tests_words,
 )
 
-__all__ = [
-    "Scale",
-    "Writing",
-    "distinct_draws",
-    "examples",
-    "few_prompts",
-    "said",
-    "uncertainty",
-    "writing_facts",
-]
+__all__ = ["Scale", "Writing", "said"]
 
-KINDS = ("random", "random-layer-matched")
+CONTROLS = {"random": "random heads", "random-layer-matched": "of the same layers"}
 #: Prompts whose outputs are shown, and the fewest of a group that intervals are reliable for.
 EXAMPLES, FEW = 12, 30
 
@@ -42,54 +34,93 @@ class Scale:
 
     words: str
     said: str = ""
-    share: bool = True
-
-    @property
-    def unit(self) -> str:
-        """What follows a number."""
-        return "%" if self.share else ""
+    unit: str = "%"
 
     @property
     def factor(self) -> float:
         """What a score is multiplied by."""
-        return 100.0 if self.share else 1.0
+        return 100.0 if self.unit else 1.0
 
     def number(self, value: float) -> str:
         """A score in words."""
-        return f"{fixed(value * self.factor, 1)}{self.unit and chr(0xA0) + self.unit}"
+        return fixed(value * self.factor, 1) + (f"\u00a0{self.unit}" if self.unit else "")
+
+    def cell(self, value: float | None) -> Cell:
+        """A score in a table."""
+        return Cell(None if value is None else value * self.factor, digits=1, unit=self.unit)
 
 
 @dataclass(frozen=True)
 class Writing:
-    """A result as blocks.
+    """How a result is shown.
 
-    `kinds` are words for what is done to the selected heads, `expected` says what is tested.
+    Attributes:
+        result: what is shown.
+        kinds: words for what is done to the selected heads, by kind.
+        first: the measures that are shown first, and in the terminal.
+        rest: the others.
+        expected: what is tested, such as `more such outputs`.
+        missing: why measures were not taken.
+        group: what a group of prompts is called.
     """
 
     result: WritingResult
     kinds: Mapping[str, str]
+    first: Mapping[str, Scale]
+    rest: Mapping[str, Scale]
     expected: str
+    missing: Mapping[str, str]
+    group: str = "language"
 
-    def sections(
-        self, first: Mapping[str, Scale], rest: Mapping[str, Scale], missing: Mapping[str, str]
-    ) -> list[Section]:
-        """Tables of the first measures, for the terminal too, their bars, and the rest."""
-        known = [block for key, scale in first.items() for block in self.tables(key, scale)]
-        every = {**first, **rest}
-        left = [NotMeasured(every[name].words, why) for name, why in missing.items()]
-        bars = [block for key, scale in first.items() for block in self.bars(key, scale)]
-        more = [block for key, scale in rest.items() for block in self.tables(key, scale)]
-        sections = [
-            Section(
-                "Selected and random heads",
-                [*known, *left],
-                tests_words("prompts", self.expected),
-                brief=True,
-            ),
-            Section("Single draws", bars),
-            Section("Other measures", more),
+    def shown(
+        self,
+        run: Path,
+        title: str,
+        lead: str,
+        finding: Sequence[str],
+        cautions: Sequence[str],
+        sections: Sequence[Section],
+        facts: Sequence[tuple[str, str]] = (),
+    ) -> Shown:
+        """All of it; `sections` stand between the measures and the outputs."""
+        result, groups = self.result, list(self.result.groups)
+        listed = ", ".join(groups) if len(groups) <= EXAMPLES else str(len(groups))
+        effects = [each for kinds in result.whole.effects.values() for each in kinds.values()]
+        tests = [test for effect in effects for test in _against(effect) if test is not None]
+        draws = min((test.distinct for test in tests), default=0)
+        over = f", mean over {len(groups)} {self.group}s" if len(groups) > 1 else ""
+        few = [f"{n} {part.prompts}" for n, part in result.groups.items() if part.prompts < FEW]
+        if few:
+            few = few if len(few) <= EXAMPLES else [*few[:EXAMPLES], f"{len(few) - EXAMPLES} more"]
+            reason = f"Few prompts ({enumeration(few)}): intervals of so few are unreliable."
+            cautions = [*cautions, reason]
+        words = {key: scale.words for key, scale in {**self.first, **self.rest}.items()}
+        left = [NotMeasured(words.get(name, name), why) for name, why in self.missing.items()]
+        measures = [
+            Section("Selected and random heads", [*self.tables(self.first), *left], brief=True),
+            Section("Single draws", list(self.bars(self.first))),
+            Section("Other measures", list(self.tables(self.rest))),
         ]
-        return [section for section in sections if section.blocks]
+        changed = self.outputs(run / "outputs.jsonl")
+        return Shown(
+            title,
+            lead,
+            finding,
+            f"{count(result.whole.prompts, 'prompt')}{over}; {draws_words(draws)}.",
+            draws_remedy(draws),
+            cautions,
+            [
+                *model_facts(result.model_name, result.model.heads if result.model else None),
+                (f"{self.group}s", listed),
+                *facts,
+                *(ablation_facts(result) if isinstance(result, Ablation) else []),
+            ],
+            [
+                *(section for section in measures if section.blocks),
+                *sections,
+                *([Section("Outputs", [changed])] if changed.rows else []),
+            ],
+        )
 
     def effects(self, measure: str) -> dict[str, tuple[Comparison, str, Effect]]:
         """The effects by a measure, by words for the group and for what is done."""
@@ -102,86 +133,120 @@ class Writing:
                     found[f"{title}, {words}" if several else title] = part, kind, effect
         return found
 
-    def size(self, part: Comparison, kind: str) -> Cell:
-        """How many heads a kind changes; of the mean, in any of its groups."""
-        parts = [part] if kind in part.sizes else self.result.groups.values()
-        sizes = sorted({each.sizes[kind] for each in parts if kind in each.sizes})
-        return Cell(sizes[0] if len(sizes) == 1 else ", ".join(map(str, sizes)) or None)
-
-    def tables(self, measure: str, scale: Scale) -> list[Table]:
-        """Scores, and what selected heads have over random ones; none if not measured."""
-        found = self.effects(measure)
-        tested = any(effect.p_change is not None for _, _, effect in found.values())
-
-        def cell(value: float | None) -> Cell:
-            return Cell(None if value is None else value * scale.factor, digits=1, unit=scale.unit)
-
-        def row(part: Comparison, kind: str, effect: Effect) -> tuple[Cell, ...]:
-            return (
-                Cell(part.prompts),
-                self.size(part, kind),
-                cell(effect.baseline),
-                cell(effect.value),
-                Cell.of(effect.change, 1, scale.unit, scale.factor),
-                *([p_cell(effect.p_change)] if tested else []),
-                *(cell(c and c.draws.mean) for c in (effect.free, effect.matched)),
+    def tables(self, measures: Mapping[str, Scale]) -> Iterator[Table]:
+        """Scores, and what selected heads have over random ones, of what was measured."""
+        note = tests_words("prompts", self.expected)
+        for measure, scale in measures.items():
+            found = self.effects(measure)
+            if not found:
+                continue
+            tested = any(effect.p_change is not None for _, _, effect in found.values())
+            columns = ("prompts", "heads", "original", "selected", "change",
+                       *(["p of change"] if tested else []), "random",
+                       "random, same layers")  # fmt: skip
+            rows = [
+                Row(
+                    name,
+                    (
+                        Cell(part.prompts),
+                        Cell(part.sizes.get(kind)),
+                        scale.cell(effect.baseline),
+                        scale.cell(effect.value),
+                        Cell.of(effect.change, 1, scale.unit, scale.factor),
+                        *([p_cell(effect.p_change)] if tested else []),
+                        *(
+                            scale.cell(None if control is None else control.draws.mean)
+                            for control in (effect.free, effect.matched)
+                        ),
+                    ),
+                )
+                for name, (part, kind, effect) in found.items()
+            ]
+            yield Table(scale.words, columns, tuple(rows))
+            tests = against_table(
+                f"{scale.words}: selected minus random heads",
+                {name: _against(effect) for name, (_, _, effect) in found.items()},
+                "prompts",
+                1,
+                scale.unit,
+                scale.factor,
+                note,
             )
+            if tests is not None:
+                yield tests
+            note = ""  # the first table says it
 
-        if not found:
-            return []
-        columns = ("prompts", "heads", "original", "selected", "change",
-                   *(["p of change"] if tested else []), "random",
-                   "random, same layers")  # fmt: skip
-        rows = tuple(Row(name, row(*effect)) for name, effect in found.items())
-        tests = against_table(
-            f"{scale.words}: selected minus random heads",
-            {name: _against(effect) for name, (_, _, effect) in found.items()},
-            "prompts",
-            1,
-            scale.unit,
-            scale.factor,
+    def bars(self, measures: Mapping[str, Scale]) -> Iterator[Bars]:
+        """Original, selected and random heads with every draw, of what was measured."""
+        for measure, scale in measures.items():
+            found = self.effects(measure)
+            values, low, high, draws = [], [], [], []
+            for part, kind, effect in found.values():
+                ends = [min(100.0, max(0.0, end * scale.factor)) for end in effect.span]
+                single = [
+                    tuple(value * scale.factor for value in part.draws(kind, control, measure))
+                    for control in CONTROLS
+                ]
+                means = [sum(each) / len(each) if each else None for each in single]
+                values.append((effect.baseline * scale.factor, effect.value * scale.factor, *means))
+                low.append((None, ends[0], None, None))
+                high.append((None, ends[1], None, None))
+                draws.append(((), (), *single))
+            if found:
+                yield Bars(
+                    scale.words,
+                    tuple(found),
+                    ("original", "selected", "random", "random, same layers"),
+                    tuple(values),
+                    "per cent" if scale.unit else "score",
+                    tuple(low),
+                    tuple(high),
+                    draws=tuple(draws),
+                    start=0.0,
+                    end=100.0,
+                    note="The interval is that of the change, over prompts",
+                )
+
+    def outputs(self, path: Path) -> Table:
+        """Outputs beside each other, of the first prompts where selected heads change them.
+
+        InputError if the file is damaged.
+        """
+        texts: dict[tuple[str, str], dict[str, str]] = {}
+        for number, row in read_rows(path):
+            try:
+                if row["draw"] is None:
+                    kinds = texts.setdefault((str(row[self.group]), str(row["id"])), {})
+                    kinds[str(row["condition"])] = str(row["output"])
+                    kinds["reference"] = row.get("reference") or ""
+            except (KeyError, TypeError) as error:
+                raise damaged_line(path, number) from error
+        kinds = {"baseline": "original", **self.kinds, "reference": "reference"}
+        changed: dict[str, list[Row]] = {}
+        for (group, name), outputs in texts.items():
+            if len({text for kind, text in outputs.items() if kind != "reference"}) > 1:
+                cells = (Cell(name), *(Cell(outputs.get(kind) or None) for kind in kinds))
+                changed.setdefault(group, []).append(Row(group, cells))
+        each = max(1, EXAMPLES // max(1, len(changed)))
+        rows = [row for several in changed.values() for row in several[:each]][:EXAMPLES]
+        there = [at for at in range(len(kinds) + 1) if any(row.cells[at].value for row in rows)]
+        columns = ("prompt", *kinds.values())
+        return Table(
+            "Outputs that change",
+            tuple(columns[at] for at in there),
+            tuple(Row(row.name, tuple(row.cells[at] for at in there)) for row in rows),
+            note="The first prompts of each group whose output changes: examples, no sample to "
+            "count in. All outputs are in outputs.jsonl of the run folder",
         )
-        return [Table(scale.words, columns, rows), *([tests] if tests else [])]
-
-    def bars(self, measure: str, scale: Scale) -> list[Block]:
-        """Original, selected and random heads with every draw; none if not measured."""
-        found = self.effects(measure)
-        values, low, high, draws = [], [], [], []
-        for part, kind, effect in found.values():
-            ends = [min(100.0, max(0.0, end * scale.factor)) for end in effect.span]
-            controls = [effect.free, effect.matched]
-            means = [None if one is None else one.draws.mean * scale.factor for one in controls]
-            values.append((effect.baseline * scale.factor, effect.value * scale.factor, *means))
-            low.append((None, ends[0], None, None))
-            high.append((None, ends[1], None, None))
-            single = (part.draws(kind, control, measure) for control in KINDS)
-            draws.append(((), (), *(tuple(v * scale.factor for v in each) for each in single)))
-        if not found:
-            return []
-        return [
-            Bars(
-                scale.words,
-                tuple(found),
-                ("original", "selected", "random", "random, same layers"),
-                tuple(values),
-                "per cent" if scale.share else "score",
-                tuple(low),
-                tuple(high),
-                draws=tuple(draws),
-                start=0.0,
-                end=100.0,
-                note="The interval is that of the change, over prompts",
-            )
-        ]
 
 
 def _against(effect: Effect) -> tuple[Against | None, Against | None]:
     free, matched = effect.free, effect.matched
-    return free and free.against, matched and matched.against
+    return (None if free is None else free.against, None if matched is None else matched.against)
 
 
 def said(what: str, effect: Effect | None, scale: Scale) -> list[str]:
-    """An effect in a sentence: selected, original and random heads, with intervals and tests."""
+    """An effect in words: selected, original and random heads, with intervals and tests."""
     if effect is None:
         return []
     change, by = effect.change, scale.factor
@@ -190,95 +255,10 @@ def said(what: str, effect: Effect | None, scale: Scale) -> list[str]:
         f"{scale.number(effect.baseline)}; change {signed(change.value * by)}, "
         f"95\u00a0% CI {between(change.low * by, change.high * by, 1)})."
     )
-    beside = [
-        f"{kind} {scale.number(control.draws.mean)} (p\u00a0=\u00a0"
+    random = [
+        f"{CONTROLS[kind]} {scale.number(control.draws.mean)} (p\u00a0=\u00a0"
         f"{p_value(control.against.p_examples)} over prompts, "
         f"{p_value(control.against.p_draws)} over draws)"
-        for control, kind in ((effect.free, "random heads"), (effect.matched, "of the same layers"))
-        if control is not None
+        for kind, control in effect.controls.items()
     ]
-    return [f"{words} For comparison: {', '.join(beside)}." if beside else words]
-
-
-def distinct_draws(result: WritingResult) -> int:
-    """The fewest different random draws that any effect stands against."""
-    effects = [effect for kinds in result.whole.effects.values() for effect in kinds.values()]
-    tests = [test for effect in effects for test in _against(effect) if test is not None]
-    return min((test.distinct for test in tests), default=0)
-
-
-def uncertainty(result: WritingResult, groups: str = "languages") -> str:
-    """Prompts and draws in a line."""
-    words = count(result.whole.prompts, "prompt")
-    if len(result.groups) > 1:
-        words += f", mean over {len(result.groups)} {groups}"
-    return f"{words}; {draws_words(distinct_draws(result))}."
-
-
-def few_prompts(result: WritingResult) -> list[str]:
-    """The groups with few prompts, in a sentence."""
-    few = [f"{name} {part.prompts}" for name, part in result.groups.items() if part.prompts < FEW]
-    if not few:
-        return []
-    listed = enumeration(few if len(few) <= EXAMPLES else [*few[:EXAMPLES], "\u2026"])
-    return [f"Few prompts ({listed}): intervals of so few are unreliable."]
-
-
-def writing_facts(
-    result: WritingResult, ablation: Ablation | None, groups: str = "languages"
-) -> list[tuple[str, str]]:
-    """The model, the groups, and what removed heads give."""
-    names = list(result.groups)
-    listed = ", ".join(names) if len(names) <= EXAMPLES else str(len(names))
-    heads = result.model.heads if result.model else None
-    facts = [*model_facts(result.model_name, heads), (groups, listed)]
-    return [*facts, *(ablation_facts(ablation) if ablation else [])]
-
-
-def examples(path: Path, kinds: Mapping[str, str], group: str = "language") -> list[Section]:
-    """Outputs of the run beside each other, of prompts where selected heads change them.
-
-    `group` is what a group is called in the file of outputs. InputError if that is damaged.
-    """
-    found = list(_changed(path / "outputs.jsonl", group))
-    there = {
-        kind: words
-        for kind, words in {"baseline": "original", **kinds}.items()
-        if any(kind in texts for _, _, _, texts in found)
-    }
-    referenced = any(reference for _, _, reference, _ in found)
-    rows = []
-    for at, (name, identifier, reference, texts) in enumerate(found, 1):
-        cells = [Cell(name), Cell(identifier), *(Cell(texts.get(kind)) for kind in there)]
-        rows.append(Row(str(at), (*cells, *([Cell(reference)] if referenced else []))))
-    if not rows:
-        return []
-    columns = (group, "prompt", *there.values(), *(["reference"] if referenced else []))
-    note = (
-        "The first prompts of each group whose output changes: examples, no sample to count in. "
-        "All outputs are in outputs.jsonl of the run folder"
-    )
-    return [Section("Outputs", [Table("Outputs that change", columns, tuple(rows), note=note)])]
-
-
-def _changed(path: Path, group: str) -> Iterable[tuple[str, str, str | None, Mapping[str, str]]]:
-    """Group, identifier, reference and outputs by kind of the first prompts that change."""
-    texts: dict[tuple[str, str], dict[str, str]] = {}
-    references: dict[tuple[str, str], str | None] = {}
-    for number, row in read_rows(path):
-        try:
-            if row["draw"] is None:
-                key = str(row[group]), str(row["id"])
-                texts.setdefault(key, {})[str(row["condition"])] = str(row["output"])
-                references[key] = row.get("reference")
-        except (KeyError, TypeError) as error:
-            raise damaged_line(path, number) from error
-    changed: dict[str, list[str]] = {}
-    for (name, identifier), outputs in texts.items():
-        if len(set(outputs.values())) > 1:
-            changed.setdefault(name, []).append(identifier)
-    each = max(1, EXAMPLES // max(1, len(changed)))
-    keys: Sequence[tuple[str, str]] = [
-        (name, one) for name, several in changed.items() for one in several[:each]
-    ]
-    return ((*key, references[key], texts[key]) for key in keys[:EXAMPLES])
+    return [f"{words} For comparison: {', '.join(random)}." if random else words]
