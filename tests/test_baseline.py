@@ -115,13 +115,13 @@ def test_a_run_says_that_the_model_does_not_translate(
     # The run went on all the same.
     assert found.examples == 12
     page = write_report(tmp_path / "found").read_text()
-    assert page.index('id="warning"') < page.index('id="summary"')
-    warning = page[page.index('id="warning"') : page.index('id="summary"')]
-    assert "&lt;b&gt;" in warning and "<b>" not in warning
+    summary = page[page.index('id="summary"') : page.index('id="the-model-does-not-do-this-task"')]
+    assert "Warning: The original model does not do this task" in summary
+    assert "&lt;b&gt;" in page and "<b>the" not in page
     with pytest.warns(Caution):
         shown = atlas(Atlas(model, data, SCORE, draws=1, check=2, k=2), tmp_path / "atlas")
-    assert shown["baseline_works"] is False
-    assert shown["baseline_check"]["en-de"]["examples"] == 2
+    assert shown.baseline_works is False
+    assert shown.baseline_check["en-de"]["examples"] == 2
 
 
 def test_the_command_line_warns_once_and_keeps_its_json(
@@ -137,12 +137,10 @@ def test_the_command_line_warns_once_and_keeps_its_json(
     ]
     assert main([*command, "--out", str(tmp_path / "json")]) == 0  # finished: told from the run
     text = capsys.readouterr().out
-    assert text.startswith("WARNING: ")
+    assert text.startswith("Warning: The original model does not do this task")
     check = json.loads(said.out)["baseline_check"]
-    assert text.count("\n    output: ") == text.count("\n    reference: ") == 3
-    shown = text.splitlines()[2:11:3]
-    assert shown == [f"  {one['input']}" for one in check["en-de"]["shown"]]
-    assert f"\ntry {check['try']}\n" in text
+    assert all(one["input"] in text for one in check["en-de"]["shown"])
+    assert check["try"] in " ".join(text.split())
 
 
 ON_PAIRS = "--pair en-de --data {pairs} --limit 4"
@@ -197,4 +195,4 @@ def test_the_bundled_model_does_its_task(tmp_path: Path) -> None:
     choice = PairsChoice(("en-de", "ru-tr"), limit=6)
     found = find_translation(FindTranslation(pairs=choice), tmp_path / "found")
     assert found.baseline_works is True
-    assert 'id="warning"' not in write_report(tmp_path / "found").read_text()
+    assert "does not do this task" not in write_report(tmp_path / "found").read_text()

@@ -32,17 +32,6 @@ def data(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_run_of_one_direction_has_a_report(
-    command: Command, model: Path, data: Path, tmp_path: Path
-) -> None:
-    arguments = ("--model", model, "--data", data, "--pair", "en-de", "--out", tmp_path / "run")
-    assert command("find", "translation-score", *arguments).code == 0
-    code, _, err = command("report", tmp_path / "run", "--out", tmp_path / "r.html")
-    assert (code, err) == (0, "")
-    page = (tmp_path / "r.html").read_text("utf-8")
-    assert "1 direction" in page and "3 sentence pairs" in page and "en-de" in page
-
-
 def test_the_json_has_the_agreed_names(
     command: Command, model: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -111,14 +100,7 @@ def test_the_same_command_again_gives_the_same_result(
     first = command("find", "translation-score", *arguments, "--json").out
     assert command("find", "translation-score", *arguments, "--json").out == first
     text = command("find", "translation-score", *arguments).out
-    told = json.loads(first)
-    assert told["rank"] == "above-chance"
-    best = next(one for one in told["heads"] if one["rank"] == 1)
-    _, _, table = text.partition("\n\n")  # an untrained model is warned of first
-    above, plain, _, row, *_ = table.splitlines()
-    assert above.startswith(f"{told['counts_above_chance']['token_alignment']} token alignment")
-    assert plain.startswith(f"{told['counts']['token_alignment']} token alignment heads by score,")
-    assert row.split()[0] == f"{best['layer']}.{best['head']}"
+    assert json.loads(first)["rank"] == "above-chance"
     by_score = command("find", "translation-score", *arguments[:-1], tmp_path / "other",
                        "--rank", "score", "--json").out  # fmt: skip
     told = json.loads(by_score)

@@ -81,8 +81,7 @@ def test_own_answer_prompt_file_table_and_heads_of_a_run(
     common = ("find", "key-tokens", "--model", model, "--word", "cat#2", "--max-new-tokens", 4)
     first = command(*common, "--prompt-file", file, "--heads", "1.1,0.2", "--out", one)
     assert (first.code, first.err) == (0, "")
-    assert "cat#2" in first.out and "were it spread evenly" in first.out
-    assert f"run: {one}" in first.out and "random heads" in first.out
+    assert "cat#2" in first.out and f"run: {one}" in first.out
     second = command(*common, "--prompt", PROMPT, "--heads", one, "--k", 1, "--out", two, "--json")
     told = json.loads(second.out)
     stored = json.loads((one / "result.json").read_text())

@@ -14,7 +14,12 @@ from headscope.report.page import render
 from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import section, table
 from headscope.report.sections.provenance import facts_list
+from headscope.results.translation import TranslationResult
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import HeadTable, Table
+from headscope.studies.find import translation
 from headscope.studies.report import PAGES, write_report
+from headscope.studies.study import shown_of
 from report_helpers import write_scores
 
 
@@ -57,20 +62,22 @@ def test_columns_of_words_stand_at_the_left_in_a_table_of_numbers() -> None:
     assert tag("td", "b", class_="said") in html
 
 
-def test_scores_alone_have_a_page(tmp_path: Path) -> None:
-    html = write_report(write_scores(tmp_path / "run")).read_text("utf-8")
-    assert set(re.findall(r'<section id="([a-z]+)"', html)) == {
-        "summary",
-        "heads",
-        "classes",
-        "scores",
-        "caveats",
-        "provenance",
-    }
-    text = unescape(re.sub(r"<[^>]+>", "", html))
-    assert "20 directions \u00b7 4\u202f000 sentence pairs" in text
-    assert "Only removing the head (headscope verify removal) says" in text
-    assert "half of the sentences" not in text
+def test_scores_of_directions_show_what_the_result_holds(tmp_path: Path) -> None:
+    run = write_scores(tmp_path / "run")
+    result = result_of(run, TranslationResult, "scores")
+    shown = shown_of(translation.command, result, run)
+    blocks = [block for part in shown.sections for block in part.blocks]
+    (classes,) = [block for block in blocks if isinstance(block, Table)]
+    (scores,) = [block for block in blocks if isinstance(block, HeadTable)]
+    assert result.directions is not None
+    assert list(scores.parts) == ["mean", *result.directions]
+    ranked = [scores.heads[at] for at in scores.ranked("en-de")]
+    by_rank = sorted(result.directions["en-de"].heads, key=lambda head: head.rank or 0)
+    assert ranked == [(head.layer, head.head) for head in by_rank]
+    rows = {row.name: [cell.value for cell in row.cells[:3]] for row in classes.rows}
+    assert rows["mean of 20, TS"] == list(result.counts.each)
+    assert rows["en \u2192 de, TS"] == list(result.directions["en-de"].counts.each)
+    html = write_report(run).read_text("utf-8")
     identifiers = re.findall(r'\sid="([^"]+)"', html)
     assert len(identifiers) == len(set(identifiers))
 

@@ -1,83 +1,91 @@
-"""The page of plain head scores: every number shown, texts escaped, damage named."""
+"""What searches for heads show: every score, what lies above chance, damage named."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from headscope.errors import InputError
-from headscope.heads import Geometry, HeadScores, save_scores
+from headscope.heads import Geometry, HeadScores
 from headscope.results.common import ModelFacts, ScoredHead
 from headscope.results.head_scores import Place, RetrievalResult
 from headscope.runs import encode, open_run
-from headscope.studies.report import PAGES, write_report
+from headscope.shown.blocks import Block, HeadSets, HeadTable, Shown, Table
+from headscope.studies import report
+from headscope.studies.find import retrieval
+from headscope.studies.report import write_report
 
 GEOMETRY = Geometry((5, 0, 40))
 
 
-def write(folder: Path, command: str, parts: tuple[str, ...] = (), interval: bool = True) -> Path:
-    rng = np.random.default_rng(0)
-    made = {}
-    for name in parts or ("only",):
-        values = rng.random(GEOMETRY.shape) - 0.2
-        bounds = (values - 0.05, values + 0.05) if interval else (None, None)
-        extra = {"chance": np.full(GEOMETRY.shape, 0.25), "<x>": np.full(GEOMETRY.shape, np.nan)}
-        made[name] = HeadScores(GEOMETRY, values, "x", *bounds, extra=extra)
-    result = RetrievalResult(
+def result() -> RetrievalResult:
+    values = np.random.default_rng(0).random(GEOMETRY.shape) - 0.2
+    extra = {"chance": np.full(GEOMETRY.shape, 0.25), "elsewhere": np.zeros(GEOMETRY.shape)}
+    scores = HeadScores(GEOMETRY, values, "retrieval", values - 0.05, values + 0.05, extra=extra)
+    return RetrievalResult(
         signature="s",
-        model=ModelFacts("<script>evil", digest="ab" * 32),
-        heads=ScoredHead.all_of(HeadScores.mean(made)),
+        model=ModelFacts("<script>evil"),
+        heads=ScoredHead.all_of(scores),
         examples=7,
-        left_out={"a": 2},
-        places=(Place(32, 0.5, 7, 40, None),),
+        tokens=40,
+        left_out=2,
+        data={"needles": {"digest": "x", "examples": 7}},
+        places=(Place(32, 0.5, 7, 40, 0.25), Place(32, 1.0, 0, 0, None)),
     )
-    with open_run(folder, command, {}, {}) as run:
-        save_scores(folder, made if parts else made["only"])
-        run.finish(encode(result))
-    return folder
 
 
-@pytest.mark.parametrize("command", ["find retrieval", "find patching", "find first-order"])
-@pytest.mark.parametrize("parts", [(), ("language", "concept")])
-def test_the_page_shows_every_head_and_part(
-    tmp_path: Path, command: str, parts: tuple[str, ...]
-) -> None:
-    run = write(tmp_path / "run", command, parts, interval=command != "find first-order")
-    page = write_report(run).read_text()
-    assert "<script>evil" not in page and "&lt;script&gt;evil" in page
-    assert "<x>" not in page and "&lt;x&gt;" in page
-    for head in GEOMETRY.heads():
-        assert f'<th scope="row">{head}</th>' in page
-    assert all(name in page for name in parts)
-    assert page.count('class="matrix"') == max(1, len(parts))
-    assert ("95\u00a0%" in page) == (command != "find first-order")
-    assert ("Hidden facts by place" in page) == (command == "find retrieval")
-    assert "NaN" not in page and ">nan<" not in page
+def shown_of(found: RetrievalResult) -> Shown:
+    assert retrieval.command.show is not None
+    return retrieval.command.show(found, Path())
 
 
-def test_an_entry_that_cannot_be_drawn_names_the_result(
+def blocks(shown: Shown, kind: type[Block]) -> list[Block]:
+    return [block for part in shown.sections for block in part.blocks if isinstance(block, kind)]
+
+
+def test_every_head_is_shown_and_those_above_chance_are_marked_and_listed() -> None:
+    found = result()
+    shown = shown_of(found)
+    (scores,) = blocks(shown, HeadTable)
+    (sets,) = blocks(shown, HeadSets)
+    (places,) = blocks(shown, Table)
+    assert isinstance(scores, HeadTable) and isinstance(sets, HeadSets)
+    assert isinstance(places, Table)
+    assert set(scores.heads) == {(head.layer, head.head) for head in found.heads}
+    order = [scores.heads[at] for at in scores.ranked()]
+    assert order == [(head.layer, head.head) for head in found.heads]
+    above = [(h.layer, h.head) for h in found.heads if h.low is not None and h.low > 0.25]
+    assert above and list(sets.sets["retrieval"]) == above
+    dots = zip(scores.heads, scores.dots("retrieval"), strict=True)
+    assert {place for place, dot in dots if dot} == set(above)
+    assert [row.cells[2].value for row in places.rows] == [25.0, None]
+    assert any("2 prompts of 9" in words for words in shown.cautions)
+    assert any("7 facts are too narrow" in words for words in shown.cautions)
+    many = replace(found, data={"needles": {"examples": 20}})
+    assert not any("too narrow" in words for words in shown_of(many).cautions)
+
+
+def test_what_cannot_be_drawn_and_a_damaged_result_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = write(tmp_path / "run", "find induction")
+    run = tmp_path / "run"
+    with open_run(run, "find retrieval", {}, {}) as opened:
+        opened.finish(encode(result()))
+    page = write_report(run).read_text("utf-8")
+    assert "<script>evil" not in page and "&lt;script&gt;evil" in page
     for error in (OverflowError("too large"), IndexError("no entry 3"), StopIteration()):
 
-        def broken(_: Path, error: Exception = error) -> None:
+        def broken(*_: object, error: Exception = error) -> None:
             raise error
 
-        monkeypatch.setitem(PAGES, "find induction", broken)
-        wanted = str(error) or "an entry is missing"
-        with pytest.raises(InputError, match=rf"run/result\.json: is not the .*\({wanted}\)"):
-            write_report(run)
-
-
-def test_a_run_without_scores_or_with_a_damaged_result_is_told(tmp_path: Path) -> None:
-    run = write(tmp_path / "run", "find induction")
-    (run / "scores" / "config.json").unlink()
-    with pytest.raises(InputError, match="holds no scores of heads"):
-        write_report(run)
-    other = write(tmp_path / "other", "find induction")
-    (other / "result.json").write_text("{}")
+        with monkeypatch.context() as patch:
+            patch.setattr(report, "shown_of", broken)
+            wanted = str(error) or "an entry is missing"
+            with pytest.raises(InputError, match=rf"run/result\.json: is not the .*\({wanted}\)"):
+                write_report(run)
+    (run / "result.json").write_text("{}")
     with pytest.raises(InputError, match="not the result that"):
-        write_report(other)
+        write_report(run)

@@ -14,7 +14,7 @@ from browser_helpers import Visit, chromium, visit
 from find_helpers import model, tokenizer
 from headscope.errors import InputError
 from headscope.find.key_tokens import KeyTokens
-from headscope.report.sections import key_text
+from headscope.report.drawing import key_text
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.inputs import ModelChoice
 from headscope.studies.report import write_report
@@ -69,33 +69,30 @@ def test_the_page_says_what_was_measured_without_scripts(
 ) -> None:
     result = told(run)
     with visit(browser, report, java_script_enabled=False) as page:
-        rows = page.page.locator("#heat tbody tr")
+        rows = page.page.locator("#heads-and-words tbody tr")
         names = [f"{one['layer']}.{one['head']}" for one in result["heads"]]
         assert rows.locator("th").all_inner_texts() == names
-        first = rows.nth(0).inner_text()
-        for number in (result["heads"][0]["score"], result["heads"][0]["words"][0]["mean"]):
-            assert f"{number:.3f}" in first
-        assert page.page.locator("#controls .bars > div").count() == 4
-        text = page.page.locator("#key-prompt")
+        assert f"{result['heads'][0]['score']:.3f}" in rows.nth(0).inner_text()
+        text = page.page.locator(".key-prompt")
         assert text.evaluate("node => node.textContent") == PROMPT
-        marked = page.page.locator("#key-prompt mark").all_text_contents()
+        marked = page.page.locator(".key-prompt mark").all_text_contents()
         assert marked == ["fire", "near", "the ", "fire", " burns"]
-        answer = page.page.locator("#key-answer")
+        answer = page.page.locator(".key-answer")
         assert (
             answer.evaluate("node => node.textContent").replace("·", "").split() == ANSWER.split()
         )
         mean = result["words"][0]["mean"]
         assert (
-            f"mean over all steps: fire {mean:.3f}" in page.page.locator("#key-said").inner_text()
+            f"mean over all steps: fire {mean:.3f}" in page.page.locator(".key-said").inner_text()
         )
-        assert page.page.locator("#key-head").is_hidden()
+        assert page.page.locator(".key-head").is_hidden()
 
 
 def test_it_opens_without_errors_runs_nothing_foreign_and_fits(browser: Any, report: Path) -> None:
     for width in (320, 390, 1280):
         with visit(browser, report, width=width) as page:
             page.page.locator(".key-token").first.click()
-            page.choose("#key-head", "2")
+            page.choose(".key-head", "2")
             assert page.errors == [] and page.dialogs == []
             assert page.requests == [report.as_uri()]
             assert page.value("window.hacked") is None
@@ -105,35 +102,35 @@ def test_it_opens_without_errors_runs_nothing_foreign_and_fits(browser: Any, rep
 def test_pointing_at_a_token_shows_its_step(browser: Any, run: Path, report: Path) -> None:
     arrays = load_file(run / "steps.safetensors")
     with visit(browser, report) as page:
-        said = page.page.locator("#key-said")
+        said = page.page.locator(".key-said")
         means = said.inner_text()
-        calm = shades(page, "#key-prompt mark"), shades(page, "#key-answer .key-token")
+        calm = shades(page, ".key-prompt mark"), shades(page, ".key-answer .key-token")
         page.page.locator(".key-token").nth(3).hover()
         step = arrays["attention"][3].mean(axis=0)
         assert f"step 4 of {len(arrays['mass'])}" in said.inner_text()
         for word, value in zip(WORDS, step, strict=True):
             assert f"{word} {value:.3f}" in said.inner_text()
         assert f"all key words {arrays['mass'][3].mean():.3f}" in said.inner_text()
-        assert shades(page, "#key-prompt mark") != calm[0]
+        assert shades(page, ".key-prompt mark") != calm[0]
         page.page.mouse.move(2, 2)
         assert said.inner_text() == means
-        page.choose("#key-head", "1")
-        assert shades(page, "#key-answer .key-token") != calm[1]
+        page.choose(".key-head", "1")
+        assert shades(page, ".key-answer .key-token") != calm[1]
         page.page.locator(".key-token").nth(3).click()
         page.page.mouse.move(2, 2)
         assert f"{WORDS[0]} {arrays['attention'][3, 0, 0]:.3f}" in said.inner_text()
         assert f"all key words {arrays['mass'][3, 0]:.3f}" in said.inner_text()
-        page.choose("#key-head", "0")
+        page.choose(".key-head", "0")
         page.page.locator(".key-token").nth(3).click()
         page.page.mouse.move(2, 2)
-        assert shades(page, "#key-prompt mark") == calm[0]
-        assert shades(page, "#key-answer .key-token") == calm[1]
+        assert shades(page, ".key-prompt mark") == calm[0]
+        assert shades(page, ".key-answer .key-token") == calm[1]
 
 
 def test_steps_can_be_walked_by_keyboard(browser: Any, report: Path) -> None:
     with visit(browser, report) as page:
-        said = page.page.locator("#key-said")
-        page.page.focus("#key-head")
+        said = page.page.locator(".key-said")
+        page.page.focus(".key-head")
         page.page.keyboard.press("Tab")
         read = []
         for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "End", "Home"):
@@ -154,13 +151,13 @@ def test_steps_can_be_walked_by_keyboard(browser: Any, report: Path) -> None:
 
 def test_steps_can_be_walked_by_touch(browser: Any, report: Path) -> None:
     with visit(browser, report, width=390, has_touch=True, is_mobile=True) as page:
-        said = page.page.locator("#key-said")
+        said = page.page.locator(".key-said")
         page.page.locator(".key-token").nth(2).tap()
         assert said.inner_text().startswith("step 3 of")
-        page.page.tap("#key-after")
+        page.page.tap(".key-after")
         assert said.inner_text().startswith("step 4 of")
-        page.page.tap("#key-before")
-        page.page.tap("#key-before")
+        page.page.tap(".key-before")
+        page.page.tap(".key-before")
         assert said.inner_text().startswith("step 2 of")
         page.page.locator(".key-token").nth(1).tap()
         assert said.inner_text().startswith("mean over all steps")
@@ -170,12 +167,12 @@ def test_without_an_answer_the_prompt_can_still_be_read(browser: Any, tmp_path: 
     report = write_report(written(tmp_path, steps="last", draws=0))
     with visit(browser, report) as page:
         assert page.errors == []
-        assert page.page.locator("#key-answer").count() == 0
-        assert page.page.locator("#key-prompt mark").count() == 5
-        before = page.page.locator("#key-said").inner_text()
-        page.choose("#key-head", "2")
-        assert page.page.locator("#key-said").inner_text() != before
-        assert "No random heads" in page.page.locator("#controls").inner_text()
+        assert page.page.locator(".key-answer").count() == 0
+        assert page.page.locator(".key-prompt mark").count() == 5
+        before = page.page.locator(".key-said").inner_text()
+        page.choose(".key-head", "2")
+        assert page.page.locator(".key-said").inner_text() != before
+        assert "no control" in page.page.locator("#summary").inner_text()
 
 
 def test_a_page_holds_no_more_numbers_than_it_may(
@@ -184,7 +181,8 @@ def test_a_page_holds_no_more_numbers_than_it_may(
     steps = len(load_file(run / "steps.safetensors")["mass"])
     monkeypatch.setattr(key_text, "NUMBERS", 3 * steps * (len(WORDS) + 2))
     html = write_report(run, tmp_path / "page.html").read_text(encoding="utf-8")
-    data = json.loads(html.split('id="data">')[1].split("</script>")[0])["keyTokens"]
+    data = json.loads(html.split('id="data">')[1].split("</script>")[0])
+    (data,) = data.values()
     assert len(data["mass"]) == len(data["attention"]) == 3  # the mean and two heads
     assert "2 heads with less attention" in html
 

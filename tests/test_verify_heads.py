@@ -21,8 +21,10 @@ from headscope.lm.prompting import Answered, encode_answer
 from headscope.measure.correlation import rank_correlations
 from headscope.results.head_scores import RemovedHeads
 from headscope.runs import open_run
+from headscope.shown.blocks import Table
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
-from headscope.studies.report import write_report
+from headscope.studies.registry import study_of
+from headscope.studies.study import shown_of
 from headscope.studies.verify.heads import VerifyHeads, verify_heads
 from headscope.verify.removal import Removal
 from lm_helpers import folded
@@ -110,8 +112,10 @@ def test_the_one_head_that_is_needed_is_found_and_the_others_cost_nothing(
     assert np.isnan(rows["zero", "induction"].within_layers.value)
     (lm,) = [load(str(folder / "model"))]
     assert resolve_heads(folder / "run", 1, lm.geometry) == HeadSet(lm.geometry, (NEEDED,))
-    html = write_report(folder / "run", folder / "report.html").read_text("utf-8")
-    assert "backup heads" in html and f"{same.all.value:.2f}" in html
+    shown = shown_of(study_of("verify heads"), result, folder / "run")
+    tables = [block for part in shown.sections for block in part.blocks if isinstance(block, Table)]
+    cells = {row.name: row.cells for row in tables[-1].rows}
+    assert cells["translation score, zero ablation"][0].value == same.all.value
 
 
 def test_other_commands_take_the_run_as_any_scores(

@@ -130,7 +130,7 @@ def _head_table(block: HeadTable) -> list[str]:
     header, interval = ["head"], "low" in values
     for column in columns:
         header.append(column.title)
-        header += ["95 % interval"] * (interval and column is columns[0])
+        header += [block.band] * (interval and column is columns[0])
     rows = []
     for at in block.ranked()[:HEADS]:
         line = [f"{block.heads[at][0]}.{block.heads[at][1]}"]

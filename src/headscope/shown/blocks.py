@@ -264,20 +264,23 @@ Place = tuple[int, int]
 class HeadMap:
     """One number for every head of a model: `values[layer][head]`, None where it is not known.
 
-    `marked` heads carry a dot, `signs` a letter or two.
+    `marked` heads carry a dot, `signs` a letter or two; `words` are said of a head by pointer,
+    besides its number.
     """
 
     name: str
     values: Values
     marked: tuple[Place, ...] = ()
     signs: tuple[tuple[Place, str], ...] = ()
+    words: tuple[tuple[Place, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class HeadMaps:
     """Maps of all heads on one common scale, from `low` to `high` or as far as the values go.
 
-    `scale` names the number, `marked` says what a dot means. `row_names` and `column_names`, where
+    `scale` names the number, `marked` says what a dot means; `tick` is a value that is pointed out
+    on the scale, with its word.
     """
 
     title: str
@@ -289,6 +292,7 @@ class HeadMaps:
     digits: int = 3
     marked: str = ""
     note: str = ""
+    tick: tuple[float, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -313,9 +317,12 @@ class HeadTable:
             number or None for each head.
         ranked_by: the key of the column that heads are ranked by.
         threshold: heads above it in that column carry a dot; None: none do.
+        significant: without a threshold, heads carry a dot whose interval lies above chance, or
+            above 0 where chance is not known.
         classes: names of the classes of heads with the value above which a head is of the class,
             highest first; the last has none.
         high: the end of the colours, common to all parts; None: the highest value.
+        band: what `low` and `high` are the ends of.
     """
 
     title: str
@@ -324,9 +331,21 @@ class HeadTable:
     parts: Mapping[str, Mapping[str, Sequence[float | None]]]
     ranked_by: str = "score"
     threshold: float | None = None
+    significant: bool = False
     classes: tuple[tuple[str, float | None], ...] = ()
     high: float | None = None
     note: str = ""
+    band: str = "95\u00a0% interval"
+
+    def dots(self, part: str) -> list[bool]:
+        """Which heads of a part carry a dot."""
+        numbers, none = self.parts[part], [None] * len(self.heads)
+        if self.threshold is not None:
+            return [(value or 0.0) > self.threshold for value in numbers[self.ranked_by]]
+        if not self.significant:
+            return [False] * len(self.heads)
+        ends = zip(numbers.get("low", none), numbers.get("chance", none), strict=True)
+        return [low is not None and low > max(chance or 0.0, 0.0) for low, chance in ends]
 
     def ranked(self, part: str | None = None) -> list[int]:
         """Indices of heads, highest first, ties in their order; of a part, or of the first."""
@@ -378,8 +397,9 @@ class LinkedWords:
 class Sentence:
     """A sentence, and by condition its output, its score where known, and its word links.
 
-    `linked` may hold the condition `reference`, too. `kind` and `evidence` say what is wrong with
-    it, where that was judged.
+    `linked` may hold the condition `reference`, too. Where failures are sorted, sentences stand by
+    `kind`, and `evidence` says in sentences what speaks for it: words that are `made` stand in the
+    last output and nothing backs them, `missing` ones stand in a good translation alone.
     """
 
     direction: str
@@ -389,6 +409,10 @@ class Sentence:
     outputs: Mapping[str, str]
     chrf: Mapping[str, float] = field(default_factory=dict)
     linked: Mapping[str, LinkedWords] = field(default_factory=dict)
+    kind: str = ""
+    evidence: Sequence[str] = ()
+    made: Sequence[str] = ()
+    missing: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import floor, log10
+from statistics import fmean, median
 from typing import Any
 
 from headscope.estimates import Against, Estimate
 from headscope.heads import Head
 from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
-from headscope.shown.blocks import Cell, Column, HeadMap, HeadTable, Place, Row, Table, p_cell
-from headscope.shown.words import between, count, fixed, p_value
+from headscope.results.overlap import GroupOverlap, PairOverlap
+from headscope.shown.blocks import (
+    Cell,
+    Column,
+    HeadMap,
+    HeadSets,
+    HeadTable,
+    Heatmap,
+    Place,
+    Row,
+    Table,
+    p_cell,
+)
+from headscope.shown.words import arrow, between, count, enumeration, fixed, number, p_value
 
 __all__ = [
     "ablation_facts",
@@ -18,14 +33,20 @@ __all__ = [
     "compared",
     "draws_remedy",
     "draws_words",
+    "few_caution",
     "head_map",
     "head_table",
+    "highest",
     "interval",
     "layer_labels",
     "leakage_caution",
     "model_facts",
     "named_places",
+    "overlap_blocks",
     "places",
+    "significant",
+    "significant_sets",
+    "spread",
     "tests_words",
 ]
 
@@ -33,6 +54,10 @@ SCORE = Column("score", "Score")
 CHANCE = Column("chance", "Chance", "what the score would be by chance")
 ABOVE = Column("above_chance", "Score \u2212 chance", "the score, corrected for chance")
 ENDS = (Column("low", "low"), Column("high", "high"))
+#: Intervals from fewer examples are too narrow.
+FEW = 20
+#: Heads of a set that a page lists at most.
+LISTED = 50
 
 
 def head_table(
@@ -46,7 +71,7 @@ def head_table(
 
     The score, chance, the interval and the columns of `extra`, each as far as the heads have it;
     `more` goes to the block. Heads are ranked by their score corrected for chance where they have
-    a chance and `ranked_by` does not say otherwise.
+    a chance and `ranked_by` does not say otherwise. Low scores are shown with more decimals.
     """
     heads = sorted({head.place for part in parts.values() for head in part})
     by_place = {name: {head.place: head for head in part} for name, part in parts.items()}
@@ -58,6 +83,14 @@ def head_table(
         column
         for column in (score, CHANCE, ABOVE, *extra, *ENDS)
         if any(head.number(column.key) is not None for part in parts.values() for head in part)
+    )
+    most = max((abs(head.score or 0.0) for part in parts.values() for head in part), default=0.0)
+    digits = min(6, 2 - floor(log10(most))) if most else 3
+    columns = tuple(
+        replace(column, digits=max(column.digits, digits))
+        if column.key in ("score", "chance", "above_chance")
+        else column
+        for column in columns
     )
     keys = [column.key for column in columns]
     more.setdefault("ranked_by", "above_chance" if "above_chance" in keys else score.key)
@@ -82,6 +115,58 @@ def head_map(
     return HeadMap(name, values, places(marked))
 
 
+def highest(heads: Sequence[ScoredHead], unit: str = "", chance: str = "by chance") -> str:
+    """`head 4.3 (0.70, 95 % CI 0.51 to 0.90; 0.1 by chance); mean over all 96 heads 0.02`.
+
+    Of the first of these heads, as far as that is known.
+    """
+    best, mean = heads[0], sum(head.score or 0.0 for head in heads) / len(heads)
+    words = f"head {best.place} ({number(best.score or 0.0)}{unit}"
+    if best.low is not None and best.high is not None:
+        words += f", 95\u00a0% CI {number(best.low)} to {number(best.high)}"
+    level = best.number("chance")
+    words += ")" if level is None else f"; {number(level)} {chance})"
+    return f"{words}; mean over all {len(heads)} heads {number(mean)}"
+
+
+def significant(heads: Iterable[ScoredHead]) -> list[ScoredHead]:
+    """The heads whose interval lies above chance, or above 0 where chance is not known."""
+    return [
+        head
+        for head in heads
+        if head.low is not None and head.low > max(head.number("chance") or 0.0, 0.0)
+    ]
+
+
+def significant_sets(parts: Mapping[str, Sequence[ScoredHead]], than: str = "chance") -> HeadSets:
+    """Of each part the heads above chance."""
+    sets = {name: significant(heads) for name, heads in parts.items()}
+    more = [f"{name}: {len(heads)}" for name, heads in sets.items() if len(heads) > LISTED]
+    return HeadSets(
+        f"Heads above {than}, best first",
+        {name: places(head.place for head in heads[:LISTED]) for name, heads in sets.items()},
+        f"the first {LISTED} of {enumeration(more)}" if more else "",
+    )
+
+
+def spread(heads: Sequence[ScoredHead], examples: str) -> str:
+    """How wide intervals are, in a sentence; `examples` names and counts what they are over."""
+    halves = [(h.high - h.low) / 2 for h in heads if h.low is not None and h.high is not None]
+    if not halves:
+        return "These scores carry no interval."
+    return (
+        f"95\u00a0% interval of the median head: \u00b1{number(median(halves))}, from a bootstrap "
+        f"over {examples}."
+    )
+
+
+def few_caution(examples: int | None, one: str, several: str | None = None) -> list[str]:
+    """What it means that intervals are from few examples."""
+    if examples is None or examples >= FEW:
+        return []
+    return [f"Bootstrap intervals over {count(examples, one, several)} are too narrow."]
+
+
 def places(heads: Iterable[Head]) -> tuple[Place, ...]:
     """Heads as blocks name them."""
     return tuple((head.layer, head.head) for head in heads)
@@ -101,7 +186,8 @@ def compared(against: Against | None, examples: str = "sentences", digits: int =
     """Selected minus random in words: difference, interval, p over examples and over draws."""
     if against is None or not against.difference.known:
         return "not compared with random heads"
-    words = f"{interval(against.difference, digits)} against {against.distinct} random draws"
+    draws = count(against.distinct, "random draw")
+    words = f"{interval(against.difference, digits)} against {draws}"
     if against.p_examples is not None:
         words += f"; p\u00a0=\u00a0{p_value(against.p_examples)} over {examples}"
     if against.p_draws is not None:
@@ -206,3 +292,86 @@ def named_places(heads: Iterable[str]) -> tuple[Place, ...]:
 def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
     """The model, and how many heads it has."""
     return [("model", name), *([("heads", str(heads))] if heads else [])]
+
+
+def overlap_blocks(
+    pairs: Sequence[PairOverlap], groups: Sequence[GroupOverlap] = ()
+) -> tuple[Heatmap | Table, ...]:
+    """Jaccard indices of every two sets as a map, the pairs with chance, and groups of pairs."""
+    names = tuple(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
+    at = {(pair.a, pair.b): pair.jaccard for pair in pairs}
+    at |= {(pair.b, pair.a): pair.jaccard for pair in pairs}
+    labels = tuple(name if len(name) <= 28 else f"\u2026{name[-27:]}" for name in names)
+    chance = fmean(pair.expected_exact for pair in pairs)
+    below = round(0.05 * len(pairs))
+    note = f"Random sets of these sizes: {fixed(chance, 2)} on average"
+    shared = Heatmap(
+        "Heads that two sets share",
+        labels,
+        labels,
+        tuple(tuple(1.0 if a == b else at.get((a, b)) for b in names) for a in names),
+        "Jaccard index",
+        low=0.0,
+        high=1.0,
+        note=note,
+    )
+    columns = (
+        "Jaccard",
+        "by chance",
+        "by chance, as a ratio",
+        "p",
+        "shared heads",
+        "heads of A",
+        "heads of B",
+        "shared, of A",
+        "shared, of B (recall)",
+        "rank correlation",
+    )
+    rows = tuple(
+        Row(
+            f"{arrow(pair.a)} and {arrow(pair.b)}",
+            (
+                Cell(pair.jaccard),
+                Cell(pair.expected_exact),
+                Cell(pair.expected),
+                p_cell(pair.p_value),
+                Cell(pair.intersection),
+                Cell(pair.size_a),
+                Cell(pair.size_b),
+                Cell(pair.conditional.given_a),
+                Cell(pair.conditional.given_b),
+                Cell(pair.rank_correlation),
+            ),
+        )
+        for pair in pairs
+    )
+    many = f"; of {len(pairs)} pairs about {below} have p < 0.05 by chance alone" if below else ""
+    table = Table(
+        "Every two sets, A and B",
+        columns,
+        rows,
+        note="By chance: the exact mean for random sets of these sizes, and the ratio of expected "
+        "counts used in the literature. p: random sets share as many heads (hypergeometric)"
+        f"{many}. Rank correlation: Spearman, over all heads",
+    )
+    return (shared, table, *([_overlap_groups(groups)] if groups else []))
+
+
+def _overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
+    rows = tuple(
+        Row(
+            group.name,
+            (
+                Cell(group.count),
+                Cell(group.jaccard),
+                Cell(between(group.lowest, group.highest, 2)),
+                Cell(group.expected_exact),
+                Cell(group.expected),
+                p_cell(group.largest_p),
+            ),
+        )
+        for group in groups
+    )
+    columns = ("pairs", "mean Jaccard", "range", "by chance", "by chance, as a ratio", "largest p")
+    note = "Pairs of a group share directions, so they are not independent"
+    return Table("Groups of pairs of directions", columns, rows, note=note)

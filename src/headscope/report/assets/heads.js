@@ -6,8 +6,8 @@
   const STEPS = 16, picker = find("#direction");
 
   all(".head-table").forEach((box) => {
-    const { heads, columns, parts, ranked, threshold, classes, high, shown } = data[box.id];
-    const share = (value) => Math.min(1, Math.max(0, value / high));
+    const { heads, columns, parts, ranked, threshold, significant, classes, highs, shown } = data[box.id];
+    const share = (value, high = highs[columns[0][0]]) => Math.min(1, Math.max(0, value / high));
     const titles = new Map(columns.map(([key, title]) => [key, title]));
     const digits = new Map(columns.map(([key, , many]) => [key, many]));
     const first = columns[0][0], shade = find(".shade", box);
@@ -18,19 +18,26 @@
       const found = classes.find(([, above]) => above === null || (at(ranked, index) || 0) > above);
       return found ? found[0] : "";
     };
-    const between = (index) => at("low", index) === null ? NONE :
-      `${fixed(at("low", index), digits.get(first))}\u2009\u2013\u2009${fixed(at("high", index), digits.get(first))}`;
+    const dotted = (index) => (threshold !== null ? (at(ranked, index) || 0) > threshold :
+      significant && at("low", index) !== null && at("low", index) > Math.max(at("chance", index) || 0, 0));
+    const between = (index) => {
+      const ends = [at("low", index), at("high", index)];
+      if (ends[0] === null) return NONE;
+      return ends.map((end) => fixed(end, digits.get(first))).join(Math.min(...ends) < 0 ? "\u00a0to\u00a0" : "\u2009\u2013\u2009");
+    };
 
     const cells = all(".heatmap .cell", box), dots = all(".heatmap .dot", box);
+    const bar = find(".heatmap .rampbar", box), pointer = find(".pointer", bar), most = bar.lastChild.textContent;
     function paint() {
-      const numbers = values()[shade ? shade.value : first] || [];
+      const key = shade ? shade.value : first, numbers = values()[key] || [], high = highs[key];
+      const own = high !== highs[first];
+      bar.lastChild.textContent = own ? fixed(high, digits.get(key)) : most;
+      if (pointer) pointer.hidden = own;
       cells.forEach((cell, index) => {
         const value = numbers[index];
         cell.classList.remove(...Array.from(cell.classList).filter((name) => /^(s\d+|na)$/.test(name)));
-        cell.classList.add(value === null || value === undefined ? "na" : `s${Math.round(share(value) * STEPS)}`);
-        if (threshold !== null) {
-          dots[index].setAttribute("class", (at(ranked, index) || 0) > threshold ? "dot" : "dot off");
-        }
+        cell.classList.add(value === null || value === undefined ? "na" : `s${Math.round(share(value, high) * STEPS)}`);
+        dots[index].setAttribute("class", dotted(index) ? "dot" : "dot off");
       });
     }
     const describe = (index) => {
@@ -53,9 +60,9 @@
         const highest = Math.max(...numbers), told = all(".number", row), bar = find(".bar", row);
         bar.style.setProperty("--v", share(mean));
         bar.style.setProperty("--h", share(highest));
-        told[0].textContent = fixed(mean, 3);
-        told[1].textContent = fixed(highest, 3);
-        if (told[2]) told[2].textContent = own.filter((index) => (at(ranked, index) || 0) > threshold).length;
+        told[0].textContent = fixed(mean, digits.get(first));
+        told[1].textContent = fixed(highest, digits.get(first));
+        if (told[2]) told[2].textContent = own.filter(dotted).length;
       });
     }
 

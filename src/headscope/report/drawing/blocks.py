@@ -6,6 +6,7 @@ from headscope.report.drawing.drawn import Drawn
 from headscope.report.drawing.figures import told_figure
 from headscope.report.drawing.heads import head_maps, head_sets, head_table
 from headscope.report.drawing.histograms import draw_histograms
+from headscope.report.drawing.key_text import key_text
 from headscope.report.drawing.sentences import sentences
 from headscope.report.drawing.tables import table_figure
 from headscope.report.html import join, tag
@@ -18,6 +19,7 @@ from headscope.shown.blocks import (
     HeadTable,
     Heatmap,
     Histograms,
+    KeyText,
     Lines,
     NotMeasured,
     Sentences,
@@ -49,6 +51,8 @@ def draw(identifier: str, block: Block) -> Drawn:
             return draw_histograms(identifier, block)
         case Sentences():
             return sentences(identifier, block)
+        case KeyText():
+            return key_text(identifier, block)
         case Text():
             return _text(identifier, block)
         case NotMeasured():

@@ -23,6 +23,8 @@ DIGITS = 6
 SPOKEN = 1500
 #: Maps of more are drawn small, too.
 LARGE = 8
+#: How far cells are apart, at least, where they hold signs: a wide map scrolls in its box.
+SIGNED = 17
 
 
 def head_maps(identifier: str, block: HeadMaps) -> Drawn:
@@ -34,7 +36,8 @@ def head_maps(identifier: str, block: HeadMaps) -> Drawn:
         high = max(abs(low), abs(high)) or 1.0
         low = -high
     cells = sum(len(row) for each in block.maps for row in each.values)
-    small = len(block.maps) > LARGE or cells > SPOKEN
+    signed = any(each.signs for each in block.maps)
+    small = not signed and (len(block.maps) > LARGE or cells > SPOKEN)
     drawn = {each.name: _map(block, each, low, (high - low) or 1.0, small) for each in block.maps}
     width = max(len(row) for each in block.maps for row in each.values)
     caption = join(
@@ -44,13 +47,15 @@ def head_maps(identifier: str, block: HeadMaps) -> Drawn:
         None if small else "Point at a cell for its number.",
     )
     ends = number(low), number(high)
-    bar = ramp_bar(f"{block.scale}: {ends[0]}", ends[1], diverging=block.diverging)
-    wide = width * _pitch(width, small, len(block.maps)) + (10 if small else 50)
+    mark, word = block.tick or (None, "")
+    at = None if mark is None else (mark - low) / ((high - low) or 1.0)
+    bar = ramp_bar(f"{block.scale}: {ends[0]}", ends[1], at, word, block.diverging)
+    wide = width * _pitch(width, small, len(block.maps), signed) + (10 if small else 50)
     return Drawn(figure(identifier, caption, _arranged(drawn, wide), bar))
 
 
 def _map(block: HeadMaps, head_map: HeadMap, low: float, width: float, small: bool) -> Html:
-    marked, signs = set(head_map.marked), dict(head_map.signs)
+    marked, signs, more = set(head_map.marked), dict(head_map.signs), dict(head_map.words)
     cells = []
     for layer, row in enumerate(head_map.values):
         for head, value in enumerate(row):
@@ -64,6 +69,8 @@ def _map(block: HeadMaps, head_map: HeadMap, low: float, width: float, small: bo
             words = f"head {layer}.{head}\n{block.scale}: {fixed(value, block.digits)}"
             if place in marked and block.marked:
                 words += f"\n{block.marked}"
+            if place in more:
+                words += f"\n{more[place]}"
             cells.append(
                 Cell(layer, head, colour, words=words, marked=place in marked,
                      sign=signs.get(place, ""), head=f"{layer}.{head}")
@@ -78,17 +85,18 @@ def _map(block: HeadMaps, head_map: HeadMap, low: float, width: float, small: bo
         f"{head_map.name or block.title}: {block.scale} of {count(layers * heads, 'head')}, "
         f"highest {best[1]} ({fixed(best[0], block.digits)})"
     )
-    pitch = _pitch(heads, small, len(block.maps))
+    pitch = _pitch(heads, small, len(block.maps), bool(signs))
     if small:
         return small_matrix(cells, (layers, heads), pitch, words)
     axes = (Axis(_ticks(layers, pitch), "layer"), Axis(_ticks(heads, pitch), "head"))
     return scroll(words, matrix(cells, *axes, pitch, words))
 
 
-def _pitch(heads: int, small: bool, maps: int) -> int:
+def _pitch(heads: int, small: bool, maps: int, signed: bool) -> int:
     """How far cells are apart, by the heads of a layer and the number of maps."""
     room = 180 if small else 720 if maps == 1 else 300
-    return max(4 if small else 9, min(28, room // max(1, heads)))
+    least = SIGNED if signed else 4 if small else 9
+    return max(least, min(28, room // max(1, heads)))
 
 
 def _arranged(maps: Mapping[str, Html], width: int) -> Html:
@@ -96,7 +104,7 @@ def _arranged(maps: Mapping[str, Html], width: int) -> Html:
     if len(maps) == 1:
         return next(iter(maps.values()))
     ways = {name: languages_of(name) for name in maps}
-    if len(maps) > 3 and all(source and target for source, target in ways.values()):
+    if len(maps) > 3 and all(arrow(name) != name for name in maps):
         sources = list(dict.fromkeys(source for source, _ in ways.values()))
         targets = list(dict.fromkeys(target for _, target in ways.values()))
         # One order for both sides, so that a direction and its reverse mirror each other.
@@ -140,8 +148,9 @@ def head_table(identifier: str, block: HeadTable) -> Drawn:
         },
         "ranked": block.ranked_by,
         "threshold": block.threshold,
+        "significant": block.significant,
         "classes": [list(each) for each in block.classes],
-        "high": high,
+        "highs": {column.key: _high(block, column.key) for column in shades},
         "shown": ROWS,
     }
     return Drawn(body, {identifier: data}, ("heads.js",), tuple(block.parts))
@@ -155,14 +164,14 @@ def _heat_map(
     high: float,
     ranked: Sequence[int],
 ) -> Html:
-    by, threshold = values[block.ranked_by], block.threshold
+    threshold, dots = block.threshold, block.dots(next(iter(block.parts)))
     cells = [
         Cell(
             layer,
             head,
             ramp_class(_above_zero(values[key][at]), high),
             index=at,
-            marked=threshold is not None and (by[at] or 0.0) > threshold,
+            marked=dots[at],
             head=f"{layer}.{head}",
         )
         for at, (layer, head) in enumerate(block.heads)
@@ -184,14 +193,16 @@ def _heat_map(
     )
     shades = [c for c in block.columns if c.key not in ("low", "high")]
     choice = tag("select", [tag("option", c.title, value=c.key) for c in shades], class_="shade")
-    dots = ""
+    said = ""
     if threshold is not None:
         by_title = next(c.title for c in block.columns if c.key == block.ranked_by)
-        dots = f"A dot: {by_title} above {fixed(threshold, 2)}. "
+        said = f"A dot: {by_title} above {fixed(threshold, 2)}. "
+    elif block.significant:
+        said = f"A dot: the whole 95\u00a0% interval is above {_floor(values)}. "
     negative = any((v or 0.0) < 0 for part in block.parts.values() for v in part[key])
     caption = join(
         tag("strong", "Every attention head, one cell each. "),
-        f"Darker means higher (in a dark scheme, lighter). {dots}",
+        f"Darker means higher (in a dark scheme, lighter). {said}",
         "Values below 0 have the colour of 0. " if negative else None,
         "Point at a cell for its numbers; a click marks the head everywhere on this page.",
     )
@@ -209,7 +220,9 @@ def _heat_map(
 def _profile(
     block: HeadTable, values: Mapping[str, Sequence[float | None]], key: str, high: float
 ) -> Html:
-    by, threshold = values[block.ranked_by], block.threshold
+    dots = block.dots(next(iter(block.parts)))
+    dotted = block.threshold is not None or block.significant
+    digits = next(column.digits for column in block.columns if column.key == key)
     rows = []
     layers: dict[int, list[int]] = {}
     for at, (layer, _) in enumerate(block.heads):
@@ -222,21 +235,22 @@ def _profile(
             v=None if mean is None else mean / high, h=None if highest is None else highest / high
         )
         bar = tag("span", tag("b"), tag("i"), class_="bar", style=style)
-        above = sum(threshold is not None and (by[at] or 0.0) > threshold for at in members)
         rows.append(
             tag(
                 "tr",
                 tag("th", layer, scope="row"),
                 tag("td", bar, class_="wide", aria_hidden="true"),
-                tag("td", fixed(mean, 3), class_="number"),
-                tag("td", fixed(highest, 3), class_="number"),
-                None if threshold is None else tag("td", above, class_="number"),
+                tag("td", fixed(mean, digits), class_="number"),
+                tag("td", fixed(highest, digits), class_="number"),
+                tag("td", sum(dots[at] for at in members), class_="number") if dotted else None,
                 data_layer=layer,
             )
         )
     named = [("Layer", None), ("", "wide"), ("Mean", "number"), ("Highest", "number")]
-    if threshold is not None:
-        named.append((f"> {fixed(threshold, 2)}", "number"))
+    if block.threshold is not None:
+        named.append((f"> {fixed(block.threshold, 2)}", "number"))
+    elif dotted:
+        named.append((f"CI > {_floor(values)}", "number"))
     header = [tag("th", words, scope="col", class_=kind) for words, kind in named]
     picture = tag(
         "table",
@@ -272,7 +286,7 @@ def _ranking(
                 aria_sort="descending" if column.key == block.ranked_by else None)
         )  # fmt: skip
         if column is first and interval:
-            heading.append(tag("th", "95\u00a0% interval", scope="col", data_c="interval"))
+            heading.append(tag("th", block.band, scope="col", data_c="interval"))
     if block.classes:
         heading.append(tag("th", "Class", scope="col", data_c="class"))
     rows = []
@@ -311,7 +325,7 @@ def _ranking(
         tag("strong", block.title.rstrip("."), ". "),
         f"{sentence_of(block.note)} " if block.note else None,
         "The dot is the score" if interval or "chance" in values else None,
-        ", the band its 95\u00a0% interval" if interval else None,
+        f", the band its {block.band}" if interval else None,
         ", the grey tick chance" if "chance" in values else None,
         "." if interval or "chance" in values else None,
     )
@@ -363,12 +377,20 @@ def _known(column: Sequence[float | None]) -> list[Any]:
     return [None if v is None or not isfinite(v) else round(float(v), DIGITS) for v in column]
 
 
-def _high(block: HeadTable) -> float:
-    if block.high is not None:
-        return block.high
+def _high(block: HeadTable, key: str = "") -> float:
+    """The end of the colours: of the first column, and of what is compared with it, one for all."""
     first = block.columns[0].key
-    known = [v for part in block.parts.values() for v in _known(part[first]) if v is not None]
+    if key in ("", first, "chance", "above_chance"):
+        if block.high is not None:
+            return block.high
+        key = first
+    known = [v for part in block.parts.values() for v in _known(part[key]) if v is not None]
     return max([*known, 0.0]) or 1.0
+
+
+def _floor(values: Mapping[str, object]) -> str:
+    """What an interval must lie above."""
+    return "chance" if "chance" in values else "0"
 
 
 def _above_zero(value: float | None) -> float | None:

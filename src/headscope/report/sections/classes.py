@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headscope.heads import count_words
-from headscope.report.html import Child, Html, join, tag
+from headscope.report.html import Child, Html, tag
 from headscope.report.parts import figure, legend, scroll, section, var_style
-from headscope.report.records.atlas import AtlasRecord
 from headscope.results.classes import Classes
-from headscope.shown.words import direction_label, fixed
 
-__all__ = ["classes_figure", "classes_section"]
+__all__ = ["classes_figure"]
 
 CLASSES = (("ta", "token alignment"), ("low", "low activity"), ("off", "inactive"))
-
-
-def classes_section(record: AtlasRecord) -> Html:
-    """Stacked bars of the classes, by TS and by TS minus chance, with their numbers."""
-    rows = [
-        (
-            direction_label(name, len(record.directions)),
-            record.counts[name],
-            record.counts_above_chance.get(name),
-        )
-        for name in record.scores
-    ]
-    title = "Heads in each class, by direction"
-    return classes_figure(rows, count_words, title, "direction", _caption(record))
 
 
 def classes_figure(
@@ -79,27 +62,6 @@ def classes_figure(
             legend(*((f"key-{mark}", name) for mark, name in CLASSES)),
             scroll(f"Classes of heads by {by}", picture),
         ),
-    )
-
-
-def _caption(record: AtlasRecord) -> Html:
-    threshold, inactive = fixed(record.threshold, 2), fixed(record.inactive, 2)
-    many = record.counted_over
-    two = (
-        "The upper bar of a row sorts heads by TS, the lower one by TS \u2212 chance: what a head "
-        "gains by looking at the right word and not merely at the usual place. Where sentences "
-        "are short the two differ widely, and the lower one is the one to go by. "
-        if record.counts_above_chance
-        else ""
-    )
-    return join(
-        tag("strong", f"How the {record.scores[record.main].geometry.total} heads divide. "),
-        f"Token alignment: score above {threshold}; low activity: above {inactive} and at most "
-        f"{threshold}; inactive: at most {inactive}. ",
-        f"The first row is the mean of the counts of {many} directions. " if many > 1 else "",
-        two,
-        "The thresholds cut a continuous scale; heads near them may change class with other "
-        "sentences, as the intervals in the table show.",
     )
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from headscope.heads import rank_words
 from headscope.report.html import Html, tag
-from headscope.report.parts import scroll, section, table
-from headscope.report.records.atlas import AtlasRecord
+from headscope.report.parts import scroll, table
 from headscope.results.common import few_draws
 from headscope.shown.words import arrow
 
@@ -20,8 +19,6 @@ __all__ = [
     "data_table",
     "facts_list",
     "model_facts",
-    "origin_section",
-    "provenance_section",
     "run_facts",
     "software_facts",
 ]
@@ -52,33 +49,6 @@ COLUMNS = {
 
 MOST, LONG = 24, 26
 """The most facts that stand open; characters of the longest name that stands beside its value."""
-
-
-def origin_section(record: AtlasRecord) -> Html:
-    """The box beside the summary: which model, which run."""
-    return section(
-        "origin",
-        "Model and run",
-        facts_list("Model", model_facts(record.model)),
-        facts_list("Run", run_facts(record.result, record.provenance, record.path)),
-        tag("p", tag("a", "Data, software and configuration", href="#provenance")),
-        class_="box",
-    )
-
-
-def provenance_section(record: AtlasRecord) -> Html:
-    """The data of every direction, versions and the configuration, as stored in the run."""
-    return section(
-        "provenance",
-        "Where the numbers come from",
-        data_table(record.result.get("data")),
-        tag(
-            "div",
-            facts_list("Software", software_facts(record.provenance)),
-            configuration(record.result.get("config")),
-            class_="facts-grid",
-        ),
-    )
 
 
 def run_facts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from headscope.find.first_order import FirstOrder, first_order
 from headscope.heads import HeadScores
@@ -12,11 +13,15 @@ from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
 from headscope.settings import Settings
+from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table
+from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.document_scores import describe_language, score_languages
 from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.shows import few_caution, head_table, highest, model_facts, spread
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindFirstOrder", "find_first_order"]
+__all__ = ["COMMAND", "FindFirstOrder", "command", "find_first_order"]
 
 COMMAND = "find first-order"
 
@@ -58,3 +63,79 @@ def find_first_order(
         out=out,
         progress=progress,
     )
+
+
+def _show(result: DocumentScores, run: Path) -> Shown:
+    """The steepest heads, the languages, and every score."""
+    languages = result.languages
+    fewest = min(language.documents for language in languages.values())
+    fewer = [code for code, language in languages.items() if language.fewer_than_usual]
+    left = sum(language.left_out for language in languages.values())
+    cautions = few_caution(fewest, "document")
+    if fewer:
+        cautions.append(f"Fewer documents than the usual 1,000: {enumeration(fewer)}.")
+    if left:
+        cautions.append(f"{count(left, 'document')} of a single token left out.")
+    cautions.append(
+        "No chance level: a gradient without sign is above 0 for any head. verify perplexity "
+        "tests the heads against random ones."
+    )
+    parts = {code: language.heads for code, language in languages.items()}
+    if len(parts) > 1:
+        parts = {MEAN: result.heads, **parts}
+    raising = Column("raising", "Loss falls", "share of documents whose loss falls when stronger")
+    scores = head_table("Every head, highest first", parts, [raising])
+    return Shown(
+        "First-order importance",
+        "How steeply does the loss of documents change when the gate of a head moves?",
+        _finding(result),
+        spread(result.heads, f"{fewest:,} documents" + " a language" * (len(languages) > 1)),
+        "--limit 1000" if fewer else "",
+        cautions,
+        [
+            *model_facts(result.model_name, len(result.heads)),
+            ("documents", f"{result.examples:,}"),
+            ("languages", ", ".join(languages)),
+        ],
+        [
+            Section("Languages", [_languages(result)], brief=True),
+            Section("Every head", [scores], brief=True),
+            Section(
+                "Method",
+                (),
+                "Score: mean over documents of the absolute gradient of the document\u2019s mean "
+                "loss with respect to the gate of the head, at the original model (gate 1), in "
+                "nats a token. Of several languages, scores and intervals are means over them.",
+            ),
+        ],
+    )
+
+
+def _finding(result: DocumentScores) -> list[str]:
+    many = len(result.languages)
+    over = f"mean of {many} languages" if many > 1 else next(iter(result.languages))
+    return [
+        f"The loss changes most steeply with the gate of {highest(result.heads, ' nats a token')} "
+        f"({over}, {count(result.examples or 0, 'document')})."
+    ]
+
+
+def _languages(result: DocumentScores) -> Table:
+    rows = tuple(
+        Row(
+            code,
+            (
+                Cell(language.documents),
+                Cell(language.tokens),
+                Cell(language.loss),
+                Cell(fmean(head.score or 0.0 for head in language.heads)),
+                Cell(", ".join(str(head.place) for head in language.heads[:5])),
+            ),
+        )
+        for code, language in result.languages.items()
+    )
+    columns = ("documents", "tokens", "loss, nats a token", "mean score", "five highest heads")
+    return Table("Languages", columns, rows)
+
+
+command = Study(FindFirstOrder, find_first_order, result=DocumentScores, show=_show)

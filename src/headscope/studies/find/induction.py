@@ -9,11 +9,23 @@ from typing import Annotated, Any
 from headscope.find.repeated import Induction, induction
 from headscope.results.head_scores import ScoresResult
 from headscope.settings import GIVEN, Part, Settings
+from headscope.shown.blocks import Column, Section, Shown
+from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.find.head_scores import scores_run
 from headscope.studies.inputs import ModelChoice, Progress
+from headscope.studies.shows import (
+    few_caution,
+    head_table,
+    highest,
+    model_facts,
+    significant,
+    significant_sets,
+    spread,
+)
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindInduction", "find_induction"]
+__all__ = ["COMMAND", "FindInduction", "command", "find_induction"]
 
 COMMAND = "find induction"
 #: Natural texts of each language where no limit is given.
@@ -74,3 +86,55 @@ def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]
         for code, one in files.items()
     }
     return data, [one.text for file in files.values() for one in file.documents]
+
+
+def _show(result: ScoresResult, run: Path) -> Shown:
+    """The heads above chance, previous-token heads, and every score."""
+    heads, blocks = result.heads, result.examples or 0
+    columns = (
+        Column("duplicate", "Same token", "peak on the same token in the first reading"),
+        Column("previous_token", "Token before", "peak on the token before, random tokens"),
+        Column("previous_token_text", "Token before, text", "peak on the token before, in text"),
+    )
+    scores = head_table("Every head, highest first", {"induction": heads}, columns,
+                        ranked_by="score", significant=True)  # fmt: skip
+    answer = (
+        f"Induction heads (95\u00a0% interval above chance): {len(significant(heads))} of "
+        f"{len(heads)}. The highest score is that of {highest(heads)}."
+    )
+    more = []
+    for key, where in (("previous_token", "random tokens"), ("previous_token_text", "text")):
+        known = [head for head in heads if head.number(key) is not None]
+        if known:
+            best = max(known, key=lambda head: head.number(key) or 0.0)
+            more.append(f"{best.place} in {where} ({number(best.number(key) or 0.0)})")
+    if more:
+        more = [f"Strongest head for the token just before: {', '.join(more)}."]
+    return Shown(
+        "Induction heads",
+        "Which attention heads look at what followed the same token before?",
+        [answer, *more],
+        spread(heads, count(blocks, "block")),
+        "--sequences 200",
+        [
+            *few_caution(blocks, "block"),
+            "Intervals are per head and not corrected for the number of heads; looking at a token "
+            "does not prove that the model uses it (verify heads removes each head).",
+        ],
+        [*model_facts(result.model_name, len(heads)), ("blocks", f"{blocks:,}")],
+        [
+            Section("Induction heads", [significant_sets({"induction": heads})]),
+            Section("Every head", [scores], brief=True),
+            Section(
+                "Method",
+                (),
+                "Blocks of random tokens are read twice. Score: share of tokens of the second "
+                "reading from which the head looks most at the token that followed the same one "
+                "in the first reading. Chance: the mean of this share over all places of the "
+                "block, so a head that looks anywhere into the block scores no more.",
+            ),
+        ],
+    )
+
+
+command = Study(FindInduction, find_induction, result=ScoresResult, show=_show)

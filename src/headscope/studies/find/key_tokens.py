@@ -22,12 +22,20 @@ from headscope.results.key_tokens import (
     WordAttention,
 )
 from headscope.runs import Run
+from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
+from headscope.shown.blocks import Bars, Cell, Heatmap, KeyText, Row, Section, Shown, Table
+from headscope.shown.words import count, enumeration, fixed, p_value, percent
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.shows import model_facts, places
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindKeyTokens", "find_key_tokens"]
+__all__ = ["COMMAND", "FindKeyTokens", "command", "find_key_tokens"]
 
 COMMAND = "find key-tokens"
+#: Stands for a token that cannot be seen.
+NOTHING = "\u00b7"
+CONTROLS = {"random": "random", "random-layer-matched": "random, same layers"}
 
 
 def _prompt(
@@ -188,3 +196,179 @@ def _describe(found: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
         answer=found.answer,
         generated=found.generated,
     )
+
+
+def _show(result: KeyTokensResult, run: Path) -> Shown:
+    """Attention of each head to each word, the controls, and the text itself."""
+    draws = min((len(control.draws) for control in result.control.values()), default=0)
+    cautions = ["One prompt: no interval is known, and other prompts may give other numbers."]
+    if not result.control:
+        cautions.append("Too many heads were selected to draw random ones, so there is no control.")
+    elif draws < 19:
+        cautions.append(
+            f"With {count(draws, 'draw')} p over draws cannot be below {p_value(1 / (1 + draws))}."
+        )
+    for kind, control in result.control.items():
+        if filled := max(draw.filled_up for draw in control.draws):
+            cautions.append(
+                f"{CONTROLS[kind]}: up to {count(filled, 'head')} of a draw come from other "
+                "layers, since these layers have too few others."
+            )
+    whose = "written by the model, greedy" if result.generated else "given"
+    text = _text(result, run)
+    return Shown(
+        "Key tokens",
+        "How much of their attention do heads pay to key words of a prompt?",
+        _finding(result),
+        f"{count(len(result.heads), 'selected head')}, {count(result.tokens, 'step')}, one prompt.",
+        f"--draws {99 if draws < 99 else 999}" if result.control else "",
+        cautions,
+        [
+            *model_facts(result.model_name),
+            ("key words", enumeration(result.names)),
+            ("steps", str(result.tokens)),
+            ("answer", whose if text.steps else "none; the last token of the prompt was read"),
+        ],
+        [
+            Section("Selected and random heads", [_controls(result)], brief=True),
+            Section("Heads and words", [_heads(result), _words(result)], brief=True),
+            Section("Where the heads look", [text]),
+            Section("Highest attention", [_peaks(result)]),
+            Section(
+                "Method",
+                (),
+                "At each step, before it predicts a token, a head spreads a weight of 100\u00a0% "
+                "over the tokens so far; the weights on the tokens of a key word are added up and "
+                "averaged over steps. All words: a token that belongs to several words counts "
+                "once. Even: what all words would get if a head gave every token the same weight. "
+                "The weights are exact, from the queries and keys of the model.",
+            ),
+        ],
+    )
+
+
+def _finding(result: KeyTokensResult) -> list[str]:
+    best = result.heads[0]
+    strongest = max(best.words, key=lambda word: word.mean)
+    answer = (
+        f"The {count(len(result.heads), 'selected head')} pay {percent(result.score, 1)} of their "
+        f"attention to the key words (mean of {count(result.tokens, 'step')}); spread evenly it "
+        f"would be {percent(result.uniform, 1)}."
+    )
+    compared = [
+        f"{CONTROLS[kind]} {percent(control.mean, 1)} ({percent(control.low, 1)} to "
+        f"{percent(control.high, 1)}; {control.at_least_as_much} of {len(control.draws)} draws pay "
+        "at least as much as the selected heads)"
+        for kind, control in result.control.items()
+    ]
+    if compared:
+        answer += f" As many other heads: {'; '.join(compared)}."
+    return [
+        answer,
+        f"Head {best.place} pays most, {percent(best.score, 1)}, of that most to "
+        f"\u201c{strongest.word}\u201d ({percent(strongest.mean, 1)}).",
+    ]
+
+
+def _controls(result: KeyTokensResult) -> Bars:
+    controls = result.control
+    number = max((len(control.draws) for control in controls.values()), default=0)
+    series = ("selected", *(CONTROLS[kind] for kind in controls), "spread evenly")
+    means = (result.score, *(control.mean for control in controls.values()), result.uniform)
+    draws = ((), *(control.scores for control in controls.values()), ())
+    return Bars(
+        "Mean attention to all key words",
+        ("key words",),
+        series,
+        (tuple(100 * mean for mean in means),),
+        "per cent of attention",
+        draws=(tuple(tuple(100 * score for score in each) for each in draws),),
+        start=0.0,
+        note=f"as many other heads in each of {count(number, 'draw')}" if number else "",
+    )
+
+
+def _heads(result: KeyTokensResult) -> Table:
+    rows = tuple(
+        Row(str(head.place), (Cell(head.score), Cell(head.uniform))) for head in result.heads
+    )
+    return Table("Mean attention of each head", ("all words", "even"), rows)
+
+
+def _words(result: KeyTokensResult) -> Heatmap:
+    return Heatmap(
+        "Mean attention of each head to each word",
+        tuple(str(head.place) for head in result.heads),
+        result.names,
+        tuple(tuple(word.mean for word in head.words) for head in result.heads),
+        "attention",
+        "head",
+        low=0.0,
+        digits=3,
+    )
+
+
+def _peaks(result: KeyTokensResult) -> Table:
+    def cell(word: WordAttention) -> Cell:
+        at = "" if word.token is None else f", at \u201c{word.token.strip() or NOTHING}\u201d"
+        return Cell(f"{fixed(word.max, 2)}{at}")
+
+    rows = tuple(Row(str(head.place), tuple(map(cell, head.words))) for head in result.heads)
+    return Table(
+        "Highest attention in any step", result.names, rows, note="with the token it predicts"
+    )
+
+
+def _text(result: KeyTokensResult, run: Path) -> KeyText:
+    """Prompt and answer with their attention; InputError if the files are not of one run."""
+    arrays = _steps(run / "steps.safetensors")
+    spans = _answer_spans(run / "tokens.jsonl")
+    shape = result.tokens, len(result.heads), len(result.words)
+    if (
+        arrays["attention"].shape != shape
+        or arrays["mass"].shape != shape[:2]
+        or arrays["even_mass"].shape != shape[:2]
+        or len(spans) not in (0, shape[0])
+    ):
+        raise InputError(
+            f"{run}: its files are not of one run; run the same command again into a new folder"
+        )
+    return KeyText(
+        "Where the heads look, step by step",
+        result.prompt,
+        tuple((word.word, word.spans) for word in result.words),
+        result.answer,
+        spans,
+        places(head.place for head in result.heads),
+        arrays["attention"],
+        arrays["mass"],
+        arrays["even_mass"],
+    )
+
+
+def _steps(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(path.read_bytes())
+        names = ("attention", "mass", "even_mass")
+        return {name: arrays[name].astype(np.float32) for name in names}
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise InputError(f"{path}: is damaged; run the same command again") from error
+
+
+def _answer_spans(path: Path) -> tuple[tuple[int, int], ...]:
+    spans = []
+    for line, row in read_rows(path):
+        try:
+            if row["part"] == "answer":
+                spans.append((int(row["start"]), int(row["end"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged_line(path, line) from error
+    return tuple(spans)
+
+
+command = Study(FindKeyTokens, find_key_tokens, result=KeyTokensResult, show=_show)

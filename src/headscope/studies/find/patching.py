@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +12,38 @@ from headscope.data.concepts import ConceptFile, read_concepts
 from headscope.errors import InputError
 from headscope.find.patching import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
+from headscope.results.common import ScoredHead
 from headscope.results.head_scores import PatchingResult
 from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import Cell, Column, HeadTable, Row, Section, Shown, Table
+from headscope.shown.words import count, number
 from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, resolved_chat
+from headscope.studies.shows import (
+    few_caution,
+    head_table,
+    highest,
+    model_facts,
+    significant,
+    significant_sets,
+    spread,
+)
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindPatching", "WordsChoice", "find_patching"]
+__all__ = ["COMMAND", "FindPatching", "WordsChoice", "command", "find_patching"]
 
 COMMAND = "find patching"
+#: The answers whose probability changes.
+ANSWERS = {
+    "language": "word in the other language",
+    "concept": "other word",
+    "both": "other word in the other language",
+    "kept": "own answer",
+}
+LEFT_OUT = {
+    "not_known": "not answered right by the original model",
+    "same_first_token": "whose answers begin alike",
+}
 
 
 @dataclass(frozen=True)
@@ -96,3 +121,80 @@ def _with_clean(result: PatchingResult, scores: Scored) -> PatchingResult:
     clean = next(iter(scores.values())).statistics["clean"].mean(axis=0)
     names = ("kept", *EFFECTS[:3])  # the answers as `WordPair.answers` lists them
     return replace(result, clean=dict(zip(names, map(float, clean), strict=True)))
+
+
+def _show(result: PatchingResult, run: Path) -> Shown:
+    """The heads that carry language or meaning over, and every score of either effect."""
+    pairs = result.examples or 0
+    found = {name: part.heads for name, part in result.parts.items()}
+    cautions = few_caution(pairs, "pair", "pairs of prompts")
+    out = result.left_out
+    left = [f"{out[why]} {words}" for why, words in LEFT_OUT.items() if out.get(why)]
+    if left:
+        cautions.append(f"Pairs left out: {', '.join(left)}.")
+    if without := out.get("without_control"):
+        cautions.append(f"{count(without, 'pair has', 'pairs have')} no unrelated prompt, so the "
+                        "control is of the others alone.")  # fmt: skip
+    cautions.append(
+        "Intervals are per head and not corrected for the number of heads; one head at the last "
+        "token is patched, so effects of several heads together are not seen."
+    )
+    return Shown(
+        "Activation patching",
+        "Which attention heads carry another target language, or another meaning, over?",
+        [_effect(name, heads, result.clean.get(name)) for name, heads in found.items()],
+        spread(result.heads, count(pairs, "pair", "pairs of prompts")),
+        "--prompts 300",
+        cautions,
+        [*model_facts(result.model_name, len(result.heads)), ("pairs of prompts", f"{pairs:,}")],
+        [
+            Section(
+                "Every head",
+                [_every_head(name, heads, result) for name, heads in found.items()],
+                brief=True,
+            ),
+            Section("Heads to copy", [significant_sets(found, "control"), _clean(result)]),
+            Section(
+                "Method",
+                (),
+                "At the last token of a prompt for a word translation, the output of one head is "
+                "replaced by the one it has in a prompt for another word into another language. "
+                "Score: change in the probability of the same word in that other language "
+                "(language), or of the other word in the language asked for (concept). Chance: "
+                "the same change when the output comes from an unrelated prompt. --heads ranks "
+                "this run by the mean of both effects.",
+            ),
+        ],
+    )
+
+
+def _effect(name: str, heads: Sequence[ScoredHead], clean: float | None) -> str:
+    above = significant(heads)
+    without = "" if clean is None else f", which is {number(clean)} without a patch"
+    return (
+        f"{name.capitalize()}: {len(above)} of {len(heads)} heads raise the probability of the "
+        f"{ANSWERS.get(name, name)}{without}, above the control (95\u00a0% interval above the "
+        f"mean effect of an unrelated prompt). Most: {highest(heads, chance='for the control')}."
+    )
+
+
+def _every_head(name: str, heads: Sequence[ScoredHead], result: PatchingResult) -> HeadTable:
+    means = {head.place: head.score for head in result.heads}
+    heads = tuple(
+        replace(head, unknown={**head.unknown, "mean": means[head.place]}) for head in heads
+    )
+    columns = (
+        Column("both", "Both", f"change in the probability of the {ANSWERS['both']}"),
+        Column("kept", "Own answer", f"change in the probability of the {ANSWERS['kept']}"),
+        Column("mean", "Mean effect", "mean of language and concept, which --heads ranks by"),
+    )
+    title = f"Change in the probability of the {ANSWERS.get(name, name)} ({name})"
+    return head_table(title, {name: heads}, columns, ranked_by="score", significant=True)
+
+
+def _clean(result: PatchingResult) -> Table:
+    rows = tuple(Row(ANSWERS.get(name, name), (Cell(p),)) for name, p in result.clean.items())
+    return Table("Probability of the answers without a patch", ("mean",), rows)
+
+
+command = Study(FindPatching, find_patching, result=PatchingResult, show=_show)

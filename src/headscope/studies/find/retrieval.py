@@ -14,10 +14,22 @@ from headscope.find.retrieval import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
 from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table
+from headscope.shown.words import count
 from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.inputs import POCKET, ModelChoice, Progress
+from headscope.studies.shows import (
+    few_caution,
+    head_table,
+    highest,
+    model_facts,
+    significant,
+    significant_sets,
+    spread,
+)
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindRetrieval", "NeedlesChoice", "find_retrieval"]
+__all__ = ["COMMAND", "FindRetrieval", "NeedlesChoice", "command", "find_retrieval"]
 
 COMMAND = "find retrieval"
 #: Facts of the bundled model's world, where no data is given.
@@ -111,3 +123,71 @@ def find_retrieval(
 def _with_places(result: RetrievalResult, scores: Scored) -> RetrievalResult:
     assert isinstance(scores, HeadScores)  # `retrieval` has no parts
     return replace(result, places=by_place(scores))
+
+
+def _show(result: RetrievalResult, run: Path) -> Shown:
+    """The heads above chance, what the model answered at each place, and every score."""
+    heads, prompts, left = result.heads, result.examples or 0, result.left_out_in_all
+    facts = sum(int(read.get("examples") or 0) for read in result.data.values())
+    elsewhere = Column("elsewhere", "Elsewhere", "peak on the same token outside the fact")
+    scores = head_table("Every head, highest first", {"retrieval": heads}, [elsewhere],
+                        ranked_by="score", significant=True)  # fmt: skip
+    cautions = few_caution(facts, "fact")
+    if left:
+        cautions.append(
+            f"{count(left, 'prompt')} of {prompts + left} left out, since the model did not answer "
+            "them right or copied nothing: the scores hold for the others alone."
+        )
+    cautions.append(
+        "Intervals are per head and not corrected for the number of heads; looking at a token "
+        "does not prove that the model uses it (verify heads removes each head)."
+    )
+    return Shown(
+        "Retrieval heads",
+        "Which attention heads look at a hidden fact while the model copies it out?",
+        [
+            f"Retrieval heads (95\u00a0% interval above chance): {len(significant(heads))} of "
+            f"{len(heads)}. The highest score is that of {highest(heads)} "
+            f"({count(prompts, 'prompt')}, {count(result.tokens or 0, 'copied token')})."
+        ],
+        spread(heads, count(facts, "fact")),
+        "",
+        cautions,
+        [
+            *model_facts(result.model_name, len(heads)),
+            ("facts", f"{facts:,}"),
+            ("prompts", f"{prompts:,}"),
+        ],
+        [
+            Section("Hidden facts by place", [_places(result)], brief=True),
+            Section("Retrieval heads", [significant_sets({"retrieval": heads})]),
+            Section("Every head", [scores], brief=True),
+            Section(
+                "Method",
+                (),
+                "A fact is hidden in a longer text and asked for. Score: of the tokens of the fact "
+                "that the model generates (with --share-of needle: of all its different tokens), "
+                "the share at which the head looks most at that same token of the hidden fact. "
+                "Chance: the same looks, were the fact hidden at every other place of its text.",
+            ),
+        ],
+    )
+
+
+def _places(result: RetrievalResult) -> Table:
+    rows = tuple(
+        Row(
+            f"{place.length} tokens, depth {place.depth:g}",
+            (Cell(place.examples), Cell(place.tokens), Cell.share(place.answered, 0)),
+        )
+        for place in result.places
+    )
+    return Table(
+        "Does the model find the fact?",
+        ("prompts", "copied tokens", "answered right"),
+        rows,
+        note="depth: share of the text before the fact",
+    )
+
+
+command = Study(FindRetrieval, find_retrieval, result=RetrievalResult, show=_show)

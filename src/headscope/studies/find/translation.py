@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import Annotated
 
@@ -12,14 +13,43 @@ from headscope import options
 from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.translation import TranslationScore, check_aligner, translation_score
-from headscope.heads import HeadScores, Rank, check_thresholds, read_scores, save_scores
+from headscope.heads import (
+    HeadScores,
+    Rank,
+    check_thresholds,
+    count_words,
+    read_scores,
+    save_scores,
+)
 from headscope.measure.baseline import Rules
 from headscope.results.classes import Classes
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import LayerScores
 from headscope.results.translation import TranslationResult, TranslationScores
 from headscope.runs import Run, carry_out
+from headscope.runs.reading import read_object
 from headscope.settings import Part, Settings
+from headscope.shown.blocks import (
+    Cell,
+    Column,
+    HeadSets,
+    HeadTable,
+    Heatmap,
+    Row,
+    Section,
+    Shown,
+    Table,
+)
+from headscope.shown.words import (
+    MEAN,
+    arrow,
+    count,
+    direction_label,
+    enumeration,
+    fixed,
+    percent,
+    ranges,
+)
 from headscope.studies.baseline import check_translations
 from headscope.studies.inputs import (
     ModelChoice,
@@ -32,8 +62,19 @@ from headscope.studies.inputs import (
     resolved_chat,
     steps_of,
 )
+from headscope.studies.shows import (
+    few_caution,
+    head_table,
+    highest,
+    model_facts,
+    places,
+    spread,
+)
+from headscope.studies.study import Study
 
 COMMAND = "find translation-score"
+#: What results call links that were not made by an aligner.
+GIVEN = {"links": "given with the data"}
 
 
 @dataclass(frozen=True)
@@ -135,3 +176,175 @@ def describe(
 def stored_scores(run: Path) -> dict[str, HeadScores]:
     """The scores of a finished run by direction and their `mean`; of one direction `mean` alone."""
     return read_scores(run)
+
+
+def _show(result: TranslationResult, run: Path) -> Shown:
+    """How many heads align tokens, which, in what directions, and every score."""
+    parts: dict[str, TranslationScores] = dict(result.directions or {})
+    if not parts:
+        parts = {next(iter(read_object(run / "found_on.json")), MEAN): result}
+    elif len(parts) > 1:
+        parts = {MEAN: result, **parts}
+    directions = {name: part for name, part in parts.items() if name != MEAN}
+    by = "above_chance" if result.rank == "above-chance" else "score"
+    aligned = {
+        direction_label(name, len(directions)): places(
+            head.place
+            for head in sorted(part.heads, key=lambda head: head.rank or 0)
+            if (head.number(by) or 0.0) > result.threshold
+        )
+        for name, part in parts.items()
+    }
+    aligners = {part.aligner for part in directions.values() if part.aligner}
+    units = {part.units for part in directions.values() if part.units}
+    fewest = min(part.examples or 0 for part in directions.values())
+    cautions = few_caution(fewest, "sentence pair", "sentence pairs")
+    if left := result.left_out_in_all:
+        cautions.append(f"{count(left, 'sentence pair')} without an aligned token left out.")
+    if result.counts_above_chance is None:
+        cautions.append(
+            "Chance is not known at every head, so a head that merely looks at the usual place "
+            "counts as a token alignment head."
+        )
+    cautions.append(
+        "A score says where a head looks, not whether the model needs it: verify removal tests "
+        "that. The highest of many scores are a little too high."
+    )
+    return Shown(
+        "Translation scores",
+        "Which attention heads find the source word while the model translates?",
+        alignment_finding(result, by),
+        _uncertainty(result, by),
+        "",
+        cautions,
+        [
+            *model_facts(str(read_object(run / "provenance.json").get("model")), len(result.heads)),
+            ("directions", ", ".join(map(arrow, directions))),
+            ("sentence pairs", f"{result.examples or 0:,}"),
+            ("target tokens", f"{result.tokens or 0:,}"),
+            ("word links", enumeration(sorted(GIVEN.get(one, one) for one in aligners))),
+            ("units", enumeration(sorted(units))),
+        ],
+        [
+            Section("Classes of heads", [classes_table(parts, result)], brief=True),
+            Section(
+                "Token alignment heads",
+                [HeadSets("Best first", aligned), layers_map(parts, result)],
+            ),
+            Section("Every head", [every_head(parts, result, by)], brief=True),
+            Section(
+                "Method",
+                (),
+                "Translation Score (TS): share of target tokens for which the key that the head "
+                "weighs most, at the step that predicts the token, belongs to the source word "
+                "aligned with it. Chance: the same peaks against the word links of other "
+                "sentences of similar length; in short sentences it is high. Same form and other "
+                "form: TS where the source word is spelled like the target word (names, digits), "
+                "and where it is not. Coarser units make hits easier; tokens without a link are "
+                "not counted. Of several directions, scores, intervals and counts are means.",
+            ),
+        ],
+    )
+
+
+def alignment_finding(result: TranslationScores, by: str) -> list[str]:
+    """How many heads align tokens, by what they are ranked by, and the strongest of them."""
+    counts, plain, total = result.counts_above_chance, result.counts, len(result.heads)
+    corrected = by == "above_chance" and counts is not None
+    first = counts if corrected and counts is not None else plain
+    many, score = result.counted_over, "TS \u2212 chance" if corrected else "TS"
+    answer = (
+        f"{count_words(first.token_alignment)} of {total} heads "
+        f"({percent(first.token_alignment / total)}) are token alignment heads"
+        + (f" (mean of {many} directions)" if many > 1 else "")
+        + f": {score} above {fixed(result.threshold, 2)}."
+    )
+    if corrected:
+        answer += f" By TS alone, as in the paper, {count_words(plain.token_alignment)} are."
+    elif counts is not None:
+        answer += f" Corrected for chance, {count_words(counts.token_alignment)} are."
+    ranked = sorted(result.heads, key=lambda head: head.rank or 0)
+    above = [head for head in ranked if (head.number(by) or 0.0) > result.threshold]
+    where = f" Heads above it lie in layers {ranges(h.layer for h in above)}." if above else ""
+    return [answer, f"Strongest: {highest(ranked)}.{where}"]
+
+
+def _uncertainty(result: TranslationResult, by: str) -> str:
+    """How wide intervals are, and how many heads may change their class."""
+    open_heads = 0
+    for head in result.heads:
+        shift = (head.number("chance") or 0.0) if by == "above_chance" else 0.0
+        if head.low is not None and head.high is not None:
+            open_heads += head.low - shift <= result.threshold < head.high - shift
+    examples = count(result.examples or 0, "sentence pair")
+    return (
+        f"{spread(result.heads, examples)} The intervals of {count(open_heads, 'head')} include "
+        f"the threshold {fixed(result.threshold, 2)}."
+    )
+
+
+def layers_map(parts: Mapping[str, TranslationScores], result: TranslationScores) -> Heatmap:
+    """The token alignment heads of each layer, by score alone, of the mean and each direction."""
+    directions = len(parts) - (MEAN in parts)
+    return Heatmap(
+        f"Token alignment heads by layer, score above {fixed(result.threshold, 2)}",
+        tuple(direction_label(name, directions) for name in parts),
+        tuple(str(layer.layer) for layer in result.layer_profile or ()),
+        tuple(
+            tuple(layer.token_alignment for layer in part.layer_profile or ())
+            for part in parts.values()
+        ),
+        "heads",
+        "",
+        "layer",
+        low=0.0,
+        digits=1 if directions > 1 else 0,
+    )
+
+
+def classes_table(parts: Mapping[str, TranslationScores], result: TranslationScores) -> Table:
+    """Heads of each class, of the mean of several directions and of each."""
+    rows = []
+    for name, part in parts.items():
+        label = direction_label(name, max(len(parts) - 1, result.counted_over))
+        counted = Cell(part.examples), Cell(part.tokens)
+        for score, counts in ("TS \u2212 chance", part.counts_above_chance), ("TS", part.counts):
+            if counts is not None:
+                cells = (Cell(number, digits=1) for number in counts.each)
+                rows.append(Row(f"{label}, {score}", (*cells, *counted)))
+    threshold, inactive = fixed(result.threshold, 2), fixed(result.inactive, 2)
+    return Table(
+        "Heads in each class",
+        ("token alignment", "low activity", "inactive", "sentence pairs", "tokens"),
+        tuple(rows),
+        note=f"token alignment: above {threshold}; low activity: above {inactive}; inactive: the "
+        "others",
+    )
+
+
+def every_head(
+    parts: Mapping[str, TranslationScores], result: TranslationScores, by: str
+) -> HeadTable:
+    """Every head with its score, chance, and score on words of the same and of another form."""
+    columns = (
+        Column("identical", "Same form", "TS where source and target word are spelled alike"),
+        Column("different", "Other form", "TS where source and target word differ"),
+    )
+    most = max(head.score or 0.0 for part in parts.values() for head in part.heads)
+    return head_table(
+        "Every head, highest first",
+        {name: part.heads for name, part in parts.items()},
+        columns,
+        Column("score", "TS", "Translation Score"),
+        ranked_by=by,
+        threshold=result.threshold,
+        classes=(
+            ("token alignment", result.threshold),
+            ("low activity", result.inactive),
+            ("inactive", None),
+        ),
+        high=max(ceil(most * 10 - 1e-9) / 10, 2 * result.threshold, 0.1),
+    )
+
+
+command = Study(FindTranslation, find_translation, result=TranslationResult, show=_show)

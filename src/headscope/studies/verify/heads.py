@@ -19,12 +19,26 @@ from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
 from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import resamples
+from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table, p_cell
+from headscope.shown.words import MEAN as MEAN_PART
+from headscope.shown.words import between, count, fixed, number, p_value
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, Steps, resolved_chat
+from headscope.studies.shows import (
+    few_caution,
+    head_table,
+    highest,
+    model_facts,
+    significant,
+    significant_sets,
+    spread,
+)
+from headscope.studies.study import Study
 from headscope.studies.verify.reference import about_reference, reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.removal import Removal
@@ -35,7 +49,7 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["COMMAND", "VerifyHeads", "verify_heads"]
+__all__ = ["COMMAND", "VerifyHeads", "command", "verify_heads"]
 
 COMMAND = "verify heads"
 #: Extras of other runs that are scores of their own.
@@ -212,3 +226,114 @@ def correlations(
         ]
     found: tuple[Correlation, ...] = decode(tuple[Correlation, ...], rows)
     return found
+
+
+def _show(result: RemovedHeads, run: Path) -> Shown:
+    """The heads that cost most, what other methods say of them, and every change."""
+    parts: dict[str, Sequence[ScoredHead]] = {"removal": result.heads}
+    if result.parts:
+        parts = {MEAN_PART: result.heads}
+        parts |= {name: part.heads for name, part in result.parts.items()}
+    sentences = sum(int(read.get("examples") or 0) for read in result.data.values())
+    fewest = min((int(read.get("examples") or 0) for read in result.data.values()), default=0)
+    cautions = [
+        "Other heads may stand in for a removed one, so each change is a lower bound of what the "
+        "head does.",
+        *few_caution(fewest, "sentence"),
+    ]
+    if result.correlations:
+        cautions.append(
+            "The noise of few sentences lowers every correlation, so a low one does not show that "
+            f"a score is wrong; {count(len(result.correlations), 'correlation')} without "
+            "correction for their number."
+        )
+    columns = (
+        Column("mean_ablation", "Mean ablation", "the change under mean ablation"),
+        Column("linked", "Linked, first", "zero ablation, first tokens of linked words"),
+        Column("linked_later", "Linked, later", "zero ablation, later tokens of linked words"),
+        Column("unlinked", "Unlinked", "zero ablation, tokens without a link"),
+        *(Column(key, _named(key), "score of another run") for key in result.beside),
+    )
+    scores = head_table("Change of NLL without each head, nats a token", parts, columns,
+                        ranked_by="score", significant=True)  # fmt: skip
+    source = (result.reference_text or {}).get("source")
+    return Shown(
+        "Single removal",
+        "What does each attention head by itself cost the reference translation?",
+        _finding(result, sentences),
+        spread(result.heads, count(fewest, "sentence") + (" a direction" * (len(parts) > 1))),
+        "",
+        cautions,
+        [
+            *model_facts(result.model_name, len(result.heads)),
+            ("directions", ", ".join(result.data)),
+            ("sentences", f"{sentences:,}"),
+        ],
+        [
+            Section("Every head", [scores], brief=True),
+            Section("Heads that cost most", [significant_sets(parts, "0")]),
+            *([_correlations(result)] if result.correlations else []),
+            Section(
+                "Method",
+                (),
+                "Score: how much the NLL of the reference translation rises, in nats a token, "
+                "when this head alone writes zeros (mean over sentences of the mean over tokens). "
+                "Mean ablation: the head writes its mean output instead"
+                + (f", over {source}." if source else "."),
+            ),
+        ],
+    )
+
+
+def _finding(result: RemovedHeads, sentences: int) -> list[str]:
+    heads, raising = result.heads, significant(result.heads)
+    lowering = [head for head in heads if head.high is not None and head.high < 0]
+    by_mean = max(heads, key=lambda head: head.number("mean_ablation") or 0.0)
+    found = [
+        f"{len(raising)} of {len(heads)} heads raise the NLL when removed alone, {len(lowering)} "
+        f"lower it (95\u00a0% interval without 0, {count(sentences, 'sentence')}; "
+        f"{fixed(0.025 * len(heads), 1)} of either kind expected by chance). Most: "
+        f"{highest(heads, ' nats a token')}.",
+        f"Under mean ablation head {by_mean.place} costs most "
+        f"({number(by_mean.number('mean_ablation') or 0.0)}).",
+    ]
+    known = [each for each in result.correlations if each.p_within_layers is not None]
+    if known:
+        best = min(known, key=lambda each: each.p_within_layers or 0.0)
+        rho = best.within_layers
+        found.append(
+            f"Other scores: {_named(best.other)} correlates most clearly within layers, Spearman "
+            f"{fixed(rho.value, 2)} ({between(rho.low, rho.high, 2)}) with {best.ablate} ablation, "
+            f"p\u00a0=\u00a0{p_value(best.p_within_layers)}, the lowest of {len(known)}."
+        )
+    return found
+
+
+def _correlations(result: RemovedHeads) -> Section:
+    rows = tuple(
+        Row(
+            f"{_named(each.other)}, {each.ablate} ablation",
+            (
+                Cell.of(each.all, 2),
+                Cell.of(each.within_layers, 2),
+                p_cell(each.p_within_layers),
+                Cell(result.beside.get(each.other)),
+            ),
+        )
+        for each in result.correlations
+    )
+    table = Table(
+        "Spearman correlation of single removal with other scores",
+        ("all heads", "within layers", "p within layers", "run"),
+        rows,
+        note="within layers: ranks centred in each layer, since heads of one depth may be alike in "
+        "many ways; intervals over the sentences of this run, p by permuting heads inside layers",
+    )
+    return Section("Other scores of the same heads", [table], brief=True)
+
+
+def _named(key: str) -> str:
+    return key.replace("_", " ")
+
+
+command = Study(VerifyHeads, verify_heads, result=RemovedHeads, show=_show)
