@@ -1,4 +1,4 @@
-"""What a reader needs on the pages of tasks, failures, one-by-one removal and comparisons."""
+"""What a reader needs on the pages of tasks, failures and one-by-one removal."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from headscope.heads import Geometry, HeadScores, save_scores
+from headscope.report.drawing.marked import marked
 from headscope.report.html import join
-from headscope.report.sections.marked import marked
 from headscope.report.sections.provenance import facts_list
+from headscope.results.one_by_one import OneByOneResult, Removed, Untouched
 from headscope.runs import open_run
-from headscope.studies.compare.overlap import (
-    CompareClasses,
-    CompareOverlap,
-    compare_classes,
-    compare_overlap,
-)
+from headscope.shown.blocks import Table
 from headscope.studies.report import write_report
+from headscope.studies.verify.one_by_one_show import show as one_by_one
 
 
 def finished(path: Path, command: str, result: dict[str, Any], **rows: list[Any]) -> str:
@@ -50,49 +45,6 @@ def bare_tables(page: str) -> set[str]:
 def captions(page: str) -> list[str]:
     found = re.findall(r"<figcaption[^>]*>(.*?)</figcaption>", page, re.DOTALL)
     return [unescape(re.sub(r"<[^>]*>", "", one)) for one in found]
-
-
-def scores(path: Path, pairs: tuple[str, ...]) -> str:
-    rng = np.random.default_rng(3)
-    parts = {
-        pair: HeadScores(
-            Geometry.uniform(3, 4),
-            rng.uniform(0, 0.4, (3, 4)),
-            "translation-score",
-            config={"pair": pair},
-        )
-        for pair in pairs
-    }
-    with open_run(path, "find translation-score", {}, {"of": path.name}) as run:
-        save_scores(run.path, parts)
-        run.finish({})
-    return str(path)
-
-
-# ---- comparisons ---------------------------------------------------------------------------------
-def test_words_in_tables_of_an_overlap_stand_at_the_left_and_all_has_a_caption(
-    tmp_path: Path,
-) -> None:
-    place = scores(tmp_path / "run", ("en-de", "de-en", "en-ru"))
-    compare_overlap(CompareOverlap((place,), k=4), tmp_path / "out")
-    page = write_report(tmp_path / "out").read_text("utf-8")
-    assert not bare_tables(page)
-    every = tables(page)["Overlap of every two sets"]
-    assert re.search(r'<td class="said"><bdi>en \u2192 ru</bdi>', every)
-    groups = tables(page)["Overlap by group"]
-    assert '<td class="said">there and back between two languages</td>' in groups
-    assert '<td class="said">both out of this language</td>' in groups
-    assert any("How sure" in one and "overlap of every two sets" in one for one in captions(page))
-
-
-def test_words_in_tables_of_classes_stand_at_the_left_and_all_has_a_caption(tmp_path: Path) -> None:
-    compare_classes(
-        CompareClasses((scores(tmp_path / "one", ("en-de", "de-en")),)), tmp_path / "out"
-    )
-    page = write_report(tmp_path / "out").read_text("utf-8")
-    assert not bare_tables(page)
-    assert '<td class="said">translation-score</td>' in tables(page)["Models"]
-    assert any("no interval" in one for one in captions(page))
 
 
 # ---- tasks ---------------------------------------------------------------------------------------
@@ -131,12 +83,9 @@ def test_a_task_whose_metric_has_no_interval_is_shown(
         "model": {"name": "small"},
     }
     page = finished(tmp_path / "run", "verify tasks", result)
-    assert "share written exactly right (exact_match), 7 examples" in page
-    assert "<bdi>7</bdi>" in page
-    assert not bare_tables(page)
-    for name in ("Every task and head set", "Groups of tasks"):
-        assert '<td class="said">exact_match</td>' in tables(page)[name]
-    assert any("cannot be lower than 0.500" in one for one in captions(page))
+    assert "Share written exactly right" in page and "cannot be below 0.500" in page
+    for name in ("Tasks with 2 heads removed", "Groups of tasks"):
+        assert "exact_match" in tables(page)[name]
 
 
 # ---- failures ------------------------------------------------------------------------------------
@@ -198,9 +147,7 @@ def test_failures_stand_side_by_side_with_the_words_that_speak_for_them(tmp_path
     assert 'Ein <mark class="lost">Hund</mark>, schl\u00e4ft.' in page
     assert "The &lt;dog&gt; sleeps." in page
     assert "<em>(nothing)</em>" in page
-    assert "50\u00a0% of the source\u2019s content translated" in page
-    assert not bare_tables(page)
-    assert '<table class="numbers">' in tables(page)["Number of cases by direction"]
+    assert "50\u00a0% of the source's content translated" in unescape(page)
     assert ".example dl" in page  # the look of sentences side by side
 
 
@@ -222,59 +169,26 @@ def test_words_are_marked_however_they_are_written() -> None:
 
 
 # ---- one by one ----------------------------------------------------------------------------------
-def step(**more: Any) -> dict[str, Any]:
-    seen = {"text": " The <dog>", "texts_changed": 1, "chrf": 50.0, "similarity": [1.0, 0.5]}
-    return {"target_rank": 1, "top5_ranks": [1, 2, 3, 4, 5], **seen, **more}
-
-
-def one_by_one_page(path: Path, ranks: list[float], **more: Any) -> str:
-    result = {
-        "baseline": step(target_token=" The", top5_tokens=list("abcde")),
-        "steps": [
-            step(step=n + 1, layer=0, head=n, target_rank=rank, top5_ranks=[rank] * 5)
-            for n, rank in enumerate(ranks)
-        ],
-        "sentences": 1,
-        "order": "given",
-        "gate": 0.0,
-        "model": {"name": "small"},
-        **more,
-    }
-    return finished(path, "verify one-by-one", result)
-
-
-def test_ranks_are_read_as_ranks(tmp_path: Path) -> None:
-    page = one_by_one_page(tmp_path / "run", [7, 1500])
-    ranks = page[page.index('id="ranks-figure"') : page.index('id="texts-figure"')]
-    assert "power of ten" not in page
-    ticks = re.findall(r'class="across"[^>]*><span>([^<]*)</span>', ranks)
-    assert [tick.replace("\u202f", "") for tick in ticks] == ["1", "10", "100", "1000"]
-    assert "rank (1: the likeliest): 1\u202f500" in unescape(ranks)
-    assert "after step 2 (head 0.1)" in page
-
-
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
-        ([7, 9], "After no step is it better than"),
-        ([0.5, 9], "best, 0.5, after step 1 (head 0.0)."),
+        ([7.0, 9.0], "after no step is it better than"),
+        ([0.5, 9.0], "best, 0.5, after step 1 (head 0.0)."),
     ],
 )
-def test_the_best_step_is_told_in_words(tmp_path: Path, ranks: list[float], words: str) -> None:
-    page = one_by_one_page(tmp_path / "run", ranks)
-    assert words in page
-    assert "after 0 steps" not in page
-    assert "layer 1, in the untouched model: 0.500" in page
-
-
-@pytest.mark.parametrize("directions", [None, ["en-de", "de-en"]])
-def test_a_mean_over_directions_is_told_where_there_are_directions(
-    tmp_path: Path, directions: list[str] | None
-) -> None:
-    walk = {"baseline": step(), "steps": [], "sentences": 2}
-    more = {} if directions is None else {"directions": dict.fromkeys(directions, walk)}
-    page = one_by_one_page(tmp_path / "run", [7, 9], sentences=4, **more)
-    assert ("mean over directions" in page) == bool(directions)
+def test_the_best_step_is_told_in_words(ranks: list[float], words: str) -> None:
+    seen: Any = {"text": " The", "texts_changed": 1, "chrf": 50.0, "similarity": (1.0, 0.5)}
+    first = Untouched(target_rank=1, top5_ranks=(1, 2, 3, 4, 5), target_token=" The", **seen)
+    steps = tuple(
+        Removed(step=at + 1, layer=0, head=at, target_rank=rank, top5_ranks=(rank,) * 5, **seen)
+        for at, rank in enumerate(ranks)
+    )
+    result = OneByOneResult(baseline=first, steps=steps, sentences=1, order="given", gate=0.0)
+    shown = one_by_one(result, Path())
+    assert words in shown.finding[0]
+    (table,) = shown.sections[0].blocks
+    assert isinstance(table, Table) and [row.name for row in table.rows] == ["0", "1", "2"]
+    assert [row.cells[1].value for row in table.rows] == [1, *ranks]
 
 
 # ---- provenance ----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ __all__ = ["page_of"]
 FLAG = re.compile(r"--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?")
 #: Style sheets that only pages with such a block need.
 STYLES: dict[type[Block], str] = {
-    Histograms: "rating.css",
+    Histograms: "histograms.css",
     KeyText: "key_tokens.css",
     Sentences: "sentences.css",
 }

@@ -29,19 +29,25 @@ from headscope.shown.words import arrow, between, count, enumeration, fixed, num
 __all__ = [
     "ablation_facts",
     "against_cells",
+    "against_table",
     "compared",
+    "draws_remedy",
+    "draws_words",
     "few_caution",
     "head_map",
     "head_table",
     "highest",
     "interval",
+    "layer_labels",
     "leakage_caution",
     "model_facts",
+    "named_places",
     "overlap_blocks",
     "places",
     "significant",
     "significant_sets",
     "spread",
+    "tests_words",
 ]
 
 SCORE = Column("score", "Score")
@@ -189,15 +195,68 @@ def compared(against: Against | None, examples: str = "sentences", digits: int =
     return words
 
 
-def against_cells(against: Against | None, digits: int = 3) -> tuple[Cell, Cell, Cell]:
+def against_cells(
+    against: Against | None, digits: int = 3, unit: str = "", factor: float = 1.0
+) -> tuple[Cell, Cell, Cell]:
     """Selected minus random with its interval, p over examples, p over draws."""
     if against is None:
         return Cell(), Cell(), Cell()
     return (
-        Cell.of(against.difference, digits),
+        Cell.of(against.difference, digits, unit, factor),
         p_cell(against.p_examples),
         p_cell(against.p_draws),
     )
+
+
+def against_table(
+    title: str,
+    rows: Mapping[str, tuple[Against | None, Against | None]],
+    examples: str = "sentences",
+    digits: int = 3,
+    unit: str = "",
+    factor: float = 1.0,
+    note: str = "",
+) -> Table | None:
+    """Selected heads minus random ones, free and of the same layers; None if there are neither."""
+    kinds = {0: "random", 1: "random, same layers"}
+    kinds = {at: kind for at, kind in kinds.items() if any(row[at] for row in rows.values())}
+    if not kinds:
+        return None
+    columns = [
+        name
+        for kind in kinds.values()
+        for name in (f"\u2212 {kind}", f"p over {examples}", "p over draws")
+    ]
+    made = tuple(
+        Row(name, tuple(c for at in kinds for c in against_cells(row[at], digits, unit, factor)))
+        for name, row in rows.items()
+    )
+    return Table(title, tuple(columns), made, note=note)
+
+
+def tests_words(examples: str, expected: str) -> str:
+    """What the p-values of a table mean; `expected` is tested, such as `a larger change`."""
+    return (
+        f"One-sided p, tested: {expected} with selected than with random heads. p over {examples}: "
+        f"{examples} swapped with those under a random draw. p over draws: rank among the random "
+        "draws. Neither is corrected for the number of rows."
+    )
+
+
+def draws_words(distinct: int) -> str:
+    """How many different random draws there are, and the least p over draws that they allow."""
+    drawn = count(distinct, "random draw")
+    return f"{drawn}: p over draws is at least {p_value(1 / (1 + distinct))}"
+
+
+def draws_remedy(distinct: int) -> str:
+    """The option for more draws, where p over draws cannot get below 0.05."""
+    return "--draws 99" if distinct < 19 else ""
+
+
+def layer_labels(layers: Sequence[int]) -> tuple[tuple[float, str], ...]:
+    """About a dozen layers as words on an axis."""
+    return tuple((float(at), str(at)) for at in layers[:: max(1, len(layers) // 12)])
 
 
 def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -> list[str]:
@@ -223,6 +282,11 @@ def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
     over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
     source = f", {reference.source}" if reference.source else ""
     return [("removed heads give", f"their mean output by class of position{over}{source}")]
+
+
+def named_places(heads: Iterable[str]) -> tuple[Place, ...]:
+    """Heads that results name by words such as `5.3`."""
+    return places(map(Head.parse, heads))
 
 
 def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
