@@ -11,7 +11,7 @@ import pytest
 
 from headscope.report.drawing.marked import marked
 from headscope.report.html import join
-from headscope.report.sections.provenance import facts_list
+from headscope.report.provenance import facts_list
 from headscope.results.one_by_one import OneByOneResult, Removed, Untouched
 from headscope.runs import open_run
 from headscope.shown.blocks import Table

@@ -144,7 +144,8 @@ def _conditions(
 
     loss = result.baseline.loss
     ends = result.interval if measure is CHRF else (loss.nll_low, loss.nll_high) if loss else None
-    first = Cell(base, *(ends or (None, None)), digits=digits)
+    low, high = ends or (None, None)
+    first = Cell(base, low, high, digits=digits)
     rows = [Row("original", (first, Cell(), Cell(), *others([result.baseline])))]
     for case in _cases(result):
         top = case.top
