@@ -68,7 +68,7 @@ class Measure(NamedTuple):
 
 CHRF = Measure("chrF++", 1, -1, lambda one: one.chrf, Condition.than, Case.chrf,
                lambda one: one.change.chrf)  # fmt: skip
-NLL = Measure("loss (NLL of the reference, nats a token)", 3, 1, lambda one: one.nll,
+NLL = Measure("loss", 3, 1, lambda one: one.nll,
               Condition.loss_than, Case.nll, lambda one: one.change.nll)  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def tests_table(result: RemovalResult, measures: Sequence[Measure]) -> Table:
     """Selected minus random in every condition."""
     rows = []
     for measure in measures:
-        name = measure.name.partition(" (")[0]
+        name = measure.name
         for case in _cases(result):
             for kind, words in DRAWN.items():
                 than, drawn = measure.than(case.top, kind), measure.draws(case, kind)
@@ -347,6 +347,8 @@ def _curve(
     x: str,
 ) -> Lines:
     """Lines of selected and random heads over doses (x, heads, gate)."""
+    sizes = len({k for _, k, _ in doses}) > 1
+    note = "Larger sets hold the smaller ones, so points are no independent tests" if sizes else ""
     base, ring = result.chrf, result.interval
     start = [] if base is None else [(untouched, base, *(ring or (base, base)))]
     lines = {"selected": list(start)}
@@ -375,7 +377,7 @@ def _curve(
         x,
         "chrF++",
         band="95\u00a0% intervals of the change (selected) and ranges of draws (random)",
-        note="Larger sets hold the smaller ones, so points are no independent tests",
+        note=note,
     )
 
 

@@ -123,8 +123,9 @@ def said(part: Part, case: Case, measure: Measure) -> list[str]:
     sentences = f"; {count(part.sentences, 'sentence')}" if part.sentences else ""
     before, after = fixed(base, digits), fixed(top, digits)
     moved = f"{'falls' if top < base else 'rises'} from {before} to {after}"
+    named = "the loss of the reference (NLL, nats a token)" if measure is NLL else measure.name
     words = (
-        f"With {_the(label.k)} {doing(label.gate, label.ablate)}, {measure.name} "
+        f"With {_the(label.k)} {doing(label.gate, label.ablate)}, {named} "
         f"{f'stays at {after}' if before == after else moved} ({signed(top - base, digits)}{bounds}"
         f"{sentences})"
     )
@@ -199,7 +200,7 @@ def _cautions(result: RemovalResult, case: Case, sets: int) -> Iterator[str]:
         decided = [not one.difference.low <= 0 <= one.difference.high for one in (free, same)]
         if decided == [True, False]:
             yield (
-                f"{measure.name.partition(' (')[0]}: the difference to random heads of the same "
+                f"{measure.name}: the difference to random heads of the same "
                 "layers is not significant; the layers may explain the effect."
             )
     if result.pool_note:
