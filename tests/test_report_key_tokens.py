@@ -72,7 +72,7 @@ def test_the_page_says_what_was_measured_without_scripts(
         rows = page.page.locator("#heads-and-words tbody tr")
         names = [f"{one['layer']}.{one['head']}" for one in result["heads"]]
         assert rows.locator("th").all_inner_texts() == names
-        assert f"{result['heads'][0]['score']:.3f}" in rows.nth(0).inner_text()
+        assert f"{100 * result['heads'][0]['score']:.1f}" in rows.nth(0).inner_text()
         text = page.page.locator(".key-prompt")
         assert text.evaluate("node => node.textContent") == PROMPT
         marked = page.page.locator(".key-prompt mark").all_text_contents()

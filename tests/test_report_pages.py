@@ -83,7 +83,7 @@ def test_a_task_whose_metric_has_no_interval_is_shown(
         "model": {"name": "small"},
     }
     page = finished(tmp_path / "run", "verify tasks", result)
-    assert "Share written exactly right" in page and "cannot be below 0.500" in page
+    assert "Share written exactly right" in page and "at least 0.500" in page
     for name in ("Tasks with 2 heads removed", "Groups of tasks"):
         assert "exact_match" in tables(page)[name]
 

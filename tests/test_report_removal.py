@@ -109,7 +109,7 @@ def test_cautions_follow_from_the_run(tmp_path: Path, more: dict[str, object], s
 
 def test_few_sentences_and_no_control_of_the_layers_are_cautions(tmp_path: Path) -> None:
     few = cautions(write_removal(tmp_path / "few", sentences=5, matched=False))
-    assert "swapped in 32 ways only: p over sentences stays in the order of 0.031" in few
+    assert "swapped in 32 ways only: p over sentences cannot fall far below 0.031" in few
     assert "No random heads of the same layers were drawn" in few
 
 

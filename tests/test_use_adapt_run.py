@@ -177,7 +177,7 @@ def test_steering_stands_beside_random_heads(
     assert set(told["languages"]["de"]["without_gate"]) == {"off_target", "empty", "chrf"}
     page = write_report(place / "steered").read_text("utf-8")
     assert HOSTILE not in page and "window.hacked" in page
-    for words in ("heads times 3", "heads of en removed", "another language", "mask is on"):
+    for words in ("heads \u00d7 3", "heads of en removed", "another language", "mask is on"):
         assert words in page
 
 

@@ -79,7 +79,7 @@ def _bar(page: Page) -> Html:
     ]
     options = [tag("option", words, value=value) for value, words in page.choices]
     choice = tag(
-        "label", tag("span", "Direction"), tag("select", options, id="direction"), class_="script"
+        "label", tag("span", "Show"), tag("select", options, id="direction"), class_="script"
     )
     return tag(
         "div",

@@ -11,6 +11,7 @@ __all__ = [
     "diverging_class",
     "figure",
     "legend",
+    "named",
     "ramp_class",
     "scroll",
     "section",
@@ -27,6 +28,11 @@ def section(identifier: str, title: str, *children: Child, class_: str | None = 
     heading = tag("h2", title, id=f"{identifier}-title")
     labelled = {"id": identifier, "aria_labelledby": f"{identifier}-title"}
     return tag("section", heading, *children, class_=class_, **labelled)
+
+
+def named(title: str) -> Html:
+    """The title at the beginning of a caption."""
+    return tag("strong", title if title.endswith("?") else title.rstrip(".") + ".", " ")
 
 
 def figure(identifier: str, caption: Child, *children: Child, class_: str | None = None) -> Html:

@@ -13,7 +13,7 @@ from headscope.report.page import Page
 from headscope.report.parts import section
 from headscope.report.provenance import about_run
 from headscope.shown.blocks import Block, Histograms, KeyText, Sentences, Shown
-from headscope.shown.words import MEAN, arrow
+from headscope.shown.words import MEAN, arrow, unbroken
 
 __all__ = ["page_of"]
 
@@ -86,6 +86,7 @@ def _masthead(shown: Shown, command: str) -> Html:
 
 def with_flags(words: str) -> list[Child]:
     """Words with the command line's flags in them set as code."""
+    words = unbroken(words)
     made: list[Child] = []
     end = 0
     for match in FLAG.finditer(words):
@@ -106,8 +107,8 @@ def _finding(shown: Shown) -> Html:
     return tag(
         "section",
         tag("h2", "Finding", id="summary-title", class_="unseen"),
-        tag("p", answer, class_="answer"),
-        [tag("p", words) for words in more],
+        tag("p", unbroken(answer), class_="answer"),
+        [tag("p", unbroken(words)) for words in more],
         badge,
         tag("ul", cautions, class_="cautions") if cautions else None,
         id="summary",

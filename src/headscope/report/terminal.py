@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from headscope.shown.blocks import (
     Bars,
@@ -22,14 +24,17 @@ from headscope.shown.blocks import (
     Table,
     Text,
 )
-from headscope.shown.words import between, count, fixed, number
+from headscope.shown.words import between, count, fixed, number, unbroken
 
 __all__ = ["text_of"]
 
-#: Columns of a line of sentences; tables may be wider.
-WIDTH = 100
+#: Columns of a line of sentences, and of a table; wider ones are set as several.
+WIDTH, TABLE = 100, 120
+#: How columns begin that stand in one table with the column before them.
+TOGETHER = ("p ", "its ", "random, same layers")
 #: Rows of a table, and heads of a ranking, that a terminal shows.
 ROWS, HEADS = 40, 10
+LIST = re.compile(r"[0-9.]+ [0-9]")
 
 
 def text_of(shown: Shown, run: str | None = None, report: str | None = None) -> str:
@@ -49,10 +54,10 @@ def text_of(shown: Shown, run: str | None = None, report: str | None = None) -> 
 
 def _wrapped(sentences: Iterable[str]) -> list[str]:
     return [
-        line
+        _plain(line)
         for words in sentences
         for part in words.split("\n")
-        for line in textwrap.wrap(_plain(part), WIDTH, break_long_words=False,
+        for line in textwrap.wrap(unbroken(part), WIDTH, break_long_words=False,
                                   break_on_hyphens=False)
     ]  # fmt: skip
 
@@ -92,9 +97,11 @@ def _block(block: Block) -> list[str]:
 
 def _table(block: Table) -> list[str]:
     """A line a row; a column of intervals after each column that has any."""
-    header: list[str] = [""]
+    header, starts = [""], list[int]()
     for at, column in enumerate(block.columns):
         cells = [row.cells[at] for row in block.rows]
+        if not column.startswith(TOGETHER):
+            starts.append(len(header))
         header.append(column)
         header += ["95 % interval"] * any(cell.low is not None for cell in cells)
         header += ["published"] * any(cell.published is not None for cell in cells)
@@ -111,7 +118,23 @@ def _table(block: Table) -> list[str]:
         rows.append(line)
     left = len(block.rows) - ROWS
     more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
-    return [*_aligned([header, *rows] if any(header) else rows), *more]
+    tables = _narrow([header, *rows] if any(header) else rows, starts)
+    return [*(line for rows in tables for line in _aligned(rows)), *more]
+
+
+def _narrow(rows: list[list[str]], starts: Sequence[int]) -> list[list[list[str]]]:
+    """Rows as one table or several that are narrow enough, cut before columns of `starts`."""
+    widths = [2 + max(_width(_plain(row[at])) for row in rows) for at in range(len(rows[0]))]
+    tables: list[list[int]] = []
+    left = 0
+    for start, end in pairwise([*starts, len(widths)]):
+        needed = sum(widths[start:end])
+        if not tables or needed > left:
+            tables.append([0])
+            left = TABLE + 2 - widths[0]
+        tables[-1] += range(start, end)
+        left -= needed
+    return [[[row[at] for at in columns] for row in rows] for columns in tables]
 
 
 def _cell(cell: Cell) -> str:
@@ -164,7 +187,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     columns = list(zip(*rows, strict=True))
     widths = [max(map(_width, column)) for column in columns]
     right = [
-        at > 0 and all(cell[:1] in "+-\u2013\u2212<0123456789" for cell in column[1:])
+        at > 0
+        and all(cell[:1] in "+-\u2013\u2212<0123456789" for cell in column[1:])
+        and not any(LIST.match(cell) for cell in column[1:])
         for at, column in enumerate(columns)
     ]
     return [

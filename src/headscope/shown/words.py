@@ -21,6 +21,7 @@ __all__ = [
     "ranges",
     "sentence_of",
     "signed",
+    "unbroken",
 ]
 
 MEAN = "mean"
@@ -60,8 +61,9 @@ def between(low: float | None, high: float | None, digits: int) -> str:
     """An interval, with a word between its ends where one is negative; an en dash for none."""
     if low is None or high is None or isnan(low) or isnan(high):
         return "\u2013"
-    dash = "\u00a0to\u00a0" if low < 0 or high < 0 else "\u2009\u2013\u2009"
-    return f"{fixed(low, digits)}{dash}{fixed(high, digits)}"
+    ends = fixed(low, digits), fixed(high, digits)
+    negative = any(end.startswith(MINUS) for end in ends)
+    return ("\u00a0to\u00a0" if negative else "\u2009\u2013\u2009").join(ends)
 
 
 def percent(share: float | None, digits: int = 0) -> str:
@@ -128,3 +130,18 @@ def signed(change: float, digits: int = 1) -> str:
     """A change with its sign."""
     text = fixed(change, digits)
     return f"+{text}" if change > 0 and float(f"{change:.{digits}f}") != 0 else text
+
+
+def unbroken(words: str) -> str:
+    """Words whose lines do not break within an interval, a p-value, or a flag with its value."""
+    return _TOGETHER.sub(
+        lambda match: match[0].replace(" ", "\u00a0").replace("\u2009", "\u202f"), words
+    )
+
+
+_FIGURE = r"[\u2212+]?\d[\d.e\u2212]*"
+_ENDS = rf"{_FIGURE}[ \u00a0\u2009](?:to|\u2013)[ \u00a0\u2009]{_FIGURE}"
+_TOGETHER = re.compile(
+    rf"(?:95[ \u00a0]% CI )?{_ENDS}|{_FIGURE} (?:%|pp)|95[ \u00a0]% (?:CI|interval)"
+    r"|p [=<] \d|p over \w|--[a-z][a-z-]* (?:\d+|\w+$)"
+)

@@ -115,7 +115,7 @@ def _uncertainty(result: AtlasResult) -> str:
         sets = len(set(result.removal.random))
         words += (
             f"; removal: {count(checked, 'other sentence')} and {count(sets, 'random set')}, a "
-            f"quick check in which p over draws cannot fall below {p_value(1 / (1 + sets))}"
+            f"quick check in which p over draws is at least {p_value(1 / (1 + sets))}"
         )
     return f"{words}."
 

@@ -123,7 +123,8 @@ def highest(heads: Sequence[ScoredHead], unit: str = "", chance: str = "by chanc
     best, mean = heads[0], sum(head.score or 0.0 for head in heads) / len(heads)
     words = f"head {best.place} ({number(best.score or 0.0)}{unit}"
     if best.low is not None and best.high is not None:
-        words += f", 95\u00a0% CI {number(best.low)} to {number(best.high)}"
+        to = "\u00a0to\u00a0" if best.low < 0 else "\u2009\u2013\u2009"
+        words += f", 95\u00a0% CI {number(best.low)}{to}{number(best.high)}"
     level = best.number("chance")
     words += ")" if level is None else f"; {number(level)} {chance})"
     return f"{words}; mean over all {len(heads)} heads {number(mean)}"
@@ -183,16 +184,16 @@ def interval(estimate: Estimate | None, digits: int = 3, unit: str = "") -> str:
 
 
 def compared(against: Against | None, examples: str = "sentences", digits: int = 3) -> str:
-    """Selected minus random in words: difference, interval, p over examples and over draws."""
+    """Selected minus random in words: difference (interval; draws; p over examples, over draws)."""
     if against is None or not against.difference.known:
         return "not compared with random heads"
-    draws = count(against.distinct, "random draw")
-    words = f"{interval(against.difference, digits)} against {draws}"
+    words = interval(against.difference, digits).removesuffix(")")
+    words += f"{'; ' if against.difference.bounded else ' ('}{count(against.distinct, 'draw')}"
     if against.p_examples is not None:
         words += f"; p\u00a0=\u00a0{p_value(against.p_examples)} over {examples}"
     if against.p_draws is not None:
         words += f", {p_value(against.p_draws)} over draws"
-    return words
+    return f"{words})"
 
 
 def against_cells(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.settings import Option
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table
-from headscope.shown.words import sentence_of
+from headscope.shown.words import arrow, sentence_of
 
 if TYPE_CHECKING:
     from headscope.runs import Result
@@ -95,5 +95,5 @@ def _baseline(check: Mapping[str, Any]) -> Section:
             )
             why = sentence_of("; ".join(map(str, judged.get("reasons") or ())))
             columns = ("input", "output of the original model", "reference")
-            tables.append(Table(f"The original model, {name}", columns, rows, note=why))
+            tables.append(Table(f"The original model, {arrow(name)}", columns, rows, note=why))
     return Section("The model does not do this task", tables, brief=True)

@@ -10,7 +10,7 @@ from headscope.report.drawing.key_text import key_text
 from headscope.report.drawing.sentences import sentences
 from headscope.report.drawing.tables import table_figure
 from headscope.report.html import join, tag
-from headscope.report.parts import figure
+from headscope.report.parts import figure, named
 from headscope.shown.blocks import (
     Bars,
     Block,
@@ -69,7 +69,7 @@ def _text(identifier: str, block: Text) -> Drawn:
         text = tag("dd", shown, dir="auto")
         rows.append(tag("div", tag("dt", tag("bdi", name)), text, class_="text"))
     note = sentence_of(block.note) if block.note else None
-    caption = join(tag("strong", block.title.rstrip("."), ". "), note)
+    caption = join(named(block.title), note)
     first = 0 if block.folded else OPEN if len(rows) > FEW else len(rows)
     parts = [tag("dl", rows[:first], class_="texts")] if first else []
     if left := len(rows) - first:

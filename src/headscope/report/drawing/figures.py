@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headscope.report.charts import BarRow, Series, bar_rows, line_chart
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import CHARACTER, EMPTY, Axis, Cell, matrix, ramp_bar
-from headscope.report.parts import diverging_class, figure, legend, ramp_class, scroll
+from headscope.report.parts import diverging_class, figure, legend, named, ramp_class, scroll
 from headscope.shown.blocks import Bars, Figure, Heatmap, Lines
 from headscope.shown.words import between, count, fixed, sentence_of
 
@@ -32,7 +32,7 @@ MEANT = {
 WRITTEN, WIDE = 12, 150
 """A map of at most so many columns, and so many cells, has its numbers written in the cells."""
 
-SPOKEN = 150
+SPOKEN = 600
 """Cells of larger maps say nothing by pointer: the page would be too long."""
 
 OPEN, BESIDE = 12, 4
@@ -48,7 +48,7 @@ def told_figure(identifier: str, one: Figure) -> Html:
 
 def _caption(one: Figure, *more: Child) -> Html:
     return join(
-        tag("strong", one.title.rstrip("."), ". "),
+        named(one.title),
         f"{sentence_of(one.note)} " if one.note else None,
         *more,
     )
@@ -113,7 +113,7 @@ def _heatmap(identifier: str, one: Heatmap) -> Html:
         scroll(one.title, picture),
         bar,
         legend(("key-none", "not run")) if empty else None,
-        class_="told-map small" if cells <= SPOKEN else "told-map",
+        class_="told-map small" if cells <= WIDE else "told-map",
     )
 
 
@@ -186,7 +186,7 @@ def _lines(identifier: str, one: Lines) -> Html:
     )
     caption = _caption(
         one,
-        f"Bands are {one.band}. " if intervals else "No interval is known. ",
+        f"Bands are {one.band}. " if intervals else None,
         f"Not run: {', '.join(without)}." if without else None,
     )
     if not drawn:
@@ -239,7 +239,7 @@ def _bars(identifier: str, one: Bars) -> Html:
     if len(made) > OPEN:
         more = tag("summary", f"The other {len(made) - OPEN}")
         shown.append(tag("details", more, tag("div", made[OPEN:], class_=look)))
-    whiskers = "Whiskers are 95\u00a0% intervals. " if one.low else "No interval is known. "
+    whiskers = "Whiskers are 95\u00a0% intervals. " if one.low else ""
     if any(draws for row in one.draws for draws in row):
         whiskers += "Rings are single draws, their bar the mean. "
     missing = sum(value is None for row in one.values for value in row)

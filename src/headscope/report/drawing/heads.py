@@ -9,7 +9,7 @@ from typing import Any
 from headscope.report.drawing.drawn import Drawn
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar, small_matrix
-from headscope.report.parts import diverging_class, figure, ramp_class, scroll, var_style
+from headscope.report.parts import diverging_class, figure, named, ramp_class, scroll, var_style
 from headscope.shown.blocks import HeadMap, HeadMaps, HeadSets, HeadTable, Place
 from headscope.shown.words import arrow, between, count, fixed, languages_of, number, sentence_of
 
@@ -41,7 +41,7 @@ def head_maps(identifier: str, block: HeadMaps) -> Drawn:
     drawn = {each.name: _map(block, each, low, (high - low) or 1.0, small) for each in block.maps}
     width = max(len(row) for each in block.maps for row in each.values)
     caption = join(
-        tag("strong", block.title.rstrip("."), ". "),
+        named(block.title),
         f"{sentence_of(block.note)} " if block.note else None,
         f"A dot: {block.marked}. " if block.marked else None,
         None if small else "Point at a cell for its number.",
@@ -322,7 +322,7 @@ def _ranking(
                aria_expanded="false", hidden=len(block.heads) <= ROWS)  # fmt: skip
     csv = tag("button", "Save as CSV", type="button", class_="csv script")
     caption = join(
-        tag("strong", block.title.rstrip("."), ". "),
+        named(block.title),
         f"{sentence_of(block.note)} " if block.note else None,
         "The dot is the score" if interval or "chance" in values else None,
         f", the band its {block.band}" if interval else None,
@@ -367,7 +367,7 @@ def head_sets(identifier: str, block: HeadSets) -> Drawn:
                 class_="head-set")
         )  # fmt: skip
     caption = join(
-        tag("strong", block.title.rstrip("."), ". "),
+        named(block.title),
         sentence_of(block.note) if block.note else None,
     )
     return Drawn(figure(identifier, caption, made))

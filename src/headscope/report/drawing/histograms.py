@@ -8,7 +8,7 @@ from itertools import pairwise
 from headscope.report.axes import Scale, scale
 from headscope.report.drawing.drawn import Drawn
 from headscope.report.html import Html, join, tag
-from headscope.report.parts import figure, var_style
+from headscope.report.parts import figure, named, var_style
 from headscope.shown.blocks import Histogram, Histograms
 from headscope.shown.words import count, number, percent, sentence_of
 
@@ -34,7 +34,7 @@ def draw_histograms(identifier: str, block: Histograms) -> Drawn:
         summary = tag("summary", f"The other {len(made) - MOST}")
         parts.append(tag("details", summary, tag("div", made[MOST:], class_="histograms")))
     caption = join(
-        tag("strong", block.title.rstrip("."), ". "),
+        named(block.title),
         f"{sentence_of(block.note)} " if block.note else None,
         f"Height: share of {block.counted}s in a bin of width {number(unit)}; narrower bins have "
         "bars as much higher, so that equal areas are equal shares.",

@@ -10,7 +10,7 @@ import numpy as np
 from headscope.report.drawing.drawn import Drawn
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import ramp_bar
-from headscope.report.parts import RAMP, figure, ramp_class
+from headscope.report.parts import RAMP, figure, named, ramp_class
 from headscope.shown.blocks import KeyText
 from headscope.shown.words import count, fixed, sentence_of
 
@@ -82,7 +82,7 @@ def _caption(block: KeyText, listed: int) -> Html:
         ),
     )
     return join(
-        tag("strong", block.title.rstrip("."), ". "),
+        named(block.title),
         f"{sentence_of(block.note)} " if block.note else None,
         "Key words are shaded by the attention they get, as a mean over all steps. ",
         *(in_answer if block.steps else ()),

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from urllib.parse import quote
 
 from headscope.report.html import Child, Html, join, tag
-from headscope.report.parts import figure, scroll, table
+from headscope.report.parts import figure, named, scroll, table
 from headscope.shown.blocks import Cell, Row, Table
 from headscope.shown.words import between, count, fixed, sentence_of, signed
 
@@ -29,7 +29,7 @@ NARROW = 6
 def table_figure(identifier: str, one: Table) -> Html:
     """A table with the words that say what stands in it and what it is compared with."""
     caption = join(
-        tag("strong", one.title.rstrip("."), ". "),
+        named(one.title),
         f"{sentence_of(one.note)} " if one.note else None,
         _source(one),
     )

@@ -227,8 +227,9 @@ def _finding(compared: Comparison) -> list[str]:
         best = max(apart, key=lambda pair: pair.jaccard)
         clear = sum(pair.p_value < 0.05 for pair in apart)
         lines.append(
-            f"Most alike are {best.a} and {best.b}: they share {best.intersection} of "
-            f"{best.size_a} and {best.size_b} heads (Jaccard index {fixed(best.jaccard, 2)}; "
+            f"Most alike are {best.a} and {best.b}: they share "
+            f"{count(best.intersection, 'head')} of their {best.size_a} and {best.size_b} "
+            f"(Jaccard index {fixed(best.jaccard, 2)}; "
             f"random sets of these sizes {fixed(best.expected_exact, 2)}; p\u00a0=\u00a0"
             f"{p_value(best.p_value)}). Of {count(len(apart), 'pair')} of different methods, "
             f"{clear} share more heads than random sets (p < 0.05, not corrected for the number "
@@ -244,7 +245,7 @@ def _finding(compared: Comparison) -> list[str]:
     shared = list(compared.shared[:NAMED])
     if left := len(compared.shared) - len(shared):
         shared.append(f"{left} more")
-    lines.append(f"{every} methods select {enumeration(shared) or 'no head'} in common.")
+    lines.append(f"Selected by {every.lower()} methods: {enumeration(shared) or 'no head'}.")
     return lines
 
 

@@ -25,7 +25,7 @@ from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import Bars, Cell, Heatmap, KeyText, Row, Section, Shown, Table
-from headscope.shown.words import count, enumeration, fixed, p_value, percent
+from headscope.shown.words import count, enumeration, p_value, percent
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
@@ -206,7 +206,7 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
         cautions.append("Too many heads were selected to draw random ones, so there is no control.")
     elif draws < 19:
         cautions.append(
-            f"With {count(draws, 'draw')} p over draws cannot be below {p_value(1 / (1 + draws))}."
+            f"With {count(draws, 'draw')} p over draws is at least {p_value(1 / (1 + draws))}."
         )
     for kind, control in result.control.items():
         if filled := max(draw.filled_up for draw in control.draws):
@@ -252,17 +252,17 @@ def _finding(result: KeyTokensResult) -> list[str]:
     strongest = max(best.words, key=lambda word: word.mean)
     answer = (
         f"The {count(len(result.heads), 'selected head')} pay {percent(result.score, 1)} of their "
-        f"attention to the key words (mean of {count(result.tokens, 'step')}); spread evenly it "
-        f"would be {percent(result.uniform, 1)}."
+        f"attention to the key words (mean of {count(result.tokens, 'step')}); if attention "
+        f"were even, {percent(result.uniform, 1)}."
     )
     compared = [
-        f"{CONTROLS[kind]} {percent(control.mean, 1)} ({percent(control.low, 1)} to "
-        f"{percent(control.high, 1)}; {control.at_least_as_much} of {len(control.draws)} draws pay "
-        "at least as much as the selected heads)"
+        f"{CONTROLS[kind]} {percent(control.mean, 1)} (draws {percent(control.low, 1)} to "
+        f"{percent(control.high, 1)}; {control.at_least_as_much} of {len(control.draws)} at least "
+        "as high as selected)"
         for kind, control in result.control.items()
     ]
     if compared:
-        answer += f" As many other heads: {'; '.join(compared)}."
+        answer += f" As many random heads: {'; '.join(compared)}."
     return [
         answer,
         f"Head {best.place} pays most, {percent(best.score, 1)}, of that most to "
@@ -281,7 +281,7 @@ def _controls(result: KeyTokensResult) -> Bars:
         ("key words",),
         series,
         (tuple(100 * mean for mean in means),),
-        "per cent of attention",
+        "% of attention",
         draws=(tuple(tuple(100 * score for score in each) for each in draws),),
         start=0.0,
         note=f"as many other heads in each of {count(number, 'draw')}" if number else "",
@@ -290,7 +290,8 @@ def _controls(result: KeyTokensResult) -> Bars:
 
 def _heads(result: KeyTokensResult) -> Table:
     rows = tuple(
-        Row(str(head.place), (Cell(head.score), Cell(head.uniform))) for head in result.heads
+        Row(str(head.place), (Cell.share(head.score), Cell.share(head.uniform)))
+        for head in result.heads
     )
     return Table("Mean attention of each head", ("all words", "even"), rows)
 
@@ -300,18 +301,18 @@ def _words(result: KeyTokensResult) -> Heatmap:
         "Mean attention of each head to each word",
         tuple(str(head.place) for head in result.heads),
         result.names,
-        tuple(tuple(word.mean for word in head.words) for head in result.heads),
-        "attention",
+        tuple(tuple(100 * word.mean for word in head.words) for head in result.heads),
+        "% of attention",
         "head",
         low=0.0,
-        digits=3,
+        digits=1,
     )
 
 
 def _peaks(result: KeyTokensResult) -> Table:
     def cell(word: WordAttention) -> Cell:
         at = "" if word.token is None else f", at \u201c{word.token.strip() or NOTHING}\u201d"
-        return Cell(f"{fixed(word.max, 2)}{at}")
+        return Cell(f"{percent(word.max, 1)}{at}")
 
     rows = tuple(Row(str(head.place), tuple(map(cell, head.words))) for head in result.heads)
     return Table(

@@ -225,6 +225,12 @@ def _show(result: LahisResult, run: Path) -> Shown:
         *([_general(result)] if result.general_in is not None else []),
         Section("By layer", [_layer_counts(result)]),
         Section("Every head", [_ranking(result)]),
+        Section(
+            "Method",
+            (),
+            "Score: the mean over documents of gate times gradient of the loss, without sign, "
+            "times the share of documents whose loss falls when the head is stronger.",
+        ),
     ]
     return Shown(
         "Language heads",
@@ -244,17 +250,18 @@ def _show(result: LahisResult, run: Path) -> Shown:
 
 def _finding(result: LahisResult) -> list[str]:
     languages = result.languages
+    important = sum(one.important for one in languages.values())
     if result.general_in is None:
         answer = (
-            f"{count(sum(one.important for one in languages.values()), 'head')} of "
-            f"{len(result.heads)} are important for {next(iter(languages))}; with one language, "
-            "general and specific heads cannot be told apart."
+            f"{important} of {len(result.heads)} heads {_be(important)} important for "
+            f"{next(iter(languages))}; with one language, "
+            "general heads cannot be separated from specific ones."
         )
     else:
         specific = [f"{code} {len(one.specific)}" for code, one in languages.items()]
         answer = (
-            f"{count(len(result.general), 'head')} of {len(result.heads)} are important in at "
-            f"least {result.general_in} of {len(languages)} languages (general; "
+            f"{len(result.general)} of {len(result.heads)} heads {_be(len(result.general))} "
+            f"important in at least {result.general_in} of {len(languages)} languages (general; "
             f"{fixed(result.general_expected, 1)} expected by chance). Specific heads: "
             f"{', '.join(specific)}."
         )
@@ -264,20 +271,20 @@ def _finding(result: LahisResult) -> list[str]:
         for head in language.heads
         if (share := head.number("raising")) is not None
     ]
-    more = [
-        f"Important: above the {fixed(result.quantile, 2)} quantile of a language's scores. The "
-        "score is the mean over documents of gate times gradient of the loss, without sign, times "
-        "the share of documents whose loss falls when the head is stronger."
-    ]
+    more = [f"Important: above the {fixed(result.quantile, 2)} quantile of a language's scores."]
     if raising:
         more.append(
-            f"For the median head this share is {percent(median(raising))}. Near 50\u00a0% the "
-            "sign of the gradient hardly counts: the score says how much a text depends on a head, "
-            "not in which direction."
+            f"A stronger median head lowers the loss of {percent(median(raising))} of documents. "
+            "Near 50\u00a0% the score says how much a text depends on a head, not in which "
+            "direction."
         )
     if result.update_gate:
         more.append("The gate was trained one step after each document, as published.")
     return [answer, *more]
+
+
+def _be(heads: int) -> str:
+    return "is" if heads == 1 else "are"
 
 
 def _uncertainty(result: LahisResult) -> str:

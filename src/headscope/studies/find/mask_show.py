@@ -129,7 +129,7 @@ def show(found: FoundMask, run: Path) -> Shown:
                 f"the end are the mask. A dropped head {dropped}.",
             ),
             Section("Training", _training(found, history)),
-            Section("Heads that changed sides", _courses(found, history)),
+            Section("Heads that switched", _courses(found, history)),
         ],
     )
 
@@ -146,14 +146,15 @@ def _finding(found: FoundMask) -> list[str]:
     if found.feed_forward is not None and not gone:
         parts = " It keeps every feed-forward part."
     wavered = sum(head.wavered for head in found.heads)
+    steps = found.twentieth
+    ends = "first and last step" if steps == 1 else f"means of the first and the last {steps} steps"
     return [
         f"The mask keeps {found.selected} of {len(found.heads)} heads "
         f"({percent(found.kept_share, 1)}); layer {fewest} keeps the fewest, "
         f"{sum(head.selected for head in heads)} of {len(heads)}.{parts}",
         f"The loss of the answers without an instruction went from {fixed(first, 3)} to "
-        f"{fixed(last, 3)} nats a token (means of the first and the last "
-        f"{count(found.twentieth, 'step')}). "
-        f"{count(wavered, 'head')} changed sides more than once during training.",
+        f"{fixed(last, 3)} nats a token ({ends}). {count(wavered, 'head')} switched between kept "
+        "and dropped more than once during training.",
     ]
 
 
@@ -238,8 +239,8 @@ def _courses(found: FoundMask, history: History) -> list[Lines | Table]:
         )
         for head in wavered
     )
-    columns = ("course", "changed sides after steps")
-    more = (Table("Heads that changed sides more than once", columns, listed),) if listed else ()
+    columns = ("course", "switched after steps")
+    more = (Table("Heads that switched more than once", columns, listed),) if listed else ()
     return [
         Lines(
             "Weights during training",

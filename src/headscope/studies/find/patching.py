@@ -141,8 +141,11 @@ def _show(result: PatchingResult, run: Path) -> Shown:
     )
     return Shown(
         "Activation patching",
-        "Which attention heads carry another target language, or another meaning, over?",
-        [_effect(name, heads, result.clean.get(name)) for name, heads in found.items()],
+        "Which attention heads carry over another target language, or another meaning?",
+        [_effect(name, heads, result.clean.get(name)) for name, heads in found.items()]
+        + [
+            "Above the control: the 95\u00a0% CI lies above the mean effect of an unrelated prompt."
+        ],
         spread(result.heads, count(pairs, "pair", "pairs of prompts")),
         "--prompts 300",
         cautions,
@@ -170,11 +173,11 @@ def _show(result: PatchingResult, run: Path) -> Shown:
 
 def _effect(name: str, heads: Sequence[ScoredHead], clean: float | None) -> str:
     above = significant(heads)
-    without = "" if clean is None else f", which is {number(clean)} without a patch"
+    without = "" if clean is None else f" ({number(clean)} without a patch)"
     return (
         f"{name.capitalize()}: {len(above)} of {len(heads)} heads raise the probability of the "
-        f"{ANSWERS.get(name, name)}{without}, above the control (95\u00a0% interval above the "
-        f"mean effect of an unrelated prompt). Most: {highest(heads, chance='for the control')}."
+        f"{ANSWERS.get(name, name)}{without} above the control. "
+        f"Most: {highest(heads, chance='for the control')}."
     )
 
 

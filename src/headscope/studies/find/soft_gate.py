@@ -325,7 +325,7 @@ def _finding(result: SoftGateResult) -> list[str]:
     right = {name: percent(each.accuracy.mean, 1) for name, each in result.accuracy.items()}
     said = [
         f"With the trained gates the model answers {right['trained']} of the held-out questions; "
-        f"original {right['untouched']}, random heads trained alike {right['random']} (means over "
+        f"original {right['untouched']}, random heads trained alike: {right['random']} (means over "
         f"{count(len(result.seeds), 'seed')}).",
     ]
     changes = {(each.condition, each.minus): each for each in result.differences}
@@ -340,7 +340,7 @@ def _finding(result: SoftGateResult) -> list[str]:
             else "not clearly different from random heads"
         )
         said.append(
-            f"Selected minus random: {signed(100 * change.value)} points (95\u00a0% CI "
+            f"Selected minus random: {signed(100 * change.value)}\u00a0pp (95\u00a0% CI "
             f"{between(100 * change.low, 100 * change.high, 1)}), above zero in "
             f"{sum(value > 0 for value in change.by_seed)} of "
             f"{count(len(change.by_seed), 'seed')}: {verdict}. Loss of the answers: "
@@ -363,7 +363,7 @@ def _answered(result: SoftGateResult) -> Table:
         for name, words in WORDS.items()
         if (measures := result.accuracy.get(name)) is not None
     )
-    columns = ("answered", "SD over seeds", "answered, as SQuAD compares", "loss, nats a token")
+    columns = ("answered", "SD over seeds", "answered, SQuAD match", "loss, nats a token")
     return Table(
         "Questions answered, means over seeds", columns, rows, note=_left_out(result.pairs)
     )
@@ -388,7 +388,7 @@ def _differences(differences: tuple[Difference, ...]) -> Table:
         Row(
             f"{WORDS[each.condition]} \u2212 {WORDS[each.minus]}",
             (
-                Cell.of(each.accuracy, 1, "points", 100),
+                Cell.of(each.accuracy, 1, "pp", 100),
                 Cell(
                     f"{sum(value > 0 for value in each.accuracy.by_seed)} of "
                     f"{len(each.accuracy.by_seed)}"

@@ -265,7 +265,9 @@ def alignment_finding(result: TranslationScores, by: str) -> list[str]:
         answer += f" Corrected for chance, {count_words(counts.token_alignment)} are."
     ranked = sorted(result.heads, key=lambda head: head.rank or 0)
     above = [head for head in ranked if (head.number(by) or 0.0) > result.threshold]
-    where = f" Heads above it lie in layers {ranges(h.layer for h in above)}." if above else ""
+    where = (
+        f" Token alignment heads lie in layers {ranges(h.layer for h in above)}." if above else ""
+    )
     return [answer, f"Strongest: {highest(ranked)}.{where}"]
 
 

@@ -188,12 +188,13 @@ def _finding(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> lis
         "remove": "none of them is in the mixture",
         "enhance": f"each is in the mixture {count(int(manifest.plan['times']), 'time')}",
     }[manifest.kind]
+    share = str(manifest.plan["share"]).replace("%", "\u00a0%")
     how = "drawn at random as a control" if manifest.random else "the highest scores of a language"
     return [
-        f"Of {count(base, 'document')} of the baseline {number(selected)} are selected ({how}; "
-        f"{manifest.plan['share']} of each language's {manifest.unit} asked for): {there}.",
+        f"{number(selected)} of {count(base, 'document')} of the baseline selected ({how}; "
+        f"requested: {share} of each language's {manifest.unit}): {there}.",
         "No language's share differs from the baseline's by more than "
-        f"{fixed(100 * manifest.largest_difference, 4)} percentage points of all {manifest.unit}.",
+        f"{fixed(100 * manifest.largest_difference, 4)} pp of all {manifest.unit}.",
     ]
 
 
@@ -201,7 +202,7 @@ def _languages(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> T
     cells = {
         "baseline": lambda mix: Cell.share(mix.share_before, 3),
         "mixture": lambda mix: Cell.share(mix.share_after, 3),
-        "difference, points": lambda mix: Cell(100 * mix.share_difference, digits=4),
+        "difference, pp": lambda mix: Cell(100 * mix.share_difference, digits=4),
         "documents": lambda mix: Cell(mix.mixture.documents),
         "selected": lambda mix: Cell(mix.selected.documents),
         "selected, of baseline": lambda mix: Cell.share(mix.selected_share, 2),

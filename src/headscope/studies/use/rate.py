@@ -336,7 +336,7 @@ def _finding(result: RatedCorpus, languages: Mapping[str, RatedLanguage]) -> lis
         if mean.bounded:
             change += f" (95\u00a0% CI {between(mean.low, mean.high, DIGITS)})"
     elif len(set(means)) == 1:
-        change += " in all languages"
+        change += f" in each of {len(means)} languages"
     elif means:
         change = f"{means[-1]} ({by_mean[-1]}) to {means[0]} ({by_mean[0]}) nats a token"
     answer = f"Without {heads} the loss of a document changes by {change} on average."
@@ -346,7 +346,7 @@ def _finding(result: RatedCorpus, languages: Mapping[str, RatedLanguage]) -> lis
         answer if means else "No document was rated.",
         "A document's score is this change, the mean over its predicted tokens; above 0 the model "
         "predicts the document worse without the heads.",
-        f"{rated}{'' if speed is None else f', {speed:,.0f} a second of scoring'}; "
+        f"{rated}{'' if speed is None else f', scored at {speed:,.0f} tokens a second'}; "
         f"{count(figures.rejected, 'record') if figures.rejected else 'none'} rejected.",
     ]
 
@@ -414,7 +414,7 @@ def _highest(languages: Mapping[str, RatedLanguage]) -> list[Section]:
     )
     if (left := len(with_texts) - len(blocks)) > 0:
         lead += f" {count(left, 'more language')}: see summary.json of the run."
-    return [Section("The documents that need the heads most", blocks, lead)]
+    return [Section("Highest scores", blocks, lead)]
 
 
 def cut(text: str) -> str:

@@ -26,7 +26,7 @@ NEUTRAL = 1.0
 
 def show_steered(result: Steering, run: Path) -> Shown:
     """Answers in another language under every factor, with tests, charts, heads and answers."""
-    kinds = {f"x{factor:g}": f"heads times {factor:g}" for factor in result.factors}
+    kinds = {f"x{factor:g}": f"heads \u00d7 {factor:g}" for factor in result.factors}
     if result.away is not None:
         kinds["away x0"] = f"heads of {result.away} removed"
     cautions = [
@@ -35,7 +35,7 @@ def show_steered(result: Steering, run: Path) -> Shown:
     ]
     if len(kinds) > 1:
         cautions.append(
-            f"The condition with the fewest such answers is selected from {len(kinds)} with these "
+            f"The condition with the fewest such answers was selected from {len(kinds)} on these "
             "same answers; p is not corrected for that."
         )
     expected = "fewer answers in another language, more empty ones, a higher chrF++"

@@ -39,9 +39,9 @@ __all__ = ["show"]
 
 MEANING: dict[Kind, str] = {
     "no translation": "the source is repeated, or there is nothing, or it stays in its language",
-    "hallucination": "most of it, or much beside a translation, is backed by no word of a good one",
-    "missing details": "much of a good translation is missing, more than is put in other words",
-    "other": "the rest, such as other words for the same and faults of grammar",
+    "hallucination": "no word of a good translation backs most of it, or much of what it adds",
+    "missing details": "more of a good translation is missing than paraphrase explains",
+    "other": "the rest, such as paraphrases and errors of grammar",
 }
 #: Token Alignment Heads (ICLR 2026), appendix A.4, where every case is one of three kinds, in %.
 PAPER: dict[Kind, float] = {"no translation": 46, "missing details": 36, "hallucination": 18}
@@ -77,7 +77,7 @@ def show(result: FailuresResult, run: Path) -> Shown:
         "Do outputs fail by not translating, by making things up, or by leaving details out?",
         _finding(result),
         "The rules compare words and cannot see meaning: of 60 labelled translations in five "
-        "languages they sort 49 rightly.",
+        "languages they sort 49 correctly.",
         "" if result.judge else "--judge llm",
         _cautions(result),
         [

@@ -198,7 +198,7 @@ def _show(result: FamilyTests, run: Path) -> Shown:
         f"What does {result.model_name}, instructed, lose without the heads that "
         f"{count(len(result.masks), 'mask')} share, and without those in no mask?",
         [*_finding(result), *_untested(result)],
-        "Intervals are over held-out examples. p over draws cannot be lower than "
+        "Intervals are over held-out examples. p over draws is at least "
         f"{fixed(least, 3)} with {count(result.draws, 'random set')} of a kind.",
         "--draws 19" if least > 0.05 else "",
         [

@@ -290,8 +290,8 @@ def _finding(result: RemovedHeads, sentences: int) -> list[str]:
     lowering = [head for head in heads if head.high is not None and head.high < 0]
     by_mean = max(heads, key=lambda head: head.number("mean_ablation") or 0.0)
     found = [
-        f"{len(raising)} of {len(heads)} heads raise the NLL when removed alone, {len(lowering)} "
-        f"lower it (95\u00a0% interval without 0, {count(sentences, 'sentence')}; "
+        f"Removed alone, {len(raising)} of {len(heads)} heads significantly raise the NLL and "
+        f"{len(lowering)} lower it (95\u00a0% CI excludes zero; {count(sentences, 'sentence')}; "
         f"{fixed(0.025 * len(heads), 1)} of either kind expected by chance). Most: "
         f"{highest(heads, ' nats a token')}.",
         f"Under mean ablation head {by_mean.place} costs most "

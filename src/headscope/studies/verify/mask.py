@@ -324,7 +324,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
         f"Does {result.model_name} do a task without an instruction when only the heads of its "
         "mask are left?",
         _finding(tasks),
-        "Intervals are over held-out examples. p over draws cannot be lower than "
+        "Intervals are over held-out examples. p over draws is at least "
         f"{fixed(least, 3)} with {count(result.draws, 'random mask')} of a kind.",
         "--draws 19" if least > 0.05 else "",
         _cautions(tasks),

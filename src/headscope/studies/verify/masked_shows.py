@@ -96,7 +96,7 @@ def changed(gap: Estimate, measure: Measure = "nll") -> str:
     if not gap.known:
         return "not measured"
     value, low, high = (unit.factor * number for number in (gap.value, gap.low, gap.high))
-    points = " points" if unit.unit == "%" else ""
+    points = "\u00a0pp" if unit.unit == "%" else ""
     return f"{signed(value, unit.digits)}{points} (95\u00a0% CI {between(low, high, unit.digits)})"
 
 

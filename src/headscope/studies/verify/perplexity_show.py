@@ -58,7 +58,7 @@ def show(result: TextWithoutHeads, run: Path) -> Shown:
     rest = [matrix for matrix in result.matrices if matrix.role != role]
     sections = [
         Section(
-            "Each language without its own heads",
+            "Each language",
             _changes(rows, f"Random heads: {result.pool_note}" if result.pool_note else ""),
             brief=True,
         ),
@@ -67,9 +67,9 @@ def show(result: TextWithoutHeads, run: Path) -> Shown:
             brief=True,
         ),
         Section("Single draws", [_bars(rows)]),
-        Section("Most important heads of one language, text of another",
+        Section("Most important heads, other text",
                 [*map(_matrix, rest), *_own(rest)]),
-        Section("Random heads, text of another language", _random(result.matrices)),
+        Section("Random heads, other text", _random(result.matrices)),
         Section("Loss and perplexity", [levels_table(result.languages, rows)]),
         Section("The heads", [_sets(result.sets, several, result.ranked)]),
     ]  # fmt: skip

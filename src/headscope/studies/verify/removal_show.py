@@ -182,7 +182,7 @@ def _uncertainty(result: RemovalResult, sets: int) -> str:
         return f"{words}, and no random heads: nothing says that these heads are special."
     more = ", so it cannot show that these heads are special" if sets < 19 else ""
     return (
-        f"{words}, {count(sets, 'random set')}: p over draws cannot fall below "
+        f"{words}, {count(sets, 'random set')}: p over draws is at least "
         f"{p_value(1 / (1 + sets))}{more}."
     )
 
@@ -236,8 +236,8 @@ def few_sentences(part: Removed) -> Iterator[str]:
     ways = 2 ** min(sum(lengths), 64)
     if 0 not in lengths and ways < FEW:
         yield (
-            f"So few sentences can be swapped in {number(ways)} ways only: p over sentences stays "
-            f"in the order of {p_value(1 / ways)}."
+            f"So few sentences can be swapped in {number(ways)} ways only: p over sentences cannot "
+            f"fall far below {p_value(1 / ways)}."
         )
 
 

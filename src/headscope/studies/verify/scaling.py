@@ -291,7 +291,7 @@ def _show(result: ScalingTests, run: Path) -> Shown:
         "heads outside a mask keep a part \u03b1 of their strength?",
         [sentence for name, task in tasks.items() for sentence in _finding(name, task)],
         "Intervals are over held-out examples; \u03b1 was selected on other examples than it was "
-        f"measured on. p over draws cannot be lower than {fixed(least, 3)}.",
+        f"measured on. p over draws is at least {fixed(least, 3)}.",
         "--draws 19" if least > 0.05 else "",
         [*cautions, "A mask is one training run: another seed can keep other heads."],
         [

@@ -45,7 +45,7 @@ def show(result: TasksResult, run: Path) -> Shown:
         "What can the model still do when attention heads are removed?",
         _finding(tasks, k),
         "Intervals and p over examples hold for these heads and this model; with "
-        f"{count(result.draws, 'random draw')} p over draws cannot be below "
+        f"{count(result.draws, 'random draw')} p over draws is at least "
         f"{p_value(1 / (1 + result.draws))}.",
         f"--draws {DRAWS}" if result.draws < DRAWS else "",
         _cautions(result),
@@ -74,8 +74,8 @@ def _finding(tasks: Mapping[str, Task], k: int) -> list[str]:
     if not tested:
         return [f"{what} was tested on no task whose metric is a mean over examples."]
     words = [
-        f"{what} hurts {hurt} of {count(len(tested), 'task')} more than the same with as many "
-        "random heads (p < 0.05 over examples, each task by itself; "
+        f"{what} hurts {hurt} of {count(len(tested), 'task')} more than removing as many "
+        "random heads does (p < 0.05 over examples, each task by itself; "
         f"{fixed(0.05 * len(tested), 1)} expected by chance)."
     ]
     losses = {name: loss for name in tested if (loss := _loss(tasks[name], k)) is not None}
@@ -87,8 +87,8 @@ def _finding(tasks: Mapping[str, Task], k: int) -> list[str]:
         values = (task.baseline.value, top.value, _mean(task.drawn(top)))
         original, selected, random = (_words(task, value) for value in values)
         words.append(
-            f"Largest difference: {most}, {task.metric} {original} of the original model, "
-            f"{selected} with the selected and {random} with random heads; selected minus random "
+            f"Largest difference: {most}, {task.metric}: original {original}, selected heads "
+            f"{selected}, random heads {random}; selected minus random "
             f"{interval(gap, digits, ' pp' if unit else '')}, {count(task.examples, 'example')}."
         )
     hurt, tested = _hurt(tasks, k, "random-layer-matched")
@@ -264,13 +264,14 @@ def _group_table(groups: Mapping[str, Group]) -> Table:
                     Row(name, (Cell(group.metric), tasks, *levels, Cell(words), mean, ends))
                 )
     columns = ("metric", "tasks", "original", "selected", "control", "control, mean",
-               "lowest to highest draw")  # fmt: skip
+               "range of draws")  # fmt: skip
     note = "Means over the tasks of a group, each task counting the same, without intervals"
     return Table("Groups of tasks", columns, tuple(rows), note=note)
 
 
 def _every(tasks: Mapping[str, Task]) -> Table:
     rows = []
+    several = any(len(list(tops(task.conditions))) > 1 for task in tasks.values())
     for name, task in tasks.items():
         for top in tops(task.conditions):
             for kind, words in CONTROLS.items():
@@ -285,10 +286,10 @@ def _every(tasks: Mapping[str, Task]) -> Table:
                     _range(task, drawn),
                     *_tests(task, top.than(kind)),
                 )
-                heads = f"{count(top.label.k, 'head')}, gate {top.label.gate:g}"
-                rows.append(Row(f"{name}, {heads}", cells))
+                heads = f", {count(top.label.k, 'head')}, gate {top.label.gate:g}" * several
+                rows.append(Row(f"{name}{heads}", cells))
     columns = ("original", "selected", "selected \u2212 original", "control",
-               "control, mean", "lowest to highest draw", "selected \u2212 control",
+               "control, mean", "range of draws", "selected \u2212 control",
                "p, examples", "p, draws")  # fmt: skip
     note = (
         "Intervals of levels are Wilson's where each example is right or wrong, else the "

@@ -335,8 +335,8 @@ OTHERS = {
 
 def _show(result: Transfer, run: Path) -> Shown:
     """Shares of answers that follow A, by text and by rank, one prompt by layer, and answers."""
-    down = "removed" if result.down == 0 else f"times {number(result.down)}"
-    kinds = {UP: f"A's heads times {number(result.up)}", DOWN: f"B's heads {down}"}
+    down = "removed" if result.down == 0 else f"\u00d7 {number(result.down)}"
+    kinds = {UP: f"A's heads \u00d7 {number(result.up)}", DOWN: f"B's heads {down}"}
     cautions = []
     if result.without_heads:
         cautions.append(

@@ -11,7 +11,7 @@ from headscope.results.common import Ablation
 from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, NotMeasured, Row, Section, Shown, Table, p_cell
-from headscope.shown.words import between, count, enumeration, fixed, p_value, signed
+from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of, signed
 from headscope.studies.shows import (
     ablation_facts,
     against_table,
@@ -40,6 +40,11 @@ class Scale:
     def factor(self) -> float:
         """What a score is multiplied by."""
         return 100.0 if self.unit else 1.0
+
+    @property
+    def points(self) -> str:
+        """The unit of a difference."""
+        return "pp" if self.unit == "%" else self.unit
 
     def number(self, value: float) -> str:
         """A score in words."""
@@ -152,7 +157,7 @@ class Writing:
                         Cell(part.sizes.get(kind)),
                         scale.cell(effect.baseline),
                         scale.cell(effect.value),
-                        Cell.of(effect.change, 1, scale.unit, scale.factor),
+                        Cell.of(effect.change, 1, scale.points, scale.factor),
                         *([p_cell(effect.p_change)] if tested else []),
                         *(
                             scale.cell(None if control is None else control.draws.mean)
@@ -168,7 +173,7 @@ class Writing:
                 {name: _against(effect) for name, (_, _, effect) in found.items()},
                 "prompts",
                 1,
-                scale.unit,
+                scale.points,
                 scale.factor,
                 note,
             )
@@ -198,7 +203,7 @@ class Writing:
                     tuple(found),
                     ("original", "selected", "random", "random, same layers"),
                     tuple(values),
-                    "per cent" if scale.unit else "score",
+                    "%" if scale.unit else "score",
                     tuple(low),
                     tuple(high),
                     draws=tuple(draws),
@@ -250,15 +255,16 @@ def said(what: str, effect: Effect | None, scale: Scale) -> list[str]:
     if effect is None:
         return []
     change, by = effect.change, scale.factor
+    points = scale.points and f"\u00a0{scale.points}"
     words = (
         f"{what}, {scale.said or scale.words} is {scale.number(effect.value)} (original "
-        f"{scale.number(effect.baseline)}; change {signed(change.value * by)}, "
+        f"{scale.number(effect.baseline)}; change {signed(change.value * by)}{points}, "
         f"95\u00a0% CI {between(change.low * by, change.high * by, 1)})."
     )
     random = [
-        f"{CONTROLS[kind]} {scale.number(control.draws.mean)} (p\u00a0=\u00a0"
+        f"{CONTROLS[kind]}: {scale.number(control.draws.mean)} (p\u00a0=\u00a0"
         f"{p_value(control.against.p_examples)} over prompts, "
         f"{p_value(control.against.p_draws)} over draws)"
         for kind, control in effect.controls.items()
     ]
-    return [f"{words} For comparison: {', '.join(random)}." if random else words]
+    return [f"{words} {sentence_of(', '.join(random))}" if random else words]
