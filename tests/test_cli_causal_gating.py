@@ -15,9 +15,11 @@ from headscope.errors import InputError
 from headscope.find.causal_gating import role_scores
 from headscope.heads import Gate, Head, HeadScores
 from headscope.lm import losses
-from headscope.studies.find.causal_gating import FindCausalGating, find_causal_gating
+from headscope.results.causal_gating import CausalGatingResult
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import Table
+from headscope.studies.find.causal_gating import FindCausalGating, _show, find_causal_gating
 from headscope.studies.inputs import ModelChoice
-from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice
 from lm_helpers import saved
 
@@ -108,18 +110,17 @@ def test_heads_of_a_role_are_removed_beside_random_ones(run: Path) -> None:
     assert {f"gates {name}" for name in ("free", "keep", "remove")} <= set(check["conditions"])
 
 
-def test_the_table_and_the_page(command: Command, model: Path, task: Path, run: Path) -> None:
+def test_roles_and_their_test_are_shown(
+    command: Command, model: Path, task: Path, run: Path
+) -> None:
     code, said, _ = command(*asked(model, task, run))
-    assert code == 0 and "facilitating: " in said and "8 held-out examples" in said
-    text = write_report(run).read_text("utf-8")
-    for words in ("Causal head gating", "How stable the roles are", "put to the test"):
-        assert words in text
-    (run / "scores" / "scores.safetensors").rename(run / "scores" / "gone")
-    try:
-        with pytest.raises(InputError, match="cannot be read"):
-            write_report(run)
-    finally:
-        (run / "scores" / "gone").rename(run / "scores" / "scores.safetensors")
+    assert code == 0 and "Few held-out examples: 8" in said
+    result = result_of(run, CausalGatingResult, "causal head gating")
+    (roles,), (losses,), *_ = (section.blocks for section in _show(result, run).sections)
+    assert isinstance(roles, Table) and isinstance(losses, Table)
+    assert [row.cells[0].value for row in roles.rows] == [r.mean for r in result.roles.values()]
+    conditions = result.check.conditions.values()
+    assert [row.cells[0].value for row in losses.rows] == [each.nll.value for each in conditions]
 
 
 def test_a_loss_that_is_no_number_stops_and_the_run_goes_on(

@@ -188,7 +188,7 @@ def test_a_gate_that_does_no_more_than_rounding_proves_nothing(
     run = tmp_path / "run"
     said = command("use", "export", "--model", model, "--heads", "0.1", "--scale", 1.000001,
                    "--out", run)  # fmt: skip
-    assert said.code == 0 and "this proves nothing: rounding alone" in said.out, said.err
+    assert said.code == 0 and "This proves nothing: rounding alone" in said.out, said.err
     assert command("report", run).code == 0
     assert "This proves nothing" in (run / "report.html").read_text()
 
@@ -204,7 +204,7 @@ def test_an_export_that_is_gone_or_damaged_is_told(
     result = result_of(out, ExportedModel, "an export")
     assert result.check is None and result.check_note == "not asked for"
     assert command("report", out).code == 0
-    assert "was not compared with the gated model" in (out / "report.html").read_text()
+    assert "Not compared with the gated model" in (out / "report.html").read_text()
     shutil.rmtree(out / "checkpoint")
     said = command(*arguments)
     assert said.code == 2 and "checkpoint: is gone" in said.err

@@ -20,13 +20,15 @@ import process_helpers
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.report.pages import mask_families, mask_scaling, mask_test
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskTests
 from headscope.runs import encode
+from headscope.shown.blocks import Table
 from headscope.studies.report import write_report
+from headscope.studies.study import shown_of
 from headscope.studies.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
 from headscope.studies.verify.mask import VerifyMask, masks_by_task, verify_mask
+from headscope.studies.verify.mask import command as study
 from headscope.studies.verify.scaling import VerifyScaling, verify_scaling
 from headscope.verify.masks import Asking
 
@@ -71,7 +73,7 @@ def tested(masks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     return verify_mask(config, tmp_path_factory.mktemp("tested") / "run")
 
 
-def test_all_conditions_stand_beside_each_other_and_have_a_page(tested: MaskTests) -> None:
+def test_all_conditions_are_compared_and_shown(tested: MaskTests) -> None:
     task = tested.tasks["plural-en"]
     names = [outcome.name for outcome in task.undrawn]
     assert names == ["as is", "instructed", "masked", "hybrid", "foreign 1"]
@@ -98,10 +100,15 @@ def test_all_conditions_stand_beside_each_other_and_have_a_page(tested: MaskTest
         assert len(own) == 4
         assert outcome.nll == pytest.approx(np.mean([s["nll"] / s["tokens"] for s in own]))
         assert outcome.accuracy == np.mean([s["reference"] in s["output"] for s in own])
-    page = write_report(folder).read_text("utf-8")
-    for words in ("Instructed", "Shuffled within each layer", "past-en", "Slanted numbers"):
-        assert words in page
-    assert mask_test.page(folder).title.startswith("pocket")
+    shown = shown_of(study, tested, folder)
+    assert any("plural-en 4" in words for words in shown.cautions)  # few examples
+    table = shown.sections[0].blocks[0]
+    assert isinstance(table, Table)
+    losses = [cell.value for cell, *_ in (row.cells for row in table.rows)]
+    assert losses == [
+        *(outcome.nll for outcome in task.undrawn),
+        *(draws[0].nll for draws in task.drawn.values()),
+    ]
 
 
 def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
@@ -132,7 +139,7 @@ def test_the_command_tells_what_it_found(
                  "--held-out", 2, "--draws", 1, "--out", tmp_path / "run")  # fmt: skip
     said = command(*arguments)
     assert said.code == 0, said.err
-    for words in ("past-en: 2 held-out examples", "instructed", "shuffled-layer-matched (1)", "%"):
+    for words in ("Few held-out examples: past-en 2", "instructed", "random masks, same layers"):
         assert words in said.out
     found = asked(command, *arguments)
     assert set(found) >= {"signature", "run", "seconds", "tasks", "conditions"}
@@ -157,7 +164,6 @@ def test_scaling_a_mask_chooses_and_measures(
     assert not set(first) & set(second)
     assert found["baseline_check"]["en-de"]["examples"] == 4 and found["baseline_works"] is True
     assert one["conditions"][2]["against_masked_and_instructed"]["bleu"]["low"] is not None
-    assert mask_scaling.page(out)
     assert "BLEU as published" in write_report(out).read_text("utf-8")
 
 
@@ -208,7 +214,6 @@ def test_families_of_masks_are_removed_beside_random_heads(
     lines = (out / "parts/nll.jsonl").read_text("utf-8").splitlines()
     assert sum("baseline check" not in line for line in lines) == 1 + 3 * (1 + 4)
     assert found["baseline_works"] is True
-    assert mask_families.page(out)
     assert "in no mask" in write_report(out).read_text("utf-8")
 
 
@@ -287,11 +292,10 @@ def test_a_damaged_run_is_named(tested: MaskTests, tmp_path: Path) -> None:
     shutil.copytree(tested.run, folder)
     (folder / "samples/plural-en.jsonl").write_text('{"id": 1}\n', "utf-8")
     with pytest.raises(InputError, match=r"plural-en.jsonl, line 1"):
-        mask_test.page(folder)
+        write_report(folder)
     (folder / "result.json").write_text("{}", "utf-8")
-    for name in (mask_test, mask_scaling, mask_families):
-        with pytest.raises(InputError, match=r"result.json"):
-            name.page(folder)
+    with pytest.raises(InputError, match=r"result.json"):
+        write_report(folder)
 
 
 def test_tasks_are_found_by_name_in_a_folder_and_in_the_world(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_training_hands_its_settings_on_and_tells_where_the_weights_are(
         seen.update(out=out, config=config, device=device, stop_after=stop_after)
         return out / name
 
-    monkeypatch.setattr("headscope.cli.pocket.train.train_pocket", train)
+    monkeypatch.setattr("headscope.studies.pocket.train.train_pocket", train)
     arguments = ("--out", tmp_path, "--steps", 9, "--seed", 4, "--stop-after", 2, "--json")
     told = json.loads(command("pocket", "train", *arguments).out)
     assert seen["config"] == PocketTraining(steps=9, seed=4)

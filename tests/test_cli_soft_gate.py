@@ -17,7 +17,10 @@ import soft_gate_resume_script as script
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.lm import losses
-from headscope.studies.find.soft_gate import find_soft_gate
+from headscope.results.soft_gate import SoftGateResult
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import Table
+from headscope.studies.find.soft_gate import WORDS, _show, find_soft_gate
 from headscope.studies.report import write_report
 from lm_helpers import saved
 
@@ -119,14 +122,14 @@ def test_the_run_holds_gates_heads_scores_and_answers(run: Path) -> None:
     assert all(row["right"] == (row["answers"][0] in row["text"]) for row in rows)
 
 
-def test_the_table_and_the_page(command: Command, model: Path, data: Path, run: Path) -> None:
+def test_conditions_are_shown(command: Command, model: Path, data: Path, run: Path) -> None:
     code, said, _ = command(*asked(model, data, run))
-    assert code == 0 and "gates trained - random heads:" in said
-    assert "1 without an answer left out" in said
-    text = write_report(run).read_text("utf-8")
-    for words in ("Questions answered", "Gates of random heads trained", "held out for stopping"):
-        assert words in text
-    assert "1 question without an answer left out" in text
+    assert code == 0 and "1 question without an answer left out" in write_report(run).read_text()
+    result = result_of(run, SoftGateResult, "soft gates")
+    (answers,), *_ = (section.blocks for section in _show(result, run).sections)
+    assert isinstance(answers, Table) and "random heads trained, same layers" in said
+    losses = {row.name: row.cells[-1].value for row in answers.rows}
+    assert losses == {words: result.accuracy[name].nll.mean for name, words in WORDS.items()}
 
 
 def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_path: Path) -> None:

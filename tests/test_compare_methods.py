@@ -5,25 +5,27 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
-from headscope.cli.compare.methods import agreement_table
 from headscope.compare.methods import agreement, read_methods
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
-from headscope.results.methods import Verdict
+from headscope.results.methods import MethodsResult, Verdict
 from headscope.runs import encode, open_run
+from headscope.shown.blocks import HeadMaps, HeadTable, Table
 from headscope.studies.compare.methods import CompareMethods, compare_methods
+from headscope.studies.compare.methods import command as methods
 from headscope.studies.report import write_report
+from headscope.studies.study import shown_of
 
 GEOMETRY = Geometry((3, 4))
 HEADS = list(GEOMETRY.heads())
+Kind = TypeVar("Kind")
 
 
 def scores_of(order: str, method: str = "x") -> HeadScores:
@@ -33,6 +35,16 @@ def scores_of(order: str, method: str = "x") -> HeadScores:
         head = Head.parse(name)
         values[head.layer, head.head] = 10 - rank
     return HeadScores(GEOMETRY, values, method)
+
+
+def blocks_of(result: MethodsResult, kind: type[Kind], title: str) -> Kind:
+    sections = shown_of(methods, result, Path()).sections
+    return next(
+        block
+        for section in sections
+        for block in section.blocks
+        if isinstance(block, kind) and getattr(block, "title", "") == title
+    )
 
 
 def write_run(
@@ -102,10 +114,9 @@ def test_columns_sets_and_who_selects_a_head(runs: list[str], tmp_path: Path) ->
     methods = {one.name: one for one in compared.methods}
     assert methods["patching"].specific == ("1.3",) and methods["patching"].size == 3
     assert methods["mask"].specific == () and compared.shared == ()
-    rows = [line.rsplit(None, 2) for line in agreement_table(result).splitlines()[1:8]]
-    told = {name: (int(size), int(alone)) for name, size, alone in rows}
+    table = blocks_of(result, Table, "Rankings and sets")
+    told = {row.name: tuple(cell.value for cell in row.cells[:2]) for row in table.rows}
     assert told["lahis"] == (2, 0) and told["patching language"] == (2, 1)
-    assert all(alone <= size for size, alone in told.values())
     assert len(compared.pairs) == 21
     assert result.model.digest == "aa" * 32
 
@@ -180,50 +191,50 @@ def test_another_geometry_and_a_single_run_are_told(runs: list[str], tmp_path: P
         read_methods(runs[:1])
 
 
-def test_the_page_names_methods_with_letters_and_escapes_them(
+def test_map_and_table_list_the_same_heads_and_names_are_escaped(
     runs: list[str], tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     evil = write_run(tmp_path / "<b>x", "find <i>mine", scores_of("0.1"), model="<script>")
-    said = command("compare", "methods", *runs, evil, "--k", "2", "--out", tmp_path / "out")
-    assert said.code == 0 and "<i>mine" in said.out
+    result = compare_methods(CompareMethods((*runs, evil), "2"), tmp_path / "out")
+    (shown,) = blocks_of(result, HeadMaps, "Which methods select each head").maps
+    table = blocks_of(result, HeadTable, "Every head by the methods that select it")
+    selected = {
+        place
+        for place, share in zip(table.heads, table.parts["methods"]["methods"], strict=True)
+        if share
+    }
+    signs = dict(shown.signs)
+    assert set(signs) == selected
+    assert signs[0, 0] == "4" and signs[1, 3] == "D"  # by the fourth method alone
     page = write_report(tmp_path / "out").read_text()
     assert "<i>mine" not in page and "&lt;i&gt;mine" in page
-    for sign in "ABCDE":
-        assert f"<b>{sign}</b>" in page
-    assert 'class="sign"' in page and "methods.csv" in page
-    assert "translation → score" not in page
+    assert page.count('class="sign"') == len(signs) and "translation \u2192 score" not in page
     said = command("compare", "methods", runs[0], "--out", tmp_path / "one")
     assert said.code == 2 and "at least two runs" in said.err
 
 
-def test_a_small_map_shows_how_many_heads_stand_lower_and_which_are_selected(
+def test_a_map_shows_how_many_heads_stand_lower_and_which_are_selected(
     runs: list[str], tmp_path: Path
 ) -> None:
     one = write_run(tmp_path / "one", "find one", scores_of("1.3,0.0,0.1"))
     bare = write_run(tmp_path / "bare", "find bare", None, "1.1,0.2")
-    compare_methods(CompareMethods((one, bare), 2), tmp_path / "out")
-    page = write_report(tmp_path / "out").read_text()
-    scored, chosen = (
-        dict(re.findall(r'<path d="([^"]*)" class="(?:cell )?([^"]*)">', figure)[::-1])
-        for figure in re.findall(r'<figure id="column-\d".*?</figure>', page, re.DOTALL)
-    )
-    places = {colour: drawn.count("M") for drawn, colour in scored.items()}
+    result = compare_methods(CompareMethods((one, bare), 2), tmp_path / "out")
+    scored, chosen = blocks_of(result, HeadMaps, "Each method's ranking").maps
     # Seven heads: four score 0 and stand above none; the others above four, five and six.
-    assert places == {"s0": 4, "s11": 1, "s13": 1, "s16": 1, "dot": 2}
-    assert {colour: drawn.count("M") for drawn, colour in chosen.items()} == {
-        "s0": 5, "s13": 2, "dot": 2,
-    }  # fmt: skip
-    assert "headscope compare methods" in page
+    assert scored.values[0][0] == pytest.approx(500 / 6) and scored.values[1][3] == 100
+    assert [value for row in scored.values for value in row].count(0.0) == 4
+    assert set(scored.marked) == {(1, 3), (0, 0)} and set(chosen.marked) == {(1, 1), (0, 2)}
+    assert [value for row in chosen.values for value in row if value] == [100, 100]
 
 
-def test_the_page_of_a_large_model_stays_small_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+def test_the_page_of_a_large_model_stays_small_and_holds_every_head(tmp_path: Path) -> None:
     geometry = Geometry.uniform(32, 32)
     found = []
     for seed in range(11):
         values = np.random.default_rng(seed).random(geometry.shape)
         scores = HeadScores(geometry, values, "x")
         found.append(write_run(tmp_path / f"r{seed}", f"find m{seed}", scores))
-    compare_methods(CompareMethods(tuple(found)), tmp_path / "out")
-    report = write_report(tmp_path / "out")
-    assert report.stat().st_size < 1_000_000
-    assert "the 624 heads that are left out here" in report.read_text()
+    result = compare_methods(CompareMethods(tuple(found)), tmp_path / "out")
+    assert write_report(tmp_path / "out").stat().st_size < 1_500_000
+    table = blocks_of(result, HeadTable, "Every head by the methods that select it")
+    assert len(table.heads) == geometry.total

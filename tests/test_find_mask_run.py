@@ -21,13 +21,16 @@ from headscope.find.mask import History, MaskTraining, seconds_a_step, train
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.lm import load
 from headscope.lm.prompting import Answered
+from headscope.results.mask import FoundMask
 from headscope.runs import configuration, encode
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import Table
 from headscope.studies.find.mask import find_mask
+from headscope.studies.find.mask_show import show
 from headscope.studies.report import write_report
 from lm_helpers import saved
 
 Command = Callable[..., Any]
-HOSTILE = "</script><script>window.hacked=1</script>"
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +240,8 @@ def test_the_table_says_where_the_run_is(
         "--learning-rate", 3, "--feed-forward", "--out", tmp_path / "run",
     )  # fmt: skip
     assert code == 0
-    assert "of 8 heads kept" in said and "feed-forward layers dropped" in said
-    assert "note: the learning rates add up to" in said and str(tmp_path / "run") in said
+    assert "of 8 heads (" in said and "feed-forward" in said
+    assert "Caution: The learning rates add up to" in said and str(tmp_path / "run") in said
 
 
 def test_bad_input_is_one_sentence(
@@ -282,19 +285,15 @@ def test_fates_follow_from_the_sides_a_weight_was_on() -> None:
     assert all(one.selected == (one.fate in ("kept", "added")) for one in jitter)
 
 
-# The page
+# What is shown
 
 
-def test_the_page_says_what_was_found(run: Path, tmp_path: Path) -> None:
-    page = write_report(run, tmp_path / "page.html").read_text("utf-8")
-    told = json.loads((run / "result.json").read_text())
-    assert f"It keeps {told['selected']} of 8 heads" in page
-    assert "Heads that wavered" in page and "one training run with one seed" in page
-    # A line a head and the one at 0.
-    assert page.count('<path d="M') >= 9
-    for layer in range(2):
-        kept = sum(one["selected"] for one in told["heads"] if one["layer"] == layer)
-        assert f"{kept} of 4" in page
+def test_layers_show_the_heads_that_are_kept(run: Path) -> None:
+    found = result_of(run, FoundMask, "a learned mask")
+    (layers,) = show(found, run).sections[0].blocks
+    assert isinstance(layers, Table) and len(layers.rows) == 2
+    for row, heads in zip(layers.rows, found.layers.values(), strict=True):
+        assert row.cells[0].value == sum(head.selected for head in heads)
 
 
 def test_names_cannot_bring_code_into_the_page(inputs: tuple[str, str], tmp_path: Path) -> None:

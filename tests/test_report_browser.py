@@ -85,7 +85,7 @@ def page_file(path: Path, text: str = "", sentences: tuple[Sentence, ...] = ()) 
         f"Lines{text}",
         (
             Series(f"selected{text}", tuple((at, 90 / at) for at in x), (20, 20, 20), (95, 95, 95)),
-            Series("random", tuple((at, 92 / at) for at in x)),
+            Series("random", tuple((at, 60 + at) for at in x)),
         ),
         "heads removed",
         "chrF++",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,15 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, save_scores
-from headscope.report.pages.formation import page as formation_page
 from headscope.runs import open_run
-from headscope.studies.compare.overlap import (
-    CompareClasses,
-    CompareOverlap,
-    compare_classes,
-    compare_overlap,
-)
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import Heatmap, Lines, Shown, Table
+from headscope.studies.compare import classes, overlap
+from headscope.studies.compare.classes import CompareClasses, compare_classes
+from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
+from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
+from headscope.studies.study import shown_of
 
 NASTY = "<script>alert(1)</script>&"
 
@@ -73,22 +72,22 @@ def a_run(path: Path, pairs: tuple[str, ...], geometry: Geometry = GEOMETRY) -> 
     return str(path)
 
 
-def test_the_overlap_page_holds_every_number(tmp_path: Path) -> None:
+def test_the_overlap_shows_every_pair_and_group(tmp_path: Path) -> None:
     place = a_run(tmp_path / "run", ("en-de", "de-en", "en-ru"))
     result = compare_overlap(CompareOverlap((place,), k=4), tmp_path / "out")
-    file = write_report(tmp_path / "out")
-    said = text_of(file)
-    for pair in result.pairs:
-        assert f"{pair.jaccard:.3f}" in said and f"{pair.expected_exact:.3f}" in said
-    for group in result.groups:
-        assert group.name in said
-    assert "en → de" in said and "Compared were the first 4 heads of each" in said
-    assert "3 pairs" in said
-    cells = re.findall(r'class="cell s\d+"', file.read_text("utf-8"))
-    assert len(cells) == 2 * len(result.pairs)
+    found = shown_of(overlap.command, result, tmp_path / "out")
+    pairs, groups, shared = (each.blocks[0] for each in found.sections[:3])
+    assert isinstance(pairs, Table) and isinstance(groups, Table) and isinstance(shared, Heatmap)
+    for pair, row in zip(result.pairs, pairs.rows, strict=True):
+        assert [cell.value for cell in row.cells[:3]] == [
+            pair.jaccard, pair.expected_exact, pair.expected
+        ]  # fmt: skip
+    assert [row.name for row in groups.rows] == [group.name for group in result.groups]
+    assert shared.values[0][1] == shared.values[1][0] == result.pairs[0].jaccard
+    assert dict(found.facts)["compared"] == "the first 4 heads of each"
 
 
-def test_the_overlap_page_of_two_sets_and_nasty_names(tmp_path: Path) -> None:
+def test_the_overlap_page_escapes_names(tmp_path: Path) -> None:
     nasty = tmp_path / "<b>set&"
     a_run(nasty, ("en-de",))
     other = a_run(tmp_path / "other", ("en-de",))
@@ -97,21 +96,21 @@ def test_the_overlap_page_of_two_sets_and_nasty_names(tmp_path: Path) -> None:
     assert (
         "<b>set&" in text_of(file) and "<b>set" not in file.read_text("utf-8").split("<script")[0]
     )
-    assert "a Jaccard index of" in text_of(file)
 
 
-def test_the_classes_page_holds_every_model(tmp_path: Path) -> None:
+def test_the_classes_show_every_share(tmp_path: Path) -> None:
     specs = (
         a_run(tmp_path / "big", ("en-de", "de-en")),
         a_run(tmp_path / "small", ("en-de",), Geometry((2, 0, 3))),
     )
     result = compare_classes(CompareClasses(specs), tmp_path / "out")
-    said = text_of(write_report(tmp_path / "out"))
-    for one in result.models:
-        assert one.name in said and one.shares_above_chance is not None
-        for share in (*one.shares.each, *one.shares_above_chance.each):
-            assert f"{share * 100:.1f} %" in said.replace("\u00a0", " ")
-    assert "5 to 12" in said
+    shares = shown_of(classes.command, result, tmp_path / "out").sections[0].blocks[0]
+    assert isinstance(shares, Table)
+    for one, row in zip(result.models, shares.rows, strict=True):
+        assert one.name == row.name and one.shares_above_chance is not None
+        told = [cell.value for cell in row.cells[1:7]]
+        assert told[::2] == [100 * share for share in one.shares.each]
+        assert told[1::2] == [100 * share for share in one.shares_above_chance.each]
 
 
 def row(name: str, step: int | None, **more: Any) -> dict[str, Any]:
@@ -137,21 +136,26 @@ def series(path: Path, rows: list[dict[str, Any]], **more: Any) -> Path:
     return path
 
 
-def test_the_formation_page_tells_how_the_heads_form(tmp_path: Path) -> None:
+def shown(path: Path) -> Shown:
+    study = study_of("compare formation")
+    return shown_of(study, result_of(path, study.result, "a series"), path)
+
+
+def test_the_formation_says_from_when_on_the_heads_are_there(tmp_path: Path) -> None:
     rows = [
         row("step-10", 10, top_overlap_with_last=0.2, chrf=3.0, chrf_low=1.0, chrf_high=4.0),
         row("step-100", 100, chrf=50.0, chrf_low=45.0, chrf_high=55.0),
         row("final", None, top_overlap_with_last=1.0, chrf=80.0, overlap_with_last=1.0),
     ]
-    said = text_of(write_report(series(tmp_path / "run", rows))).replace("\u00a0", " ")
-    for one in rows:
-        assert one["name"] in said and f"{one['chrf']:.2f}" in said
-    assert (
-        "Half of the last checkpoint’s top 3 heads are in place, and stay so, from step-100" in said
-    )
-    assert "half of its chrF++ is reached at step-100" in said
-    assert "training step" in said and "7 and translations made of 5 other sentences" in said
-    assert "Skipped" not in said and "tokenizer" not in said.split("Where the numbers")[0]
+    told = shown(series(tmp_path / "run", rows))
+    assert told.finding[1].startswith("From step-100 on, half of the last checkpoint’s top 3")
+    assert "Half of the last chrF++ is reached from step-100 on" in told.finding[1]
+    table, lines = told.sections[0].blocks[0], told.sections[1].blocks[1]
+    assert isinstance(table, Table) and isinstance(lines, Lines)
+    chrf = [(r.name, r.cells[-1].value, r.cells[-1].low, r.cells[-1].high) for r in table.rows]
+    assert chrf == [(r["name"], r["chrf"], r["chrf_low"], r["chrf_high"]) for r in rows]
+    # A last checkpoint without a step stands beyond the one before.
+    assert lines.x == "training step" and [x for x, _ in lines.labels] == [10, 100, 180]
 
 
 def test_the_formation_page_of_a_series_with_gaps(tmp_path: Path) -> None:
@@ -162,9 +166,9 @@ def test_the_formation_page_of_a_series_with_gaps(tmp_path: Path) -> None:
     skipped = [{"name": "step-2", "reason": f"a weight file is damaged {NASTY}"}]
     place = series(tmp_path / "run", rows, skipped=skipped, same_tokenizer=False)
     file = write_report(place)
-    said = text_of(file)
-    assert "could not be read" in said and "step-2" in said and "same tokenizer" in said
-    assert NASTY in said and "<script>alert" not in file.read_text("utf-8")
+    assert NASTY in text_of(file) and "<script>alert" not in file.read_text("utf-8")
+    said = " ".join(shown(place).cautions)
+    assert "could not be read are left out: step-2" in said and "same tokenizer" in said
 
 
 @pytest.mark.parametrize("lost", ["checkpoints", "geometry", "data"])
@@ -176,4 +180,4 @@ def test_a_result_that_lacks_something_is_named(tmp_path: Path, lost: str) -> No
     with open_run(other, "compare formation", {}, {}) as run:
         run.finish(result)
     with pytest.raises(InputError, match=rf"result\.json: holds no 'result\.{lost}'"):
-        formation_page(other)
+        write_report(other)

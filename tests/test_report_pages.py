@@ -1,4 +1,4 @@
-"""What a reader needs on the pages of tasks, failures, one-by-one removal and comparisons."""
+"""What a reader needs on the pages of tasks, failures and one-by-one removal."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ import numpy as np
 import pytest
 
 import report_helpers
-from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.report.html import join
 from headscope.report.sections.effects import effect_rows
 from headscope.report.sections.marked import marked
 from headscope.report.sections.provenance import facts_list
 from headscope.results.removal import Effect
 from headscope.runs import open_run
-from headscope.studies.compare.overlap import (
-    CompareClasses,
-    CompareOverlap,
-    compare_classes,
-    compare_overlap,
-)
 from headscope.studies.report import write_report
 from removal_report_helpers import write_removal
 
@@ -54,49 +47,6 @@ def bare_tables(page: str) -> set[str]:
 def captions(page: str) -> list[str]:
     found = re.findall(r"<figcaption[^>]*>(.*?)</figcaption>", page, re.DOTALL)
     return [unescape(re.sub(r"<[^>]*>", "", one)) for one in found]
-
-
-def scores(path: Path, pairs: tuple[str, ...]) -> str:
-    rng = np.random.default_rng(3)
-    parts = {
-        pair: HeadScores(
-            Geometry.uniform(3, 4),
-            rng.uniform(0, 0.4, (3, 4)),
-            "translation-score",
-            config={"pair": pair},
-        )
-        for pair in pairs
-    }
-    with open_run(path, "find translation-score", {}, {"of": path.name}) as run:
-        save_scores(run.path, parts)
-        run.finish({})
-    return str(path)
-
-
-# ---- comparisons ---------------------------------------------------------------------------------
-def test_words_in_tables_of_an_overlap_stand_at_the_left_and_all_has_a_caption(
-    tmp_path: Path,
-) -> None:
-    place = scores(tmp_path / "run", ("en-de", "de-en", "en-ru"))
-    compare_overlap(CompareOverlap((place,), k=4), tmp_path / "out")
-    page = write_report(tmp_path / "out").read_text("utf-8")
-    assert not bare_tables(page)
-    every = tables(page)["Overlap of every two sets"]
-    assert re.search(r'<td class="said"><bdi>en \u2192 ru</bdi>', every)
-    groups = tables(page)["Overlap by group"]
-    assert '<td class="said">there and back between two languages</td>' in groups
-    assert '<td class="said">both out of this language</td>' in groups
-    assert any("How sure" in one and "overlap of every two sets" in one for one in captions(page))
-
-
-def test_words_in_tables_of_classes_stand_at_the_left_and_all_has_a_caption(tmp_path: Path) -> None:
-    compare_classes(
-        CompareClasses((scores(tmp_path / "one", ("en-de", "de-en")),)), tmp_path / "out"
-    )
-    page = write_report(tmp_path / "out").read_text("utf-8")
-    assert not bare_tables(page)
-    assert '<td class="said">translation-score</td>' in tables(page)["Models"]
-    assert any("no interval" in one for one in captions(page))
 
 
 # ---- tasks ---------------------------------------------------------------------------------------

@@ -1,22 +1,26 @@
-"""The page of a rated corpus: every number and document shown, texts escaped, damage named."""
+"""A rated corpus as it is shown: every number and document, texts escaped, damage named."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
-from html import unescape
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headscope.errors import InputError
-from headscope.report.drawing.histograms import histograms
-from headscope.results.rating import Histogram, RatingSummary
+from headscope.report.drawing.histograms import draw_histograms
+from headscope.results.rating import RatingSummary
 from headscope.runs import decode
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import HeadSets, Histogram, Histograms, Shown, Table, Text
+from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
-from rating_helpers import TEXTS, write_rating
+from headscope.studies.study import shown_of
+from rating_helpers import write_rating
 
 
 def page_of(run: Path) -> str:
@@ -30,61 +34,92 @@ def summary_of(run: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     file.write_text(json.dumps(value))
 
 
-def test_the_page_shows_every_language_and_every_top_document(tmp_path: Path) -> None:
-    page = page_of(write_rating(tmp_path / "run"))
-    summary = decode(RatingSummary, json.loads((tmp_path / "run" / "summary.json").read_text()))
-    assert list(summary.languages) == ["de", "ru", "ar", "ja", ""]
-    assert page.count('class="plot"') == len(TEXTS)
-    for one in summary.languages.values():
-        assert f"{one.scores.documents} documents, mean" in page
-        for top in one.top:
-            assert f"<bdi>{top.id}</bdi>" in page and top.text[:40] in page
+def shown_by(run: Path) -> Shown:
+    study = study_of("use rate")
+    return shown_of(study, result_of(run, study.result, "a rated corpus"), run)
+
+
+def blocks(shown: Shown, kind: type[Any]) -> list[Any]:
+    return [one for part in shown.sections for one in part.blocks if isinstance(one, kind)]
+
+
+def test_every_language_and_every_top_document_is_shown(tmp_path: Path) -> None:
+    run = write_rating(tmp_path / "run")
+    shown = shown_by(run)
+    summary = decode(RatingSummary, json.loads((run / "summary.json").read_text()))
+    scores, reasons = blocks(shown, Table)
+    (histograms,) = blocks(shown, Histograms)
+    assert [row.name for row in scores.rows] == ["de", "ru", "ar", "ja", "no language given"]
+    for row, panel, texts, one in zip(
+        scores.rows,
+        histograms.panels,
+        blocks(shown, Text),
+        summary.languages.values(),
+        strict=True,
+    ):
+        own = one.scores
+        found = [own.documents, own.tokens, own.mean, one.top[0].score]
+        assert [cell.value for cell in row.cells] == found
+        assert panel.counts == one.histogram.counts
+        assert [name.split(" \u00b7 ")[1] for name, _ in texts.texts] == [one.id for one in one.top]
+    assert [row.cells[0].value for row in reasons.rows] == [7, 1]
+    assert blocks(shown, HeadSets)[0].sets == {"removed": ((3, 4), (5, 1))}
+    means = [one.scores.mean for one in summary.languages.values()]
+    assert f"{means[0]:.4f} (de) to {means[-1]:.4f} (no language given)" in shown.finding[0]
+    page = page_of(run)
     # The direction of a text's lines is its own.
     documents = sum(len(one.top) for one in summary.languages.values())
-    assert page.count('class="excerpt" dir="auto"') == documents
-    assert "no language given" in page and "too short: no predicted token" in page
-    assert "5\u202f123" in page and "3.4, 5.1" in page
-    assert "NaN" not in page and ">nan<" not in page
+    assert page.count('<dd dir="auto">') == documents
+    assert ">NaN<" not in page and ">nan<" not in page
 
 
 def test_texts_names_and_reasons_are_escaped_and_long_texts_cut(tmp_path: Path) -> None:
-    evil = "<script>evil</script>" + "long " * 200
-    page = page_of(write_rating(tmp_path / "run", evil))
+    run = write_rating(tmp_path / "run", "<script>evil</script>" + "long " * 200)
+    page = page_of(run)
     assert "<script>evil" not in page and "&lt;script&gt;evil" in page
-    texts = re.findall(r'class="excerpt" dir="auto">(.*?)</div>', page, re.DOTALL)
-    assert {len(unescape(one)) for one in texts} == {401}  # and the sign that it goes on
-    assert all(one.endswith("\u2026") for one in texts)
+    texts = [text for block in blocks(shown_by(run), Text) for _, text in block.texts]
+    assert {len(text) for text in texts} == {401}  # and the sign that it goes on
+    assert all(text.endswith("\u2026") for text in texts)
 
 
-def test_panels_share_their_axes_and_bars_are_shares(tmp_path: Path) -> None:
+def test_panels_share_their_axes_and_bars_are_shares() -> None:
+    def drawn(*panels: Histogram) -> str:
+        return str(draw_histograms("scores", Histograms("Scores", panels, "score")).html)
+
     edges = (0.0, 1.0, 2.0, 3.0)
-    one, two = Histogram(edges, (1, 3, 0)), Histogram(edges, (0, 0, 7))
-    drawn = histograms([("", "one", one), ("", "two", two)], "score", "document", 8)
-    first, second = re.findall(r'<path d="([^"]*)"', drawn)
+    one, two = Histogram("one", edges, (1, 3, 0), line=1.5), Histogram("two", edges, (0, 0, 7))
+    html = drawn(one, two)
+    first, line, second = re.findall(r'<path d="([^"]*)"', html)
     # The axis goes from 0 to 3 and from 0 to 100 %: 25 % and 75 %, then all in the last bin.
     assert first == "M0.0 1000V750.0H333.3V1000ZM333.3 1000V250.0H666.7V1000Z"
+    assert line == "M500.0 1000V0"
     assert second == "M666.7 1000V0.0H1000.0V1000Z"
-    assert "most (75.0\u00a0%) from 1 to 2" in drawn and "7 documents (100.0\u00a0%)" in drawn
+    assert "most (75.0\u00a0%) from 1 to 2" in html and "7 documents (100.0\u00a0%)" in html
     # Bins half as wide: bars twice as high, and still a half of the documents each.
-    fine = Histogram((0.0, 0.5, 1.0), (2, 2))
-    drawn = histograms([("", "one", one), ("", "fine", fine)], "score", "document", 8)
-    assert re.findall(r'<path d="([^"]*)"', drawn)[1].startswith("M0.0 1000V0.0H")
-    assert "2 documents (50.0\u00a0%)" in drawn
-    folded = histograms([("", str(at), one) for at in range(5)], "score", "document", 3)
-    assert folded.index("The other 2") < folded.index('aria-label="3: ')
+    html = drawn(one, Histogram("fine", (0.0, 0.5, 1.0), (2, 2)))
+    assert re.findall(r'<path d="([^"]*)"', html)[2].startswith("M0.0 1000V0.0H")
+    assert "2 documents (50.0\u00a0%)" in html
+    folded = drawn(*(replace(one, name=str(at)) for at in range(10)))
+    assert folded.index("The other 2") < folded.index('aria-label="8: ')
 
 
-def test_a_run_with_few_or_no_documents_has_a_page(tmp_path: Path) -> None:
+def test_one_document_has_no_interval_and_few_are_pointed_out(tmp_path: Path) -> None:
     run = write_rating(tmp_path / "run", rejected=0, documents=1, tokens_per_second=None)
     lonely = {
-        "documents": 1, "tokens": 4, "mean": -0.25,
+        "documents": 1, "tokens": 4, "mean": -0.25, "low": -0.25, "high": -0.25,
         "histogram": {"edges": [-0.3, -0.2], "counts": [1]},
         "top": [{"id": 7, "score": -0.25, "text": ""}],
     }  # fmt: skip
     summary_of(run, lambda s: s.update(languages={"xx": lonely}, reasons={}))
-    page = page_of(run)
-    assert "none was rejected" in page and "1 document, mean \u22120.25" in page
-    assert "highest in" not in page  # one language is not compared with itself
+    shown = shown_by(run)
+    (scores,) = blocks(shown, Table)
+    assert (scores.rows[0].cells[2].value, scores.rows[0].cells[2].low) == (-0.25, None)
+    assert "changes by \u22120.2500 nats a token on average" in shown.finding[0]
+    assert "Fewer than 30 documents: xx." in shown.cautions
+    summary_of(run, lambda s: s.update(languages={}))
+    shown = shown_by(run)
+    assert shown.finding[0] == "No document was rated." and not blocks(shown, Table)
+    assert page_of(run)
 
 
 def test_languages_with_the_same_mean_are_not_ranked(tmp_path: Path) -> None:
@@ -93,12 +128,8 @@ def test_languages_with_the_same_mean_are_not_ranked(tmp_path: Path) -> None:
             one["mean"] = 0.25
 
     run = write_rating(tmp_path / "run")
-    assert "highest in" in page_of(run)
     summary_of(run, level)
-    page = page_of(run)
-    assert "highest in" not in page and "mean score is 0.2500 in all languages" in page
-    summary_of(run, lambda s: s.update(languages={}))
-    assert 'id="documents"' not in (page := page_of(run)) and 'id="scores"' not in page
+    assert "0.2500 nats a token in all languages" in shown_by(run).finding[0]
 
 
 @pytest.mark.parametrize(

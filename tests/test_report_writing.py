@@ -14,14 +14,22 @@ from find_helpers import model, tokenizer
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.lm import load
-from headscope.results.writing import OffTarget, Summaries, Transfer, WritingResult
-from headscope.runs import decode, file_digest
+from headscope.runs import file_digest
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import Table
+from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
+from headscope.studies.study import shown_of
 from writing_helpers import language_run
 
 HOSTILE = "<script>window.hacked=1</script>"
 Command = Callable[..., Any]
-GROUPS = {"summaries": "languages", "off-target": "languages", "transfer": "pairs"}
+#: Of each command a kind, a measure, the title of its table, and what scores are multiplied by.
+MEASURES = {
+    "summaries": ("general", "chrf", "chrF++", 1),
+    "off-target": ("specific", "empty", "Empty outputs", 100),
+    "transfer": ("up", "follows_a", "Answers that follow A", 100),
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,44 +81,28 @@ def made(place: Path, command: Command) -> Callable[[str], Path]:
     return run
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_a_page_says_what_was_measured(name: str, made: Callable[[str], Path]) -> None:
-    out = made(name)
-    page = write_report(out).read_text(encoding="utf-8")
-    result = json.loads((out / "result.json").read_text())
-    assert HOSTILE not in page and "window.hacked" in page
-    for group in result[GROUPS[name]]:
-        assert f"<bdi>{group}</bdi>" in page or f"asked for {group}" in page
-    assert 'id="numbers"' in page and 'id="provenance"' in page
-    first = "general" if name == "summaries" else "specific" if name == "off-target" else "up"
-    for measure in result["effects"][first].values():
-        # Shares are told in per cent, scores as they are.
-        scaled = measure["value"] * (100 if measure["value"] <= 1 else 1)
-        assert f"{scaled:.1f}" in page
-    if name == "transfer":
-        assert page.count("<h3>") >= 3 and 'id="lens-figure"' in page
-
-
-@pytest.mark.parametrize("name", GROUPS)
-def test_the_table_of_a_command(name: str, made: Callable[[str], Path], command: Command) -> None:
-    out = made(name)
-    said = command("report", out)
-    assert said.code == 0
-    result = json.loads((out / "result.json").read_text())
-    from headscope.cli.verify.off_target import off_target_table
-    from headscope.cli.verify.summaries import summaries_table
-    from headscope.cli.verify.transfer import transfer_table
-
-    made_by: dict[str, tuple[Callable[[Any], str], type[WritingResult]]] = {
-        "summaries": (summaries_table, Summaries),
-        "off-target": (off_target_table, OffTarget),
-        "transfer": (transfer_table, Transfer),
+@pytest.mark.parametrize("name", MEASURES)
+def test_tables_hold_the_effects(name: str, made: Callable[[str], Path]) -> None:
+    out, study = made(name), study_of(f"verify {name}")
+    kind, measure, title, factor = MEASURES[name]
+    result = result_of(out, study.result, name)
+    shown = shown_of(study, result, out)
+    tables = {
+        block.title: block
+        for section in shown.sections
+        for block in section.blocks
+        if isinstance(block, Table)
     }
-    table, kind = made_by[name]
-    text = table(decode(kind, result))
-    assert text.endswith(f"run: {result['run']}")
-    rows = sum(len(one["effects"]) for one in result[GROUPS[name]].values())
-    assert text.count("+") + text.count("-") >= rows
+    effect = result.whole.effect(kind, measure)
+    scores = [effect.baseline, effect.value, effect.change.value, effect.free.draws.mean]
+    cells = tables[title].rows[0].cells
+    assert [cell.value for cell in cells[2:6]] == pytest.approx([factor * one for one in scores])
+    against = tables[f"{title}: selected minus random heads"].rows[0].cells
+    assert against[0].value == pytest.approx(factor * effect.free.against.difference.value)
+    assert against[2].value == pytest.approx(effect.free.against.p_draws)
+    assert any(words.startswith("Few prompts") for words in shown.cautions)
+    page = write_report(out).read_text(encoding="utf-8")
+    assert HOSTILE not in page and "window.hacked" in page
 
 
 @pytest.mark.parametrize("damage", ["result", "outputs"])

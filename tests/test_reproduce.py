@@ -30,7 +30,6 @@ from headscope.papers.listing import listing
 from headscope.papers.paper import Experiment, PaperData, Setting, Steering, Step
 from headscope.papers.plan import make_plan
 from headscope.papers.reproduce import Reproduce, reproduce, reproduce_all
-from headscope.report import write
 from headscope.shown.blocks import Cell, Findings, Row, Table
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import ModelChoice, kept_model
@@ -42,7 +41,6 @@ GEOMETRY = Geometry.uniform(2, 4)
 def papers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The small paper is the only one there is, and costs a second for each thousand tokens."""
     small_paper.CALLS.clear()
-    monkeypatch.setitem(write.PAGES, "reproduce small", write.PAGES["reproduce heads-up"])
     known = MappingProxyType({"small": "small_paper"})
     for module in (registry, listings, running):
         monkeypatch.setattr(module, "PAPERS", known)
@@ -405,8 +403,8 @@ def test_the_command_says_how_long_runs_the_rest_and_ends_with_what_failed(
     assert lines[-1].startswith("error: 2 of the runs could not be made (broken: numbers.tsv, line")
     assert main(["reproduce", "small", "--out", out, "--only", "table-1"]) == 0
     shown = capsys.readouterr().out
-    assert "table-1          run      2 numbers" in shown
-    assert "the folder holds 3 runs of 1 s in all" in shown
+    assert shown.startswith("2 experiments tell something")
+    assert "Table 1, Figure 2" in shown and f"report: {out}" in shown
 
 
 def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,9 +23,13 @@ from headscope.lm.ablation import head_means
 from headscope.lm.losses import token_losses
 from headscope.results.language_texts import TextWithoutHeads
 from headscope.runs import encode
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import Table
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.inputs import ModelChoice
+from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
+from headscope.studies.study import shown_of
 from headscope.studies.verify.language_texts import documents_leakage, named_heads
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
@@ -180,11 +184,19 @@ def test_the_command_tells_specific_and_most_important_heads(
             expected = 1 if row["role"] == "full" or sets[name]["chosen"] else 0
             assert row["size"] == expected and row["of"] == name
     assert {one["role"] for one in result["matrices"]} <= {"chosen", "full"}
-    # Told again from the folder, as text, and as a page.
+    # Shown again from the folder, as text, and as a page.
     again = command(*arguments)
     assert again.code == 0 and "text of (columns)" in again.out
-    page = write_report(out).read_text("utf-8")
-    assert "Heads of one language, text of another" in page and ">nan" not in page.lower()
+    assert ">nan" not in write_report(out).read_text("utf-8").lower()
+    study = study_of("verify perplexity")
+    changes = shown_of(study, result_of(out, study.result, "perplexity"), out).sections[0].blocks[0]
+    assert isinstance(changes, Table)
+    assert [row.cells[1].value for row in changes.rows] == [
+        row["change"]["value"]
+        for one in result["languages"].values()
+        for row in one["conditions"]
+        if row["kind"] == "removed"
+    ]
 
 
 def test_heads_are_not_tested_where_they_were_found(
@@ -238,12 +250,11 @@ def test_layers_and_where_important_heads_lie(
         profile = result["profile"][name]
         assert profile["important"] == found["languages"][name]["important"] > 0
         assert sum(row["share"] for row in profile["layers"]) == pytest.approx(1)
-    page = write_report(out).read_text("utf-8")
-    assert "Where important heads lie" in page and ">nan" not in page.lower()
+    assert ">nan" not in write_report(out).read_text("utf-8").lower()
     # Layers can be removed without any heads to count.
     bare = command("verify", "layers", "--model", model, *data_of(files), "--draws", 1,
                    "--out", tmp_path / "bare")  # fmt: skip
-    assert bare.code == 0 and "share of the important" not in bare.out
+    assert bare.code == 0 and "important heads" not in bare.out
 
 
 def test_a_damaged_run_is_named(

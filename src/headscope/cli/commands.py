@@ -79,7 +79,8 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
     settings = build(study.settings, given)
     takes = inspect.signature(study.run).parameters
     began = time.monotonic()
-    if study.loads and "progress" in takes:
+    loads = study.loads
+    if loads(settings) if callable(loads) else loads and "progress" in takes:
         hide_loading_bars()
     with progress() as update:
         helpers = {"out": given.get("out"), "progress": update, "tell": note}

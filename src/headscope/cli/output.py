@@ -63,13 +63,15 @@ def tell(study: Study, result: Result, as_json: bool) -> None:
     """Print the result of a study: as one JSON object, or what it shows."""
     from headscope.runs import dump_json, encode
 
+    written = encode(result)
     if as_json:
-        _print(dump_json(encode(result)))
+        _print(dump_json(written))
     else:
         from headscope.report.terminal import text_of
         from headscope.studies.study import shown_of
 
-        _print(text_of(shown_of(study, result, Path(result.run or ".")), result.run))
+        shown = shown_of(study, result, Path(result.run or "."))
+        _print(text_of(shown, result.run, written.get("report")))
 
 
 def _print(text: str) -> None:

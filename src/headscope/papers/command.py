@@ -121,10 +121,12 @@ def _runs(number: int) -> str:
     return "1 run" if number == 1 else f"{number} runs"
 
 
-def _show(result: Reproduced | Listed, run: Path) -> Shown:
-    if isinstance(result, PaperResult):
-        return show_paper(result, run)
-    return show_papers(result, run) if isinstance(result, PapersResult) else _listed(result)
+def _show(result: PaperResult | PapersResult | Listed, run: Path) -> Shown:
+    if isinstance(result, Listed):
+        return _listed(result)
+    if isinstance(result, PapersResult):
+        return show_papers(result, run)
+    return show_paper(result, run)
 
 
 command = Study(Asked, _run, show=_show, failure=_failure)

@@ -167,11 +167,13 @@ def _table(table: Table) -> dict[str, Any]:
             for row in rows
         )
     typed = replace(table, title=typeset(table.title), note=typeset(table.note), rows=rows)
-    return encode(typed)
+    written: dict[str, Any] = encode(typed)
+    return written
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
-    return encode(figure) | {"title": typeset(figure.title), "note": typeset(figure.note)}
+    written: dict[str, Any] = encode(figure)
+    return written | {"title": typeset(figure.title), "note": typeset(figure.note)}
 
 
 def _difference(cell: Cell) -> float | None:

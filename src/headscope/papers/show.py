@@ -154,7 +154,9 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
     paper, shown = result.paper, [one for one in result.experiments if one.shown]
     made = [one for one in result.runs if one.state != "not run"]
     sections = [
-        Section("Experiments", [_overview(result)], lead=f"The paper asks: {paper.question}"),
+        Section(
+            "Experiments", [_overview(result)], f"The paper asks: {paper.question}", brief=True
+        ),
         *(_experiment(one) for one in shown),
         *([Section("Not run here", [_not_run(result)])] if len(shown) < len(result.experiments)
           else []),

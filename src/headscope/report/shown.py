@@ -20,7 +20,7 @@ __all__ = ["page_of"]
 FLAG = re.compile(r"--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?")
 #: Style sheets that only pages with such a block need.
 STYLES: dict[type[Block], str] = {
-    Histograms: "rating.css",
+    Histograms: "histograms.css",
     KeyText: "key_tokens.css",
     Sentences: "sentences.css",
 }
@@ -100,7 +100,7 @@ def _finding(shown: Shown) -> Html:
 
 def _slugs(titles: Iterator[str]) -> list[str]:
     """Identifiers made of titles, each once."""
-    taken = {"summary", "provenance", "data", "tip", "warning"}
+    taken = {"summary", "provenance", "data", "tip", "direction", "search", "earlier", "later"}
     names = []
     for title in titles:
         slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "part"

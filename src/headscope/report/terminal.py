@@ -32,8 +32,8 @@ WIDTH = 100
 ROWS, HEADS = 40, 10
 
 
-def text_of(shown: Shown, run: str | None = None) -> str:
-    """The finding, what it rests on, cautions and brief sections; last the folder of the run."""
+def text_of(shown: Shown, run: str | None = None, report: str | None = None) -> str:
+    """The finding, what it rests on, cautions and brief sections; last where run and report are."""
     lines = [*_wrapped(shown.finding)]
     if shown.uncertainty:
         lines += _wrapped([" ".join(filter(None, [shown.uncertainty, shown.remedy]))])
@@ -42,8 +42,8 @@ def text_of(shown: Shown, run: str | None = None) -> str:
         if each.brief:
             for block in each.blocks:
                 lines += ["", *_block(block)]
-    if run is not None:
-        lines += ["", f"run: {run}"]
+    places = {"run": run, "report": report}
+    lines += ["", *(f"{name}: {place}" for name, place in places.items() if place is not None)]
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
@@ -111,7 +111,7 @@ def _table(block: Table) -> list[str]:
         rows.append(line)
     left = len(block.rows) - ROWS
     more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
-    return [*_aligned([header, *rows]), *more]
+    return [*_aligned([header, *rows] if any(header) else rows), *more]
 
 
 def _cell(cell: Cell) -> str:
@@ -130,7 +130,7 @@ def _head_table(block: HeadTable) -> list[str]:
     header, interval = ["head"], "low" in values
     for column in columns:
         header.append(column.title)
-        header += ["95 % interval"] * (interval and column is columns[0])
+        header += [block.band] * (interval and column is columns[0])
     rows = []
     for at in block.ranked()[:HEADS]:
         line = [f"{block.heads[at][0]}.{block.heads[at][1]}"]

@@ -143,8 +143,8 @@ def decode(kind: Any, value: Any, where: str = "result") -> Any:
 
     Other names in an object than those of the fields are kept by a `Record`, else ignored. A field
     that is absent, or null where that is no value of it, takes its default. Of several dataclasses
-    the one is made whose `kind` stands in the object. Whole numbers stay whole where a number is
-    asked for.
+    the one is made whose `kind` stands in the object, without kinds the one with most of its names
+    there. Whole numbers stay whole where a number is asked for.
 
     Raises:
         KeyError: a field without a default is absent; its place, as `result.rows[0].cells`.
@@ -237,9 +237,14 @@ def _fields(kind: Any) -> list[tuple[Field[Any], Any]]:
 
 
 def _one_of(kinds: list[Any], value: Any, where: str) -> Any:
-    """The value as the first type that it fits; of dataclasses as the one of its `kind`."""
+    """The value as the first type that it fits; of dataclasses as the one of its `kind`.
+
+    Of dataclasses without a kind as the one with most of its names.
+    """
     if len(kinds) > 1 and all(map(is_dataclass, kinds)):
         _need(isinstance(value, dict), value, where, "an object")
+        if not all(hasattr(kind, "kind") for kind in kinds):
+            return decode(max(kinds, key=lambda kind: len(_names(kind) & set(value))), value, where)
         name, by_name = value.get("kind"), {kind.kind: kind for kind in kinds}
         _need(name in list(by_name), name, f"{where}.kind", f"one of {', '.join(by_name)}")
         return decode(by_name[name], value, where)

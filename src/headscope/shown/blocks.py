@@ -264,20 +264,23 @@ Place = tuple[int, int]
 class HeadMap:
     """One number for every head of a model: `values[layer][head]`, None where it is not known.
 
-    `marked` heads carry a dot, `signs` a letter or two.
+    `marked` heads carry a dot, `signs` a letter or two; `words` are said of a head by pointer,
+    besides its number.
     """
 
     name: str
     values: Values
     marked: tuple[Place, ...] = ()
     signs: tuple[tuple[Place, str], ...] = ()
+    words: tuple[tuple[Place, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class HeadMaps:
     """Maps of all heads on one common scale, from `low` to `high` or as far as the values go.
 
-    `scale` names the number, `marked` says what a dot means. `row_names` and `column_names`, where
+    `scale` names the number, `marked` says what a dot means; `tick` is a value that is pointed out
+    on the scale, with its word.
     """
 
     title: str
@@ -289,6 +292,7 @@ class HeadMaps:
     digits: int = 3
     marked: str = ""
     note: str = ""
+    tick: tuple[float, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -318,6 +322,7 @@ class HeadTable:
         classes: names of the classes of heads with the value above which a head is of the class,
             highest first; the last has none.
         high: the end of the colours, common to all parts; None: the highest value.
+        band: what `low` and `high` are the ends of.
     """
 
     title: str
@@ -330,6 +335,7 @@ class HeadTable:
     classes: tuple[tuple[str, float | None], ...] = ()
     high: float | None = None
     note: str = ""
+    band: str = "95\u00a0% interval"
 
     def dots(self, part: str) -> list[bool]:
         """Which heads of a part carry a dot."""
@@ -358,12 +364,13 @@ class HeadSets:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many examples lie between one edge and the next."""
+    """How many examples lie between one edge and the next; `line` is an upright one: a cut."""
 
     name: str
     edges: tuple[float, ...]
     counts: tuple[int, ...]
     note: str = ""
+    line: float | None = None
 
 
 @dataclass(frozen=True)
@@ -446,11 +453,15 @@ class KeyText:
 
 @dataclass(frozen=True)
 class Text:
-    """Texts under names, as they are, such as a prompt and what was written."""
+    """Texts under names, as they are, such as a prompt and what was written.
+
+    A page shows the first of many, or of `folded` ones none, before they are unfolded.
+    """
 
     title: str
     texts: tuple[tuple[str, str], ...]
     note: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True)

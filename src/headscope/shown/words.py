@@ -30,9 +30,14 @@ _DIRECTION = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
 
 
 def fixed(number: float | None, digits: int) -> str:
-    """A number with so many decimals and a real minus sign; an en dash for no number or NaN."""
+    """A number with so many decimals and a real minus sign; an en dash for no number or NaN.
+
+    Whole numbers of five digits and more have their thousands set apart.
+    """
     if number is None or isnan(number):
         return "\u2013"
+    if digits == 0 and abs(number) >= 10_000:
+        return f"{number:,.0f}".replace(",", "\u202f").replace("-", MINUS)
     text = f"{number:.{digits}f}"
     return text.lstrip("-") if float(text) == 0 else text.replace("-", MINUS)
 

@@ -1,23 +1,24 @@
-"""Whether headscope runs on a model, and on the architectures that transformers knows."""
+"""Whether headscope runs on a model: gates and peaks against slow references."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.data.files import write_text_atomically
-from headscope.runs import Result, Signature, collect_provenance
-from headscope.settings import Option, Part, Settings
+from headscope.runs import Result, Signature
+from headscope.settings import Part, Settings
+from headscope.shown.blocks import Cell, Row, Section, Shown, Table
+from headscope.shown.words import sentence_of
 from headscope.studies.inputs import DTYPE, MODEL_ARGUMENT, ModelChoice, Progress
+from headscope.studies.shows import model_facts
+from headscope.studies.study import Study
 
 if TYPE_CHECKING:
     from headscope.lm.matrix import ArchitectureReport
-    from headscope.lm.registered import Trial
 
-__all__ = ["Architectures", "Check", "architectures", "architectures_page", "check"]
+__all__ = ["Check", "check", "command"]
 
 
 @dataclass(frozen=True)
@@ -65,61 +66,51 @@ def check(config: Check, progress: Progress) -> CheckResult:
     )
 
 
-@dataclass(frozen=True)
-class Architectures(Settings):
-    """Build a tiny model of each known architecture, check it, and print the table.
+def _show(result: CheckResult, run: Path) -> Shown:
+    """The verdict, and each comparison with what it may be."""
+    found = result.report
 
-    Takes half a minute, and ten minutes with `--registered`; the table is Markdown.
-    """
+    def wrong(counts: tuple[int, int] | None) -> str:
+        return f"{counts[1]} of {counts[0]} wrong" if counts else "not comparable"
 
-    registered: Annotated[
-        bool, Option("Also try every causal language model transformers registers.")
-    ] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArchitecturesResult(Result):
-    """Every architecture, those that transformers registers if asked for, and who failed."""
-
-    architectures: Sequence[ArchitectureReport]
-    registered: Sequence[Trial] | None
-    failed: Sequence[str]
-
-
-def architectures(
-    config: Architectures, out: Path | None, progress: Progress
-) -> ArchitecturesResult:
-    """Check them all, and write the page to `out` if that is given; the command's result."""
-    from headscope.lm.matrix import matrix
-    from headscope.lm.registered import registered, try_all
-
-    trials: list[Trial] = []
-    if config.registered:
-        names = registered()
-        for trial in try_all(names):
-            trials.append(trial)
-            progress("architectures", len(trials), len(names))
-    versions = {"transformers": str(collect_provenance()["transformers"])}
-    reports = matrix()
-    result = ArchitecturesResult(
-        signature=str(Signature.of("architectures", {}, versions)),
-        run=None if out is None else str(out),
-        architectures=reports,
-        registered=trials if config.registered else None,
-        failed=[report.name for report in reports if not report.passed],
+    rows = {
+        "gates: largest difference in logits to zeroed slices of W_O": (
+            f"{found.gate_difference:.1g}"
+        ),
+        "the same with a gate for each row of a batch": f"{found.row_gate_difference:.1g}",
+        "peaks in plain passes": wrong((found.peaks, found.wrong)),
+        "peaks during generation, dynamic cache": wrong(found.dynamic),
+        "peaks during generation, static cache": wrong(found.static),
+        "logits and texts are the same with and without recording": (
+            "yes" if found.same_outputs else "no"
+        ),
+    }
+    verdict = "runs as it should" if result.passed else "does not pass"
+    cautions = [sentence_of(found.note)] if found.note else []
+    if result.noise:
+        cautions.append(
+            f"Repeated passes differ by up to {result.noise:.2g} standard deviations of the "
+            "logits, so a gate of ones was held to that and not to equal bits."
+        )
+    title = f"{found.name}, {found.kernel} attention, peaks from the attention {found.way}"
+    table = Table(title, ("found",), tuple(Row(name, (Cell(f),)) for name, f in rows.items()))
+    return Shown(
+        "Check of a model",
+        "Do gates and peaks of this model agree with slow references?",
+        [f"{result.model}: {result.total_heads} query heads in {result.layers} layers; {verdict}"],
+        cautions=cautions,
+        facts=model_facts(result.model, result.total_heads),
+        sections=[Section("Comparisons", [table], brief=True)],
     )
-    if out is not None:
-        write_text_atomically(out, f"{architectures_page(result)}\n")
-    return result
 
 
-def architectures_page(result: ArchitecturesResult) -> str:
-    """The table of the architectures as Markdown, and below it what transformers registers."""
-    from headscope.lm.matrix import as_page
-    from headscope.lm.registered import trials_markdown
+def _failure(result: CheckResult) -> str | None:
+    if result.passed:
+        return None
+    return (
+        f"{result.model}: gates or peaks differ from the slow reference, so results on this "
+        "model would be wrong; try --dtype float32, or another model"
+    )
 
-    page = as_page(result.architectures).rstrip("\n")
-    if result.registered is None:
-        return page
-    version = str(collect_provenance()["transformers"])
-    return f"{page}\n\n{trials_markdown(result.registered, version)}".rstrip("\n")
+
+command = Study(Check, check, show=_show, out=None, failure=_failure)

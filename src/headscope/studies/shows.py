@@ -5,29 +5,49 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor, log10
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from headscope.estimates import Against, Estimate
 from headscope.heads import Head
-from headscope.results.common import Leakage, ScoredHead
-from headscope.shown.blocks import Cell, Column, HeadMap, HeadSets, HeadTable, Place, p_cell
-from headscope.shown.words import between, count, enumeration, fixed, number, p_value
+from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
+from headscope.results.overlap import GroupOverlap, PairOverlap
+from headscope.shown.blocks import (
+    Cell,
+    Column,
+    HeadMap,
+    HeadSets,
+    HeadTable,
+    Heatmap,
+    Place,
+    Row,
+    Table,
+    p_cell,
+)
+from headscope.shown.words import arrow, between, count, enumeration, fixed, number, p_value
 
 __all__ = [
+    "ablation_facts",
     "against_cells",
+    "against_table",
     "compared",
+    "draws_remedy",
+    "draws_words",
     "few_caution",
     "head_map",
     "head_table",
     "highest",
     "interval",
+    "layer_labels",
     "leakage_caution",
     "model_facts",
+    "named_places",
+    "overlap_blocks",
     "places",
     "significant",
     "significant_sets",
     "spread",
+    "tests_words",
 ]
 
 SCORE = Column("score", "Score")
@@ -166,7 +186,8 @@ def compared(against: Against | None, examples: str = "sentences", digits: int =
     """Selected minus random in words: difference, interval, p over examples and over draws."""
     if against is None or not against.difference.known:
         return "not compared with random heads"
-    words = f"{interval(against.difference, digits)} against {against.distinct} random draws"
+    draws = count(against.distinct, "random draw")
+    words = f"{interval(against.difference, digits)} against {draws}"
     if against.p_examples is not None:
         words += f"; p\u00a0=\u00a0{p_value(against.p_examples)} over {examples}"
     if against.p_draws is not None:
@@ -174,15 +195,68 @@ def compared(against: Against | None, examples: str = "sentences", digits: int =
     return words
 
 
-def against_cells(against: Against | None, digits: int = 3) -> tuple[Cell, Cell, Cell]:
+def against_cells(
+    against: Against | None, digits: int = 3, unit: str = "", factor: float = 1.0
+) -> tuple[Cell, Cell, Cell]:
     """Selected minus random with its interval, p over examples, p over draws."""
     if against is None:
         return Cell(), Cell(), Cell()
     return (
-        Cell.of(against.difference, digits),
+        Cell.of(against.difference, digits, unit, factor),
         p_cell(against.p_examples),
         p_cell(against.p_draws),
     )
+
+
+def against_table(
+    title: str,
+    rows: Mapping[str, tuple[Against | None, Against | None]],
+    examples: str = "sentences",
+    digits: int = 3,
+    unit: str = "",
+    factor: float = 1.0,
+    note: str = "",
+) -> Table | None:
+    """Selected heads minus random ones, free and of the same layers; None if there are neither."""
+    kinds = {0: "random", 1: "random, same layers"}
+    kinds = {at: kind for at, kind in kinds.items() if any(row[at] for row in rows.values())}
+    if not kinds:
+        return None
+    columns = [
+        name
+        for kind in kinds.values()
+        for name in (f"\u2212 {kind}", f"p over {examples}", "p over draws")
+    ]
+    made = tuple(
+        Row(name, tuple(c for at in kinds for c in against_cells(row[at], digits, unit, factor)))
+        for name, row in rows.items()
+    )
+    return Table(title, tuple(columns), made, note=note)
+
+
+def tests_words(examples: str, expected: str) -> str:
+    """What the p-values of a table mean; `expected` is tested, such as `a larger change`."""
+    return (
+        f"One-sided p, tested: {expected} with selected than with random heads. p over {examples}: "
+        f"{examples} swapped with those under a random draw. p over draws: rank among the random "
+        "draws. Neither is corrected for the number of rows."
+    )
+
+
+def draws_words(distinct: int) -> str:
+    """How many different random draws there are, and the least p over draws that they allow."""
+    drawn = count(distinct, "random draw")
+    return f"{drawn}: p over draws is at least {p_value(1 / (1 + distinct))}"
+
+
+def draws_remedy(distinct: int) -> str:
+    """The option for more draws, where p over draws cannot get below 0.05."""
+    return "--draws 99" if distinct < 19 else ""
+
+
+def layer_labels(layers: Sequence[int]) -> tuple[tuple[float, str], ...]:
+    """About a dozen layers as words on an axis."""
+    return tuple((float(at), str(at)) for at in layers[:: max(1, len(layers) // 12)])
 
 
 def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -> list[str]:
@@ -200,6 +274,104 @@ def leakage_caution(leakage: Leakage | None, examples: str = "sentence pairs") -
     return []
 
 
+def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
+    """What removed heads give, where that is not zero."""
+    if result.ablate != "mean":
+        return []
+    reference = result.reference_text or ReferenceText()
+    over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
+    source = f", {reference.source}" if reference.source else ""
+    return [("removed heads give", f"their mean output by class of position{over}{source}")]
+
+
+def named_places(heads: Iterable[str]) -> tuple[Place, ...]:
+    """Heads that results name by words such as `5.3`."""
+    return places(map(Head.parse, heads))
+
+
 def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
     """The model, and how many heads it has."""
     return [("model", name), *([("heads", str(heads))] if heads else [])]
+
+
+def overlap_blocks(
+    pairs: Sequence[PairOverlap], groups: Sequence[GroupOverlap] = ()
+) -> tuple[Heatmap | Table, ...]:
+    """Jaccard indices of every two sets as a map, the pairs with chance, and groups of pairs."""
+    names = tuple(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
+    at = {(pair.a, pair.b): pair.jaccard for pair in pairs}
+    at |= {(pair.b, pair.a): pair.jaccard for pair in pairs}
+    labels = tuple(name if len(name) <= 28 else f"\u2026{name[-27:]}" for name in names)
+    chance = fmean(pair.expected_exact for pair in pairs)
+    below = round(0.05 * len(pairs))
+    note = f"Random sets of these sizes: {fixed(chance, 2)} on average"
+    shared = Heatmap(
+        "Heads that two sets share",
+        labels,
+        labels,
+        tuple(tuple(1.0 if a == b else at.get((a, b)) for b in names) for a in names),
+        "Jaccard index",
+        low=0.0,
+        high=1.0,
+        note=note,
+    )
+    columns = (
+        "Jaccard",
+        "by chance",
+        "by chance, as a ratio",
+        "p",
+        "shared heads",
+        "heads of A",
+        "heads of B",
+        "shared, of A",
+        "shared, of B (recall)",
+        "rank correlation",
+    )
+    rows = tuple(
+        Row(
+            f"{arrow(pair.a)} and {arrow(pair.b)}",
+            (
+                Cell(pair.jaccard),
+                Cell(pair.expected_exact),
+                Cell(pair.expected),
+                p_cell(pair.p_value),
+                Cell(pair.intersection),
+                Cell(pair.size_a),
+                Cell(pair.size_b),
+                Cell(pair.conditional.given_a),
+                Cell(pair.conditional.given_b),
+                Cell(pair.rank_correlation),
+            ),
+        )
+        for pair in pairs
+    )
+    many = f"; of {len(pairs)} pairs about {below} have p < 0.05 by chance alone" if below else ""
+    table = Table(
+        "Every two sets, A and B",
+        columns,
+        rows,
+        note="By chance: the exact mean for random sets of these sizes, and the ratio of expected "
+        "counts used in the literature. p: random sets share as many heads (hypergeometric)"
+        f"{many}. Rank correlation: Spearman, over all heads",
+    )
+    return (shared, table, *([_overlap_groups(groups)] if groups else []))
+
+
+def _overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
+    rows = tuple(
+        Row(
+            group.name,
+            (
+                Cell(group.count),
+                Cell(group.jaccard),
+                Cell(between(group.lowest, group.highest, 2)),
+                Cell(group.expected_exact),
+                Cell(group.expected),
+                p_cell(group.largest_p),
+            ),
+        )
+        for group in groups
+    )
+    columns = ("pairs", "mean Jaccard", "range", "by chance", "by chance, as a ratio", "largest p")
+    note = "Pairs of a group share directions, so they are not independent"
+    return Table("Groups of pairs of directions", columns, rows, note=note)

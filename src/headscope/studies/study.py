@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headscope.heads import rank_words
-from headscope.results.common import few_draws
-from headscope.runs import Result, encode
 from headscope.settings import Option
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table
 from headscope.shown.words import sentence_of
+
+if TYPE_CHECKING:
+    from headscope.runs import Result
 
 __all__ = ["OUT_FILE", "Study", "shown_of"]
 
@@ -36,7 +36,7 @@ class Study:
         result: the type of the result, as its run folder is read again.
         show: a result and its run folder to what it shows; it needs no model.
         out: what `--out` says, required unless it has a default; None: there is none.
-        loads: whether a model is loaded where there is progress.
+        loads: whether a model is loaded where there is progress; of settings, whether by these.
         failure: why a result that is printed all the same ends the command with code 2, or None.
         instead: what is told of the options without a run, as JSON and as text; None: nothing.
     """
@@ -47,7 +47,7 @@ class Study:
     result: Any = None
     show: Callable[[Any, Path], Shown] | None = None
     out: Option | None = RUN_FOLDER
-    loads: bool = True
+    loads: bool | Callable[[Any], bool] = True
     failure: Callable[[Any], str | None] = lambda result: None
     instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str] | None] = lambda given: (
         None
@@ -57,6 +57,10 @@ class Study:
 def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, where
     fewer random sets exist than draws were asked for, and what heads are ranked by."""
+    from headscope.heads import rank_words  # not read by the command line before a command runs
+    from headscope.results.common import few_draws
+    from headscope.runs import encode
+
     if study.show is None:
         raise ValueError("this study has no `show`")
     shown, written = study.show(result, run), encode(result)

@@ -17,10 +17,17 @@ from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
 from headscope.find.registry import Method, method, methods
 from headscope.results.common import ModelFacts
-from headscope.results.methods import MethodRun, SurveyResult
+from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
+from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
-from headscope.studies.compare.methods import CompareMethods, TopHeads, compare_methods
+from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
+from headscope.studies.compare.methods import (
+    CompareMethods,
+    TopHeads,
+    compare_methods,
+    show_methods,
+)
 from headscope.studies.inputs import (
     MODEL_ARGUMENT,
     ModelChoice,
@@ -32,9 +39,10 @@ from headscope.studies.inputs import (
 )
 from headscope.studies.places import place_digests
 from headscope.studies.report import write_report
+from headscope.studies.study import Study
 from headscope.studies.survey_plans import PLANS, Runner, SurveyData
 
-__all__ = ["COMMAND", "Survey", "survey"]
+__all__ = ["COMMAND", "Survey", "command", "survey"]
 
 COMMAND = "survey"
 #: Where the runs of the methods and their comparison are, below the survey's folder.
@@ -152,3 +160,29 @@ def _from_elsewhere(one: Method) -> Callable[..., Result | Mapping[str, Any]]:
             "it as package.module:function"
         ) from error
     return function
+
+
+def _show(result: SurveyResult, run: Path) -> Shown:
+    """The comparison, and before it which methods were run."""
+    compared = result_of(run / COMPARISON, MethodsResult, "a comparison of methods")
+    shown = show_methods(result.comparison, compared.geometry, result.model.name or "model")
+    rows = tuple(
+        Row(
+            row.method,
+            (
+                Cell(row.measures),
+                Cell(row.seconds, digits=0, unit="s", why="left out"),
+                Cell(row.why),
+            ),
+        )
+        for row in result.runs
+    )
+    note = f"Each has a run folder with a report of its own, {RUNS}/METHOD below that of the survey"
+    ran = Table("Methods of this survey", ("what it measures", "time", "remark"), rows,
+                note=note)  # fmt: skip
+    report = [Text("Report", (("report", result.report),))] if result.report else []
+    sections = [*shown.sections, *([Section("Report", report, brief=True)] if report else [])]
+    return replace(shown, sections=[Section("What was run", [ran], brief=True), *sections])
+
+
+command = Study(Survey, survey, result=SurveyResult, show=_show)

@@ -24,7 +24,7 @@ from headscope.papers.token_alignment_heads.setting import NAME, THRESHOLD, boun
 from headscope.papers.token_alignment_heads.steps import other_scores, score_steps
 from headscope.runs import encode
 from headscope.shown.blocks import Bars, Claim, Findings, Heatmap, Reference, Row, Table
-from headscope.studies.compare.overlap import CompareClasses, compare_classes
+from headscope.studies.compare.classes import CompareClasses, compare_classes
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress
 

@@ -3,7 +3,7 @@
 // the pointer, at a tap and by arrow keys.
 (() => {
   const { data, find, all, fixed } = headscope;
-  const box = find("#sentences");
+  const box = find("#sentence-list");
   if (!box || !data.sentences) return;
   const { directions, languages, rows, digits } = data.sentences;
   const [PLACE, DIRECTION, ID, TEXTS, BEFORE, AFTER, WORDS] = [0, 1, 2, 3, 4, 5, 6];
@@ -43,7 +43,7 @@
   function turn(step) {
     state.first = Math.max(0, state.first + step * size);
     show();
-    find("#examples").scrollIntoView();
+    box.scrollIntoView();
   }
 
   // ---- one sentence ---------------------------------------------------------------------------

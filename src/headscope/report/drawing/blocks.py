@@ -26,9 +26,12 @@ from headscope.shown.blocks import (
     Table,
     Text,
 )
-from headscope.shown.words import sentence_of
+from headscope.shown.words import count, sentence_of
 
 __all__ = ["draw"]
+
+OPEN, FEW = 5, 8
+"""So many texts of more than the second stand open."""
 
 
 def draw(identifier: str, block: Block) -> Drawn:
@@ -67,4 +70,10 @@ def _text(identifier: str, block: Text) -> Drawn:
         rows.append(tag("div", tag("dt", tag("bdi", name)), text, class_="text"))
     note = sentence_of(block.note) if block.note else None
     caption = join(tag("strong", block.title.rstrip("."), ". "), note)
-    return Drawn(figure(identifier, caption, tag("dl", rows, class_="texts")))
+    first = 0 if block.folded else OPEN if len(rows) > FEW else len(rows)
+    parts = [tag("dl", rows[:first], class_="texts")] if first else []
+    if left := len(rows) - first:
+        words = f"The other {left}" if first else count(left, "text")
+        rest = tag("dl", rows[first:], class_="texts")
+        parts.append(tag("details", tag("summary", words), rest))
+    return Drawn(figure(identifier, caption, *parts))

@@ -23,6 +23,8 @@ DIGITS = 6
 SPOKEN = 1500
 #: Maps of more are drawn small, too.
 LARGE = 8
+#: How far cells are apart, at least, where they hold signs: a wide map scrolls in its box.
+SIGNED = 17
 
 
 def head_maps(identifier: str, block: HeadMaps) -> Drawn:
@@ -34,7 +36,8 @@ def head_maps(identifier: str, block: HeadMaps) -> Drawn:
         high = max(abs(low), abs(high)) or 1.0
         low = -high
     cells = sum(len(row) for each in block.maps for row in each.values)
-    small = len(block.maps) > LARGE or cells > SPOKEN
+    signed = any(each.signs for each in block.maps)
+    small = not signed and (len(block.maps) > LARGE or cells > SPOKEN)
     drawn = {each.name: _map(block, each, low, (high - low) or 1.0, small) for each in block.maps}
     width = max(len(row) for each in block.maps for row in each.values)
     caption = join(
@@ -44,13 +47,15 @@ def head_maps(identifier: str, block: HeadMaps) -> Drawn:
         None if small else "Point at a cell for its number.",
     )
     ends = number(low), number(high)
-    bar = ramp_bar(f"{block.scale}: {ends[0]}", ends[1], diverging=block.diverging)
-    wide = width * _pitch(width, small, len(block.maps)) + (10 if small else 50)
+    mark, word = block.tick or (None, "")
+    at = None if mark is None else (mark - low) / ((high - low) or 1.0)
+    bar = ramp_bar(f"{block.scale}: {ends[0]}", ends[1], at, word, block.diverging)
+    wide = width * _pitch(width, small, len(block.maps), signed) + (10 if small else 50)
     return Drawn(figure(identifier, caption, _arranged(drawn, wide), bar))
 
 
 def _map(block: HeadMaps, head_map: HeadMap, low: float, width: float, small: bool) -> Html:
-    marked, signs = set(head_map.marked), dict(head_map.signs)
+    marked, signs, more = set(head_map.marked), dict(head_map.signs), dict(head_map.words)
     cells = []
     for layer, row in enumerate(head_map.values):
         for head, value in enumerate(row):
@@ -64,6 +69,8 @@ def _map(block: HeadMaps, head_map: HeadMap, low: float, width: float, small: bo
             words = f"head {layer}.{head}\n{block.scale}: {fixed(value, block.digits)}"
             if place in marked and block.marked:
                 words += f"\n{block.marked}"
+            if place in more:
+                words += f"\n{more[place]}"
             cells.append(
                 Cell(layer, head, colour, words=words, marked=place in marked,
                      sign=signs.get(place, ""), head=f"{layer}.{head}")
@@ -78,17 +85,18 @@ def _map(block: HeadMaps, head_map: HeadMap, low: float, width: float, small: bo
         f"{head_map.name or block.title}: {block.scale} of {count(layers * heads, 'head')}, "
         f"highest {best[1]} ({fixed(best[0], block.digits)})"
     )
-    pitch = _pitch(heads, small, len(block.maps))
+    pitch = _pitch(heads, small, len(block.maps), bool(signs))
     if small:
         return small_matrix(cells, (layers, heads), pitch, words)
     axes = (Axis(_ticks(layers, pitch), "layer"), Axis(_ticks(heads, pitch), "head"))
     return scroll(words, matrix(cells, *axes, pitch, words))
 
 
-def _pitch(heads: int, small: bool, maps: int) -> int:
+def _pitch(heads: int, small: bool, maps: int, signed: bool) -> int:
     """How far cells are apart, by the heads of a layer and the number of maps."""
     room = 180 if small else 720 if maps == 1 else 300
-    return max(4 if small else 9, min(28, room // max(1, heads)))
+    least = SIGNED if signed else 4 if small else 9
+    return max(least, min(28, room // max(1, heads)))
 
 
 def _arranged(maps: Mapping[str, Html], width: int) -> Html:
@@ -96,7 +104,7 @@ def _arranged(maps: Mapping[str, Html], width: int) -> Html:
     if len(maps) == 1:
         return next(iter(maps.values()))
     ways = {name: languages_of(name) for name in maps}
-    if len(maps) > 3 and all(source and target for source, target in ways.values()):
+    if len(maps) > 3 and all(arrow(name) != name for name in maps):
         sources = list(dict.fromkeys(source for source, _ in ways.values()))
         targets = list(dict.fromkeys(target for _, target in ways.values()))
         # One order for both sides, so that a direction and its reverse mirror each other.
@@ -279,7 +287,7 @@ def _ranking(
                 aria_sort="descending" if column.key == block.ranked_by else None)
         )  # fmt: skip
         if column is first and interval:
-            heading.append(tag("th", "95\u00a0% interval", scope="col", data_c="interval"))
+            heading.append(tag("th", block.band, scope="col", data_c="interval"))
     if block.classes:
         heading.append(tag("th", "Class", scope="col", data_c="class"))
     rows = []
@@ -318,7 +326,7 @@ def _ranking(
         tag("strong", block.title.rstrip("."), ". "),
         f"{sentence_of(block.note)} " if block.note else None,
         "The dot is the score" if interval or "chance" in values else None,
-        ", the band its 95\u00a0% interval" if interval else None,
+        f", the band its {block.band}" if interval else None,
         ", the grey tick chance" if "chance" in values else None,
         "." if interval or "chance" in values else None,
     )

@@ -4,88 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
 
 from headscope.report.axes import Scale, scale
 from headscope.report.drawing.drawn import Drawn
-from headscope.report.html import Child, Html, join, tag
+from headscope.report.html import Html, join, tag
 from headscope.report.parts import figure, var_style
-from headscope.shown.blocks import Histograms
+from headscope.shown.blocks import Histogram, Histograms
 from headscope.shown.words import count, number, percent, sentence_of
 
-__all__ = ["STYLE", "Panel", "draw_histograms", "histograms", "widest"]
-
-STYLE = "rating.css"
-"""The asset that the section needs."""
+__all__ = ["draw_histograms"]
 
 MOST = 8
 """Panels that stand open."""
 
 
-class Counts(Protocol):
-    """Counts between edges, one edge more than counts."""
-
-    @property
-    def edges(self) -> tuple[float, ...]: ...
-    @property
-    def counts(self) -> tuple[int, ...]: ...
-
-
-Panel = tuple[Child, str, Counts]
-"""A heading, the same in words, and what is drawn."""
-
-
 def draw_histograms(identifier: str, block: Histograms) -> Drawn:
-    """The histograms of a block, with what their heights mean."""
-    panels: list[Panel] = [
-        (
-            join(tag("h4", tag("bdi", each.name)), tag("p", each.note, class_="note")),
-            each.name,
-            each,
-        )
-        for each in block.panels
-    ]
-    unit = widest(block.panels)
+    """A panel each, of shares of its own examples, on axes common to all; many are folded.
+
+    The height of a bar is the share in a bin as wide as the widest of all: where bins are
+    narrower, their bars are as much higher, so that equal areas are equal shares in every panel.
+    """
+    unit = max((b - a for one in block.panels for a, b in pairwise(one.edges)), default=1.0)
+    across = _across(block.panels)
+    highest = max((max(_heights(one, unit), default=0.0) for one in block.panels), default=0.0)
+    up = scale([0.0, highest or 1.0], from_zero=True)
+    made = [_panel(at, one, block, across, up, unit) for at, one in enumerate(block.panels)]
+    parts = [tag("div", made[:MOST], class_="histograms")]
+    if len(made) > MOST:
+        summary = tag("summary", f"The other {len(made) - MOST}")
+        parts.append(tag("details", summary, tag("div", made[MOST:], class_="histograms")))
     caption = join(
         tag("strong", block.title.rstrip("."), ". "),
         f"{sentence_of(block.note)} " if block.note else None,
         f"Height: share of {block.counted}s in a bin of width {number(unit)}; narrower bins have "
         "bars as much higher, so that equal areas are equal shares.",
     )
-    return Drawn(figure(identifier, caption, histograms(panels, block.x, block.counted, MOST)))
-
-
-def histograms(panels: Sequence[Panel], x_title: str, what: str, most: int) -> Html:
-    """A panel each, of shares of its own `what` (in the singular), on axes common to all.
-
-    Panels beyond `most` are folded away. The height of a bar is the share in a bin as wide as the
-    widest of all: where bins are narrower, their bars are as much higher, so that equal areas are
-    equal shares in every panel.
-    """
-    several = [one for _, _, one in panels]
-    across, unit = _across(several), widest(several)
-    highest = max((max(_heights(one, unit), default=0.0) for one in several), default=0.0)
-    up = scale([0.0, highest or 1.0], from_zero=True)
-    made = [_panel(at, one, across, up, unit, x_title, what) for at, one in enumerate(panels)]
-    shown = tag("div", made[:most], class_="histograms")
-    if len(made) <= most:
-        return shown
-    summary = tag("summary", f"The other {len(made) - most}")
-    return join(shown, tag("details", summary, tag("div", made[most:], class_="histograms")))
-
-
-def widest(several: Sequence[Counts]) -> float:
-    """The width of the widest bin; 1 if there is none."""
-    return max((b - a for one in several for a, b in pairwise(one.edges)), default=1.0)
+    return Drawn(figure(identifier, caption, *parts))
 
 
 def _panel(
-    at: int, panel: Panel, across: Scale, up: Scale, unit: float, x_title: str, what: str
+    at: int, one: Histogram, block: Histograms, across: Scale, up: Scale, unit: float
 ) -> Html:
-    heading, words, one = panel
     shares, heights = _shares(one), _heights(one, unit)
     fullest = max(range(len(shares)), key=shares.__getitem__, default=None)
-    said = f"{words}: {x_title} from {number(one.edges[0])} to {number(one.edges[-1])}" + (
+    said = f"{one.name}: {block.x} from {number(one.edges[0])} to {number(one.edges[-1])}" + (
         ""
         if fullest is None
         else f", most ({percent(shares[fullest], 1)}) from {number(one.edges[fullest])} to "
@@ -105,10 +67,10 @@ def _panel(
         for place, tick in enumerate(across.ticks)
     ]
     points = []
-    for (left, right), share, height, documents in zip(
+    for (left, right), share, height, counted in zip(
         pairwise(one.edges), shares, heights, one.counts, strict=True
     ):
-        if documents:
+        if counted:
             middle = across.share((left + right) / 2)
             points.append(
                 tag(
@@ -116,8 +78,8 @@ def _panel(
                     tag("i", class_="shape p0 key-base"),
                     class_="point quiet",
                     style=var_style(x=middle, y=up.share(height)),
-                    data_words=f"{x_title} {number(left)} to {number(right)}\n"
-                    f"{count(documents, what)} ({percent(share, 1)})",
+                    data_words=f"{block.x} {number(left)} to {number(right)}\n"
+                    f"{count(counted, block.counted)} ({percent(share, 1)})",
                     data_column=f"{middle:.5f}",
                     data_row=at,
                 )
@@ -125,17 +87,19 @@ def _panel(
     drawing = tag(
         "svg",
         _bars(one, heights, across, up),
+        _line(one, across),
         viewBox="0 0 1000 1000",
         preserveAspectRatio="none",
         aria_hidden="true",
     )
     plot = tag("div", grid, drawing, below, points, class_="plot", aria_hidden="true")
-    title = tag("span", x_title, class_="x-title", aria_hidden="true")
+    heading = join(tag("h4", tag("bdi", one.name)), tag("p", one.note, class_="note"))
+    title = tag("span", block.x, class_="x-title", aria_hidden="true")
     chart = tag("div", plot, title, class_="chart", role="img", tabindex=0, aria_label=f"{said}.")
     return tag("div", heading, chart)
 
 
-def _bars(one: Counts, heights: Sequence[float], across: Scale, up: Scale) -> Html | None:
+def _bars(one: Histogram, heights: Sequence[float], across: Scale, up: Scale) -> Html | None:
     """One path of all bars, each as wide as its bin."""
     parts = []
     for (left, right), height in zip(pairwise(one.edges), heights, strict=True):
@@ -145,8 +109,14 @@ def _bars(one: Counts, heights: Sequence[float], across: Scale, up: Scale) -> Ht
     return tag("path", d="".join(parts), class_="bins") if parts else None
 
 
-def _across(several: Sequence[Counts]) -> Scale:
-    """From the lowest to the highest edge of a bin that holds anything."""
+def _line(one: Histogram, across: Scale) -> Html | None:
+    if one.line is None:
+        return None
+    return tag("path", d=f"M{round(1000 * across.share(one.line), 1)} 1000V0", class_="upright")
+
+
+def _across(several: Sequence[Histogram]) -> Scale:
+    """From the lowest to the highest edge of a bin that holds anything, and all lines."""
     held = [
         edge
         for one in several
@@ -154,15 +124,16 @@ def _across(several: Sequence[Counts]) -> Scale:
         if documents
         for edge in (left, right)
     ]
+    held += [one.line for one in several if one.line is not None]
     return scale(held or [0.0, 1.0])
 
 
-def _shares(one: Counts) -> list[float]:
+def _shares(one: Histogram) -> list[float]:
     total = sum(one.counts)
     return [documents / total if total else 0.0 for documents in one.counts]
 
 
-def _heights(one: Counts, unit: float) -> list[float]:
+def _heights(one: Histogram, unit: float) -> list[float]:
     widths = [right - left for left, right in pairwise(one.edges)]
     return [share * unit / width for share, width in zip(_shares(one), widths, strict=True)]
 

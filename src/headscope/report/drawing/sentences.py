@@ -121,7 +121,7 @@ def _body(shown: Browser, links: str | None, reason: str) -> list[Child]:
     return [
         tag("p", _words(shown, links, reason, same), _unlinked(shown, links), class_="note"),
         _controls(sorted(directions, key=shown.data["directions"].index)),
-        tag("div", cards, id="sentences", data_shown=SHOWN),
+        tag("div", cards, id="sentence-list", data_shown=SHOWN),
         tag(
             "p",
             tag("button", "Back", type="button", id="earlier"),

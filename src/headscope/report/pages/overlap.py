@@ -1,22 +1,17 @@
-"""The report of `compare overlap`: a matrix of Jaccard indices beside chance, groups, numbers."""
+"""The overlap of learned masks: a matrix of Jaccard indices beside chance, groups, numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 
-from headscope.heads import Geometry
 from headscope.report.html import Html, join, tag
 from headscope.report.matrix import Axis, Cell, matrix, ramp_bar
-from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
-from headscope.report.parts import figure, in_short, ramp_class, scroll, section, table
-from headscope.results.overlap import ComparedSet, GroupOverlap, OverlapResult, PairOverlap
-from headscope.runs.reading import result_of
+from headscope.report.parts import figure, ramp_class, scroll, section, table
+from headscope.results.overlap import GroupOverlap, PairOverlap
 from headscope.shown.words import arrow, between, count, fixed, p_value
 
-__all__ = ["group_table", "jaccard_matrix", "page", "pair_table"]
+__all__ = ["group_table", "jaccard_matrix", "pair_table"]
 
 Pairs = Sequence[PairOverlap]
 
@@ -31,95 +26,6 @@ RELATIONS = {
     "same target": "into one language, whichever it is",
     "other": "all the rest",
 }
-
-
-def page(path: Path) -> Page:
-    """The report of the comparison in this folder."""
-    result = result_of(path, OverlapResult, "a comparison of sets")
-    artifacts, pairs = result.artifacts, result.pairs
-    names = [one.name for one in artifacts]
-    geometry = Geometry.from_dict(result.geometry)
-    sizes = sorted({one.size for one in artifacts})
-    heads = f"{geometry.total} in {count(geometry.layers, 'layer')}"
-    return simple_page(
-        "Overlap of head sets",
-        masthead(
-            "Overlap of head sets",
-            "How far sets of attention heads hold the same heads, beside what sets of their "
-            "sizes drawn at random would share.",
-            [
-                ("", count(len(names), "set")),
-                ("heads in a set", _range(sizes)),
-                ("heads of the model", heads),
-            ],
-            "headscope compare overlap",
-        ),
-        [
-            ("summary", "", _summary(result)),
-            ("overlap", "Matrix", jaccard_matrix(names, pairs)),
-            ("groups", "Groups", group_table(result.groups)),
-            ("pairs", "Pairs", pair_table(pairs)),
-            ("sets", "Sets", _sets(artifacts)),
-            ("provenance", "Provenance", about_run(path)),
-        ],
-    )
-
-
-def _summary(result: OverlapResult) -> Html:
-    pairs = result.pairs
-    jaccards = [pair.jaccard for pair in pairs]
-    chance = fmean(pair.expected_exact for pair in pairs)
-    clear = sum(pair.p_value < 0.05 for pair in pairs)
-    if len(pairs) == 1:
-        (pair,) = pairs
-        words: list[Html] = [_one_pair(pair)]
-    else:
-        low, high = (pick(pairs, key=lambda pair: pair.jaccard) for pick in (min, max))
-        words = [
-            join(
-                f"Over {count(len(pairs), 'pair')} of sets the Jaccard index, the heads both "
-                "have by the heads either has, is ",
-                tag("strong", fixed(fmean(jaccards), 2)),
-                f" on average ({fixed(chance, 2)} would be chance). It is highest between ",
-                _pair(high),
-                f" ({fixed(high.jaccard, 2)}), lowest between ",
-                _pair(low),
-                f" ({fixed(low.jaccard, 2)}).",
-            ),
-            join(
-                f"In {_of(clear, len(pairs))} so large an overlap has a probability below 0.05 "
-                "under random sets."
-            ),
-        ]
-    if result.threshold is not None:
-        chosen = f"the heads that score above {fixed(result.threshold, 2)}"
-    elif result.k is not None:
-        share = str(result.k).endswith("%") or float(result.k) < 1
-        chosen = f"the first {result.k}{' of the' if share else ''} heads of each"
-    else:
-        chosen = "saved sets as they are, and of scores the usual share of highest heads"
-    by = result.ranked_by if result.threshold is None else None
-    words.append(join(f"Compared were {chosen}{f', ranked by {by}' if by else ''}."))
-    return in_short(*words)
-
-
-def _one_pair(pair: PairOverlap) -> Html:
-    rank = pair.rank_correlation
-    ranks = (
-        ""
-        if rank is None
-        else f" Over all heads the two scores agree with a rank correlation of {fixed(rank, 2)}."
-    )
-    return join(
-        tag("bdi", arrow(pair.a)),
-        f" ({count(pair.size_a, 'head')}) and ",
-        tag("bdi", arrow(pair.b)),
-        f" ({count(pair.size_b, 'head')}) share ",
-        tag("strong", count(pair.intersection, "head")),
-        f": a Jaccard index of {fixed(pair.jaccard, 2)}, where random sets of these sizes reach "
-        f"{fixed(pair.expected_exact, 2)} on average (p\u00a0{p_value(pair.p_value)}).",
-        ranks,
-    )
 
 
 def jaccard_matrix(names: Sequence[str], pairs: Pairs) -> Html:
@@ -224,23 +130,6 @@ def pair_table(pairs: Pairs) -> Html:
     return section("pairs", "Every pair", figure("pairs-figure", caption, body))
 
 
-def _sets(artifacts: Sequence[ComparedSet]) -> Html:
-    rows = [
-        tag(
-            "details",
-            tag("summary", tag("bdi", one.name), f": {count(one.size, 'head')}"),
-            tag("p", tag("code", ",".join(one.heads), class_="heads")),
-            tag("p", "Read from ", tag("code", one.place)),
-        )
-        for one in artifacts
-    ]
-    return section("sets", "The sets that were compared", rows)
-
-
-def _pair(pair: PairOverlap) -> Html:
-    return join(tag("bdi", arrow(pair.a)), " and ", tag("bdi", arrow(pair.b)))
-
-
 def _words(pair: PairOverlap) -> str:
     return (
         f"{arrow(pair.a)}  and  {arrow(pair.b)}\n"
@@ -253,11 +142,3 @@ def _words(pair: PairOverlap) -> str:
 def _short(name: str) -> str:
     shown = arrow(name)
     return shown if len(shown) <= 28 else f"\u2026{shown[-27:]}"
-
-
-def _range(sizes: Sequence[int]) -> str:
-    return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-
-
-def _of(some: int, every: int) -> str:
-    return f"all {every}" if some == every else f"{some or 'none'} of {every}"

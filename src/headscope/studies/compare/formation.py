@@ -55,6 +55,7 @@ from headscope.runs.parts import read_records
 from headscope.settings import MadeBy, Option, Part, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
+from headscope.studies.compare.formation_show import show_formation
 from headscope.studies.find.translation import describe_all
 from headscope.studies.inputs import (
     POCKET,
@@ -67,6 +68,7 @@ from headscope.studies.inputs import (
     pair_inputs,
     resolved_chat,
 )
+from headscope.studies.study import Study
 from headscope.verify.removal import translate
 
 if TYPE_CHECKING:
@@ -446,3 +448,6 @@ def _copy_links(source: capture.Part, target: capture.Part) -> None:
 
 def _digests(found_on: Mapping[str, PairFile]) -> dict[str, dict[str, list[str]]]:
     return {pair: text_digests(pairs.all_pairs) for pair, pairs in found_on.items()}
+
+
+command = Study(Formation, formation, result=FormationResult, show=show_formation)

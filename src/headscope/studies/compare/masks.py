@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import numpy as np
@@ -29,11 +30,32 @@ from headscope.results.masks import (
 from headscope.results.overlap import PairOverlap
 from headscope.runs import Run, carry_out
 from headscope.settings import MadeBy, Option, Settings
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    HeadMap,
+    HeadMaps,
+    Heatmap,
+    Lines,
+    NotMeasured,
+    Row,
+    Section,
+    Series,
+    Shown,
+    Table,
+    Values,
+    p_cell,
+)
+from headscope.shown.words import arrow, between, count, fixed, percent
 from headscope.studies.inputs import ModelChoice
+from headscope.studies.shows import overlap_blocks
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "CompareMasks", "compare_masks"]
+__all__ = ["COMMAND", "CompareMasks", "command", "compare_masks"]
 
 COMMAND = "compare masks"
+#: Masks that get a line each over layers; of more, the mean and the range are drawn.
+LINES = 6
 
 
 def _model(
@@ -226,3 +248,209 @@ def _always_dropped(kept: Sequence[Sequence[Sequence[int]]]) -> tuple[KeyGroup, 
         for group in range(len(groups))
         if not any(mask[layer][group] for mask in kept)
     )
+
+
+def _show(result: MasksResult, run: Path) -> Shown:
+    """Masks with their groups, how far they agree, beside the base model's, maps and layers."""
+    own, geometry = result.own, Geometry.from_dict(result.geometry)
+    sections = [Section("Masks", [_masks(result, geometry)], brief=True)]
+    if result.base is not None:
+        sections.append(Section("Masks of the base model", [_base_pairs(result.base)], brief=True))
+    if result.pairs:
+        shared, pairs, *groups = overlap_blocks(result.pairs, result.groups)
+        sections.append(Section("Heads that masks share", [shared, *groups]))
+        sections.append(Section("Every two masks", [pairs], brief=True))
+    sections += [
+        Section("Where heads are kept", [*_maps(result), _shares(own)]),
+        Section(
+            "Groups of heads that share keys and values",
+            _groups(result, geometry),
+            brief=result.key_value_heads is None,
+        ),
+    ]
+    return Shown(
+        "Learned masks",
+        "Do masks keep the same heads, more than random masks of their sizes?",
+        _finding(result),
+        "Each mask is one training run: another seed can keep other heads. Train some again with",
+        "headscope find mask --seed 1",
+        [],
+        [
+            ("masks", str(len(own))),
+            ("heads", f"{geometry.total} in {count(geometry.layers, 'layer')}"),
+        ],
+        sections,
+    )
+
+
+def _finding(result: MasksResult) -> list[str]:
+    own, pairs, base = result.own, result.pairs, result.base
+    said = []
+    if base is not None:
+        jaccard, above = base.mean["jaccard"], base.above_chance
+        said.append(
+            "Masks and the base model's masks of the same task have a Jaccard index of "
+            f"{fixed(jaccard.mean, 2)} (95\u00a0% CI over tasks "
+            f"{between(jaccard.low, jaccard.high, 2)}), {fixed(above.mean, 2)} above random masks "
+            f"({between(above.low, above.high, 2)}; {count(len(base.pairs), 'task')})."
+        )
+    if pairs:
+        clear = sum(pair.p_value < 0.05 for pair in pairs)
+        said.append(
+            f"Two masks have a Jaccard index of {fixed(fmean(p.jaccard for p in pairs), 2)} on "
+            f"average ({count(len(pairs), 'pair')}); random masks of these sizes: "
+            f"{fixed(fmean(p.expected_exact for p in pairs), 2)}. Pairs that share more heads than "
+            f"random masks (p < 0.05): {clear} of {len(pairs)}."
+        )
+    shares = [mask.kept_share for mask in own]
+    said.append(
+        f"A mask keeps {percent(fmean(shares))} of the heads on average "
+        f"({percent(min(shares))} to {percent(max(shares))})."
+    )
+    groups = [mask.groups for mask in own if mask.groups is not None]
+    if groups:
+        said.append(
+            f"Of {count(groups[0].groups, 'group')} of heads that share keys, a mask drops "
+            f"{fixed(fmean(each.dropped for each in groups), 2)} whole on average; random masks "
+            f"of the same size: {fixed(fmean(each.expected for each in groups), 2)}."
+        )
+    return said
+
+
+def _masks(result: MasksResult, geometry: Geometry) -> Table:
+    known = _grouped(result, geometry)
+    columns = ["heads kept", "share kept"]
+    if known:
+        columns += ["groups dropped whole", "by chance", "by chance, layer by layer", "p",
+                    "groups kept whole"]  # fmt: skip
+    rows = []
+    for mask in result.masks:
+        cells = [Cell(mask.selected), Cell.share(mask.kept_share)]
+        if known and mask.groups is not None:
+            each = mask.groups
+            cells += [Cell(each.dropped), Cell(each.expected),
+                      Cell(each.expected_by_layer), p_cell(each.p_value),
+                      Cell(each.kept)]  # fmt: skip
+        rows.append(Row(arrow(mask.name), tuple(cells)))
+    note = "p: a random mask of the same size drops at least as many groups whole" if known else ""
+    return Table("Masks", tuple(columns), tuple(rows), note=note)
+
+
+def _grouped(result: MasksResult, geometry: Geometry) -> bool:
+    """Whether some heads share keys, and it is known which."""
+    key_heads = result.key_value_heads
+    return key_heads is not None and sum(key_heads) < geometry.total
+
+
+def _base_pairs(base: BaseComparison) -> Table:
+    rows = tuple(
+        Row(
+            arrow(pair.task or pair.a),
+            (
+                Cell(pair.size_a),
+                Cell(pair.size_b),
+                Cell(pair.recall),
+                Cell(pair.jaccard),
+                Cell(pair.expected_exact),
+                Cell(pair.expected),
+                p_cell(pair.p_value),
+            ),
+        )
+        for pair in base.pairs
+    )
+    columns = ("heads kept", "by the base model", "recall", "Jaccard", "by chance",
+               "by chance, as a ratio", "p")  # fmt: skip
+    note = "Recall: the share of the base model's heads that the mask keeps too"
+    return Table("Each mask and the base model's of its task", columns, rows, note=note)
+
+
+def _maps(result: MasksResult) -> list[HeadMaps]:
+    made = []
+    for title, base in (("Masks", False), ("Masks of the base model", True)):
+        maps = tuple(
+            HeadMap(mask.name, result.maps[mask.name]) for mask in result.masks if mask.base is base
+        )
+        if maps:
+            made.append(
+                HeadMaps(
+                    title,
+                    maps,
+                    "\u03c3(M)",
+                    high=1.0,
+                    digits=2,
+                    note="A head is kept where its weight \u03c3(M) is 0.5 or above",
+                    tick=(0.5, "kept"),
+                )
+            )
+    return made
+
+
+def _shares(own: Sequence[ComparedMask]) -> Lines:
+    by_mask = {
+        arrow(mask.name): {
+            float(row.layer): row.share for row in mask.layers if row.share is not None
+        }
+        for mask in own
+    }
+    if len(own) <= LINES:
+        series = [Series(name, tuple(shares.items())) for name, shares in by_mask.items()]
+    else:
+        layers = {
+            layer: [shares[layer] for shares in by_mask.values()]
+            for layer in next(iter(by_mask.values()))
+        }
+        series = [
+            Series(
+                f"mean of {len(own)} masks",
+                tuple((layer, fmean(shares)) for layer, shares in layers.items()),
+                tuple(map(min, layers.values())),
+                tuple(map(max, layers.values())),
+            )
+        ]
+    note = "Random masks keep the same share in every layer on average"
+    return Lines("Share of each layer's heads that a mask keeps", tuple(series), "layer",
+                 "share of heads kept", note=note, band="the range over masks")  # fmt: skip
+
+
+def _groups(result: MasksResult, geometry: Geometry) -> list[Block]:
+    key_heads, always = result.key_value_heads, result.always_dropped_groups
+    title = "Groups of heads that share keys and values"
+    if key_heads is None or always is None:
+        why = "the runs do not say which query heads share keys; add --model"
+        return [NotMeasured(title, why)]
+    if not _grouped(result, geometry):
+        return [NotMeasured(title, "there are none, every query head has its own")]
+    own = [mask.groups for mask in result.own if mask.groups is not None]
+    columns = tuple(map(str, range(max(key_heads))))
+
+    def by_group(value: Callable[[int, int], float]) -> Values:
+        return tuple(
+            tuple(value(layer, group) if group < groups else None for group in range(len(columns)))
+            for layer, groups in enumerate(key_heads)
+        )
+
+    def field_of(title: str, values: Values, scale: str, high: float, digits: int) -> Heatmap:
+        rows = tuple(map(str, range(len(key_heads))))
+        return Heatmap(title, rows, columns, values, scale, "layer", "group", low=0.0, high=high,
+                       digits=digits, note=note)  # fmt: skip
+
+    note = f"{count(len(always), 'group')} of {sum(key_heads)} dropped whole by every mask"
+    return [
+        field_of(
+            "Heads kept in each group, mean over masks",
+            by_group(lambda layer, group: fmean(each.kept_in_groups[layer][group] for each in own)),
+            "heads",
+            max(heads / groups for heads, groups in zip(geometry.counts, key_heads, strict=True)),
+            1,
+        ),
+        field_of(
+            "Masks that drop the group whole",
+            by_group(lambda layer, group: sum(not m.kept_in_groups[layer][group] for m in own)),
+            "masks",
+            len(own),
+            0,
+        ),
+    ]
+
+
+command = Study(CompareMasks, compare_masks, result=MasksResult, show=_show)

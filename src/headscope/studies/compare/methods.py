@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from headscope.compare.methods import (
     selections,
 )
 from headscope.compare.overlap import overlaps
-from headscope.heads import Amount, HeadSet, about_rank, count_of
+from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, count_of
 from headscope.heads.store import write_bytes
 from headscope.results.methods import (
     Column,
@@ -32,10 +33,35 @@ from headscope.results.methods import (
 )
 from headscope.runs import Run, carry_out, encode
 from headscope.settings import Option, Settings
+from headscope.shown import blocks
+from headscope.shown.blocks import (
+    Bars,
+    Cell,
+    HeadMap,
+    HeadMaps,
+    HeadSets,
+    HeadTable,
+    Row,
+    Section,
+    Shown,
+    Table,
+)
+from headscope.shown.words import count, enumeration, fixed, number, p_value
+from headscope.studies.shows import model_facts, overlap_blocks, places
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "CompareMethods", "TopHeads", "compare_methods"]
+__all__ = [
+    "COMMAND",
+    "CompareMethods",
+    "TopHeads",
+    "command",
+    "compare_methods",
+    "show_methods",
+]
 
 COMMAND = "compare methods"
+#: Pairs that a terminal lists, and heads that a sentence names.
+ALIKE, NAMED = 10, 12
 
 
 #: Without it 20 heads, or 15 % below 256.
@@ -157,3 +183,240 @@ def _csv(rows: Sequence[HeadVerdicts], columns: Sequence[MethodColumn]) -> str:
             ]
         writer.writerow(cells)
     return text.getvalue()
+
+
+def show_methods(compared: Comparison, geometry: Geometry, model: str) -> Shown:
+    """Which methods select which heads, how far they agree, and every head."""
+    apart = {(pair.a, pair.b) for pair in compared.apart}
+    alike = sorted(compared.pairs, key=lambda pair: ((pair.a, pair.b) not in apart, -pair.jaccard))
+    shared, table = overlap_blocks(compared.pairs)[0], overlap_blocks(alike)[1]
+    assert isinstance(table, Table)
+    first = replace(
+        table, title="Pairs most alike, different methods first", rows=table.rows[:ALIKE]
+    )
+    further = [replace(table, title="Further pairs", rows=table.rows[ALIKE:])]
+    return Shown(
+        "One model, many methods",
+        "Which attention heads do different methods find, and how far do the methods agree?",
+        _finding(compared),
+        "Overlaps are exact for these sets; whether other data would give other sets is not "
+        "measured.",
+        "",
+        [],
+        [
+            *model_facts(model, geometry.total),
+            ("layers", str(geometry.layers)),
+            ("methods", str(len(compared.methods))),
+            ("top heads of a method's scores", str(compared.k)),
+        ],
+        [
+            Section("Methods", _sizes(compared), brief=True),
+            Section("Agreement", [_agreement(compared), _sets(compared)], brief=True),
+            Section("Pairs", [first], brief=True),
+            Section("Every head, every method", [_map(compared, geometry), _several(compared)]),
+            Section("Maps", [_maps(compared, geometry), _columns(compared)]),
+            Section("Overlap", [shared, *(further if table.rows[ALIKE:] else [])]),
+            Section("Head by head", [_ranking(compared, geometry)]),
+        ],
+    )
+
+
+def _finding(compared: Comparison) -> list[str]:
+    apart, lines = compared.apart, []
+    if apart:
+        best = max(apart, key=lambda pair: pair.jaccard)
+        clear = sum(pair.p_value < 0.05 for pair in apart)
+        lines.append(
+            f"Most alike are {best.a} and {best.b}: they share {best.intersection} of "
+            f"{best.size_a} and {best.size_b} heads (Jaccard index {fixed(best.jaccard, 2)}; "
+            f"random sets of these sizes {fixed(best.expected_exact, 2)}; p\u00a0=\u00a0"
+            f"{p_value(best.p_value)}). Of {count(len(apart), 'pair')} of different methods, "
+            f"{clear} share more heads than random sets (p < 0.05, not corrected for the number "
+            f"of pairs; {fixed(0.05 * len(apart), 1)} expected by chance)."
+        )
+    none = next((row for row in compared.agreement if row.methods == 0), None)
+    if none is not None:
+        lines.append(
+            f"{none.heads} of {count(len(compared.heads), 'head')} are selected by no method "
+            f"({fixed(none.expected, 1)} expected if the methods were independent)."
+        )
+    every = "Both" if len(compared.methods) == 2 else f"All {len(compared.methods)}"
+    shared = list(compared.shared[:NAMED])
+    if left := len(compared.shared) - len(shared):
+        shared.append(f"{left} more")
+    lines.append(f"{every} methods select {enumeration(shared) or 'no head'} in common.")
+    return lines
+
+
+def _signs(compared: Comparison) -> dict[str, str]:
+    """A letter for each method: A to Z, then AA, AB \u2026"""
+    letters = [chr(ord("A") + at) for at in range(26)]
+    letters += [first + second for first in letters for second in letters]
+    return {method.name: sign for method, sign in zip(compared.methods, letters, strict=False)}
+
+
+def _sizes(compared: Comparison) -> list[Table]:
+    signs = _signs(compared)
+    methods = tuple(
+        Row(one.name, (Cell(signs[one.name]), Cell(one.size), Cell(len(one.specific))))
+        for one in compared.methods
+    )
+    return [
+        Table("Methods", ("sign", "heads selected", "by no other method"), methods,
+              note="Of a method with several rankings, such as languages, the heads of all of them")
+    ]  # fmt: skip
+
+
+def _columns(compared: Comparison) -> Table:
+    specific = {one.name: set(one.specific) for one in compared.methods}
+    rows = tuple(
+        Row(
+            column.name,
+            (
+                Cell(column.size),
+                Cell(len(specific[column.method] & set(column.heads))),
+                Cell("set of the method" if column.own_size else "highest heads"),
+                Cell(column.ranked_by),
+            ),
+        )
+        for column in compared.columns
+    )
+    columns = ("heads", "by this method alone", "selected", "ranked by")
+    return Table("Rankings and sets", columns, rows)
+
+
+def _agreement(compared: Comparison) -> Bars:
+    seen = (row.methods for row in compared.agreement if row.heads or row.expected >= 0.05)
+    shown = compared.agreement[: max(seen, default=0) + 1]
+    return Bars(
+        "Heads by the number of methods that select them",
+        tuple(count(row.methods, "method") if row.methods else "no method" for row in shown),
+        ("selected", "random"),
+        tuple((float(row.heads), row.expected) for row in shown),
+        "heads",
+        note="Random: each method draws as many heads, independently of the others. More heads "
+        "than that at both ends: the methods agree",
+    )
+
+
+def _sets(compared: Comparison) -> HeadSets:
+    """Heads by how many methods select them, and those of one method alone."""
+    most = max((len(head.selected_by) for head in compared.heads), default=0)
+    sets = {
+        f"by {several} methods": [h.place for h in compared.heads if len(h.selected_by) == several]
+        for several in range(most, 1, -1)
+    }
+    sets |= {
+        f"by {one.name} alone": list(map(Head.parse, one.specific))
+        for one in compared.methods
+        if one.specific
+    }
+    return HeadSets("Heads selected", {name: places(heads) for name, heads in sets.items()})
+
+
+def _map(compared: Comparison, geometry: Geometry) -> HeadMaps:
+    """Every head with the letter of the method that alone selects it, or how many do."""
+    signs, heads = _signs(compared), {head.place: head for head in compared.heads}
+    words, marks = [], []
+    for place, head in heads.items():
+        lines = [enumeration(head.selected_by) or "no method"]
+        lines += [
+            f"{name} {number(verdict.score)}, rank {verdict.rank}"
+            for name, verdict in head.columns.items()
+            if verdict.score is not None
+        ]
+        words.append(((place.layer, place.head), "\n".join(lines)))
+        if several := len(head.selected_by):
+            sign = signs[head.selected_by[0]] if several == 1 else str(several)
+            marks.append(((place.layer, place.head), sign))
+    values = {place: float(len(head.selected_by)) for place, head in heads.items()}
+    methods = HeadMap("", _grid(geometry, values), signs=tuple(marks), words=tuple(words))
+    return HeadMaps(
+        "Which methods select each head",
+        (methods,),
+        "methods",
+        high=float(max(2, len(compared.methods))),
+        digits=0,
+        note="A letter: that method alone selects the head. A number: so many methods do. "
+        + ", ".join(f"{sign}: {name}" for name, sign in signs.items()),
+    )
+
+
+def _several(compared: Comparison) -> Table:
+    rows = tuple(
+        Row(str(head.place), (Cell(len(head.selected_by)), Cell(enumeration(head.selected_by))))
+        for head in compared.heads
+        if len(head.selected_by) > 1
+    )
+    return Table("Heads that several methods select", ("methods", "selected by"), rows)
+
+
+def _maps(compared: Comparison, geometry: Geometry) -> HeadMaps:
+    """A map of each column: how high each head ranks, and which are selected."""
+    return HeadMaps(
+        "Each method's ranking",
+        tuple(
+            HeadMap(column.name, _grid(geometry, _lower(compared, column)),
+                    places(map(Head.parse, column.heads)))
+            for column in compared.columns
+        ),
+        "other heads that rank lower, %",
+        high=100.0,
+        digits=0,
+        marked="selected",
+        note="Ranks of methods on different scales can be compared; a set without scores has 100 "
+        "where a head is selected",
+    )  # fmt: skip
+
+
+def _ranking(compared: Comparison, geometry: Geometry) -> HeadTable:
+    """Every head by how many methods select it, with its place in each ranking."""
+    heads = list(geometry.heads())
+    chosen = {head.place: len(head.selected_by) for head in compared.heads}
+    columns = [
+        blocks.Column("methods", "Methods, %", "share of the methods that select the head", 0)
+    ]
+    parts = {"methods": [100 * chosen[head] / len(compared.methods) for head in heads]}
+    for column in compared.columns:
+        lower = _lower(compared, column)
+        key = f"{column.name} (% lower)"
+        parts[key] = [lower[head] for head in heads]
+        columns.append(blocks.Column(key, column.name, "other heads that rank lower, %", 0))
+    return HeadTable(
+        "Every head by the methods that select it",
+        places(heads),
+        tuple(columns),
+        {"methods": parts},
+        ranked_by="methods",
+        threshold=0.0,
+        high=100.0,
+        note="Under each method the share of other heads that rank lower, in per cent. Scores and "
+        "ranks are in methods.csv of the run folder, too",
+    )
+
+
+def _lower(compared: Comparison, column: Column) -> Mapping[Head, float]:
+    """Of each head the share of the others that rank lower, in per cent; of a bare set 100 or 0."""
+    verdicts = {head.place: head.columns[column.name] for head in compared.heads}
+    ranks = sorted(verdict.rank or 0 for verdict in verdicts.values())
+    others = max(1, len(ranks) - 1)
+    return {
+        head: 100.0 * verdict.selected
+        if verdict.rank is None
+        else 100 * (len(ranks) - bisect_right(ranks, verdict.rank)) / others
+        for head, verdict in verdicts.items()
+    }
+
+
+def _grid(geometry: Geometry, values: Mapping[Head, float]) -> blocks.Values:
+    return tuple(
+        tuple(values.get(Head(layer, head)) for head in range(geometry.width))
+        for layer in range(geometry.layers)
+    )
+
+
+def _show(result: MethodsResult, run: Path) -> Shown:
+    return show_methods(result.comparison, result.geometry, result.model.name or "model")
+
+
+command = Study(CompareMethods, compare_methods, result=MethodsResult, show=_show)

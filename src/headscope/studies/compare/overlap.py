@@ -1,26 +1,30 @@
-"""Comparisons of what was found before, kept in run folders: no model is loaded."""
+"""How far sets of heads agree, of what was found before: no model is loaded."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 from headscope import options
-from headscope.compare import Artifact, class_shares, group_overlaps, overlaps, read_artifacts
+from headscope.compare import Artifact, group_overlaps, overlaps, read_artifacts
 from headscope.compare.artifacts import check_one_geometry
 from headscope.errors import InputError, naming
-from headscope.heads import Amount, Geometry, HeadSet, about_rank, check_thresholds
-from headscope.results.classes import ClassesResult
-from headscope.results.overlap import ComparedSet, OverlapResult
+from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank
+from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap
 from headscope.runs import Run, carry_out
 from headscope.settings import Option, Settings
+from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
+from headscope.shown.words import arrow, count, fixed, p_value
+from headscope.studies.shows import overlap_blocks, places
+from headscope.studies.study import Study
 
-OVERLAP = "compare overlap"
-CLASSES = "compare classes"
+__all__ = ["COMMAND", "CompareOverlap", "command", "compare_overlap"]
+
+COMMAND = "compare overlap"
 
 
 def _geometry(text: str) -> Geometry:
@@ -70,26 +74,6 @@ class CompareOverlap(Settings):
     ] = None
 
 
-@dataclass(frozen=True)
-class CompareClasses(Settings):
-    """Put the class shares of models of any geometry into one table."""
-
-    artifacts: Annotated[
-        tuple[str, ...],
-        Option(
-            "Runs that scored heads (RUN:en-de is one direction), or saved scores.",
-            metavar="RUN...",
-            argument=True,
-        ),
-    ]
-    threshold: options.Threshold = 0.1
-    inactive: options.Inactive = 0.0
-
-    def __post_init__(self) -> None:
-        check_thresholds(self.threshold, self.inactive)
-        super().__post_init__()
-
-
 def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapResult:
     """The overlap of every two artifacts of one geometry.
 
@@ -135,28 +119,8 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
             groups=tuple(group_overlaps(pairs, ways)),
         )
 
-    return carry_out(OVERLAP, out, settings, _inputs(found), compute, began, kind=OverlapResult)
-
-
-def compare_classes(config: CompareClasses, out: Path | None = None) -> ClassesResult:
-    """Class shares of models of any geometry; of runs with several directions, their mean."""
-    began = time.monotonic()
-    if not config.artifacts:
-        raise InputError("there is nothing to compare; name at least one run that scored heads")
-    found = read_artifacts(config.artifacts, mean_only=True)
-    rows = [class_shares(one, config.threshold, config.inactive) for one in found]
-    settings = {
-        "threshold": config.threshold,
-        "inactive": config.inactive,
-        "artifacts": [one.name for one in found],
-    }
-
-    def compute(run: Run) -> ClassesResult:
-        return ClassesResult(
-            threshold=config.threshold, inactive=config.inactive, models=tuple(rows)
-        )
-
-    return carry_out(CLASSES, out, settings, _inputs(found), compute, began, kind=ClassesResult)
+    inputs = {one.name: one.digest for one in found}
+    return carry_out(COMMAND, out, settings, inputs, compute, began, kind=OverlapResult)
 
 
 def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
@@ -175,5 +139,84 @@ def _compared(artifact: Artifact, heads: HeadSet) -> ComparedSet:
     )
 
 
-def _inputs(artifacts: Sequence[Artifact]) -> dict[str, str]:
-    return {one.name: one.digest for one in artifacts}
+def _show(result: OverlapResult, run: Path) -> Shown:
+    """Every two sets, groups of directions, and the sets themselves."""
+    pairs, sets, geometry = result.pairs, result.artifacts, Geometry.from_dict(result.geometry)
+    shared, table, *groups = overlap_blocks(pairs, result.groups)
+    sections = [
+        Section("Overlap of sets", [table], brief=True),
+        *([Section("Groups of directions", groups, brief=True)] if groups else []),
+        *([Section("Map of the overlap", [shared])] if len(sets) > 2 else []),
+        Section("Sets", [_heads(result), _sets(result)]),
+    ]
+    sizes = sorted({one.size for one in sets})
+    return Shown(
+        "Overlap of head sets",
+        "Do sets of attention heads hold the same heads, more than random sets would?",
+        _finding(pairs),
+        "Overlap and p are exact for these sets; whether other sentences would give other sets is "
+        "not measured.",
+        "",
+        [f"{arrow(one.name)} is empty: it overlaps with nothing." for one in sets if one.size == 0],
+        [
+            ("sets", str(len(sets))),
+            ("heads in a set", " to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))),
+            ("compared", _compared_heads(result)),
+            ("heads of the model", f"{geometry.total} in {count(geometry.layers, 'layer')}"),
+        ],
+        sections,
+    )
+
+
+def _finding(pairs: tuple[PairOverlap, ...]) -> list[str]:
+    if len(pairs) == 1:
+        (pair,) = pairs
+        words = (
+            f"{arrow(pair.a)} ({count(pair.size_a, 'head')}) and {arrow(pair.b)} "
+            f"({count(pair.size_b, 'head')}) share {count(pair.intersection, 'head')}: Jaccard "
+            f"index {fixed(pair.jaccard, 2)}, {fixed(pair.expected_exact, 2)} for random sets of "
+            f"these sizes (p\u00a0=\u00a0{p_value(pair.p_value)})."
+        )
+        if pair.rank_correlation is None:
+            return [words]
+        return [words, f"Rank correlation over all heads: {fixed(pair.rank_correlation, 2)}."]
+    high, low = (pick(pairs, key=lambda pair: pair.jaccard) for pick in (max, min))
+    clear = sum(pair.p_value < 0.05 for pair in pairs)
+    return [
+        f"The Jaccard index of two sets is {fixed(fmean(p.jaccard for p in pairs), 2)} on average "
+        f"({count(len(pairs), 'pair')}; random sets of these sizes: "
+        f"{fixed(fmean(p.expected_exact for p in pairs), 2)}).",
+        f"Highest: {arrow(high.a)} and {arrow(high.b)} ({fixed(high.jaccard, 2)}). Lowest: "
+        f"{arrow(low.a)} and {arrow(low.b)} ({fixed(low.jaccard, 2)}).",
+        f"{clear} of {len(pairs)} pairs share more heads than random sets (p < 0.05, not corrected "
+        f"for the number of pairs; about {fixed(0.05 * len(pairs), 1)} expected by chance). Sets "
+        "found on the same sentences are not independent of each other.",
+    ]
+
+
+def _compared_heads(result: OverlapResult) -> str:
+    if result.threshold is not None:
+        return f"heads that score above {fixed(result.threshold, 2)}"
+    if result.k is not None:
+        share = str(result.k).endswith("%") or float(result.k) < 1
+        return f"the first {result.k}{' of the' if share else ''} heads of each"
+    return "sets whole, of scores the usual number of highest heads"
+
+
+def _heads(result: OverlapResult) -> HeadSets:
+    sets = {arrow(one.name): places(map(Head.parse, one.heads)) for one in result.artifacts}
+    return HeadSets("Heads of each set, best first where they have scores", sets)
+
+
+def _sets(result: OverlapResult) -> Table:
+    rows = tuple(
+        Row(
+            arrow(one.name),
+            (Cell(one.size), Cell(one.method or None), Cell(one.model), Cell(one.place)),
+        )
+        for one in result.artifacts
+    )
+    return Table("Where the sets come from", ("heads", "method", "model", "read from"), rows)
+
+
+command = Study(CompareOverlap, compare_overlap, result=OverlapResult, show=_show)

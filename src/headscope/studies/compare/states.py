@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,26 +16,48 @@ from headscope.compare.state_evidence import describe
 from headscope.compare.states import CONDITIONS, CONTROLS, Sample, observe
 from headscope.data.tasks import Task
 from headscope.errors import InputError
+from headscope.estimates import Mean
 from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
-from headscope.results.states import ComparedStates, KeptHeads, Lens, LensRow
+from headscope.results.states import (
+    ByPlace,
+    ComparedStates,
+    KeptHeads,
+    Lens,
+    LensRow,
+    Nearer,
+    StatesFound,
+)
 from headscope.runs import Run, decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell
+from headscope.shown.words import arrow, between, count, p_value, percent, signed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.masked_tasks import read_masked_task
+from headscope.studies.shows import leakage_caution, model_facts
+from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
 from headscope.verify.masks.mask import Mask, shuffled
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "CompareStates", "compare_states"]
+__all__ = ["COMMAND", "CompareStates", "command", "compare_states"]
 
 COMMAND = "compare states"
 
 #: Samples that are looked at, and written down, at once.
 _AT_ONCE = 16
+#: Samples, and random masks, below which the finding is weak.
+_SAMPLES, _DRAWS = 30, 19
+
+#: How conditions and controls are called.
+_WORDS = {
+    "as is": "original",
+    "shuffled": "random mask",
+    "shuffled_by_layer": "random mask, same layers",
+}
 
 
 @dataclass(frozen=True)
@@ -164,3 +186,213 @@ def _lens(lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArr
         for name, *rows in zip(CONDITIONS, *own, strict=True)
     }
     return Lens(example.id, example.input, example.output, conditions)
+
+
+def _show(result: ComparedStates, run: Path) -> Shown:
+    """Cosines with the instructed model by layer, one sample's lens, and the answer's rank."""
+    states, mask = result.states, result.mask
+    draws = min((control.draws for control in states.controls), default=0)
+    cautions = leakage_caution(result.leakage, "samples")
+    if states.samples < _SAMPLES:
+        cautions.append(f"Few samples ({states.samples}): the intervals are wide or unreliable.")
+    uncertainty = f"Intervals are over {states.samples} samples."
+    if draws:
+        least = max(control.least_p or 1 / (1 + control.draws) for control in states.controls)
+        masks = count(draws, "random mask")
+        uncertainty += f" {masks} of each kind: p over draws is at least {p_value(least)}."
+    else:
+        cautions.append("Without random masks, any mask of this size may have the same effect.")
+    return Shown(
+        "Hidden states",
+        "Does a mask lead through the hidden states that an instruction leads through?",
+        _finding(states),
+        uncertainty,
+        "--draws 99" if draws < _DRAWS else "",
+        cautions,
+        [
+            *model_facts(result.model_name),
+            ("task", arrow(result.task)),
+            ("samples", str(states.samples)),
+            ("heads kept", f"{mask.kept} ({percent(mask.kept_share)})"),
+            ("layers", str(states.layers)),
+        ],
+        [
+            Section("Nearer to the instructed model", [_later_half(states)], brief=True),
+            Section("Cosines", [_cosines(states)], brief=True),
+            Section("By layer", _by_layer(states)),
+            Section("Through the lens", [_lens_table(result.lens)]),
+            Section("The answer, layer by layer", _answer(result)),
+            Section("Other pairs", [_other_pairs(states)]),
+        ],
+    )
+
+
+def _finding(states: StatesFound) -> list[str]:
+    found = states.nearer["as is"].later_half
+    words = (
+        "is nearer to the instructed model than the original model is"
+        if found.low > 0
+        else "is farther from the instructed model than the original model is"
+        if found.high < 0
+        else "is not significantly nearer to the instructed model than the original model is"
+    )
+    answer = (
+        f"In the later half of the layers, the masked model without instruction {words}: cosine "
+        f"at the last input token {signed(found.mean, 3)} (95\u00a0% CI {_ends(found)}, "
+        f"n\u00a0=\u00a0{states.samples} samples)."
+    )
+    return [answer, *(_against(states.nearer[c.kind], c.kind, c.draws) for c in states.controls)]
+
+
+def _against(nearer: Nearer, kind: str, draws: int) -> str:
+    found = nearer.later_half
+    layers = ", with as many in each layer" if kind == "shuffled_by_layer" else ""
+    return (
+        f"Against random masks that keep as many heads{layers}: cosine {signed(found.mean, 3)} "
+        f"(95\u00a0% CI {_ends(found)}; p\u00a0=\u00a0{p_value(nearer.p_examples)} over samples, "
+        f"{p_value(nearer.p_draws)} over {count(draws, 'draw')})."
+    )
+
+
+def _ends(mean: Mean) -> str:
+    return between(mean.low, mean.high, 3)
+
+
+def _later_half(states: StatesFound) -> Table:
+    draws = {control.kind: control.draws for control in states.controls}
+    rows = tuple(
+        Row(
+            f"than {_WORDS.get(kind, kind)}",
+            (
+                Cell.of(nearer.later_half),
+                p_cell(nearer.p_examples),
+                p_cell(nearer.p_draws),
+                Cell(draws.get(kind)),
+            ),
+        )
+        for kind, nearer in states.nearer.items()
+    )
+    columns = ("cosine, difference", "p over samples", "p over draws", "draws")
+    note = (
+        "How much nearer the masked model is to the instructed one: mean over the later half of "
+        "the layers, after each layer, sample by sample. Above 0 is nearer"
+    )
+    return Table("Nearer, later half of the layers", columns, rows, note=note)
+
+
+def _cosines(states: StatesFound) -> Table:
+    shown = {"original": _pair(states, "as is", "instructed"),
+             "masked": _pair(states, "instructed", "masked"),
+             **{_WORDS[control.kind]: control for control in states.controls}}  # fmt: skip
+    note = (
+        "At the last input token, mean over samples; 1 is the same direction. Original, masked and "
+        "random masks read the input without its instruction. Random masks keep as many heads "
+        "(mean over draws)"
+    )
+    return _layers("Cosine with the instructed model after each layer", states, shown, note)
+
+
+def _other_pairs(states: StatesFound) -> Table:
+    shown = {
+        _pair_name(pair.a, pair.b): pair
+        for pair in states.pairs
+        if (pair.a, pair.b) not in (("as is", "instructed"), ("instructed", "masked"))
+    }
+    return _layers("Cosine of other pairs after each layer", states, shown, "")
+
+
+def _layers(title: str, states: StatesFound, shown: Mapping[str, ByPlace], note: str) -> Table:
+    """The cosines after each layer, a row a layer."""
+    rows = tuple(
+        Row(f"layer {layer}", tuple(Cell.of(rows.after_layer[layer]) for rows in shown.values()))
+        for layer in range(states.layers)
+    )
+    return Table(title, tuple(shown), rows, note=note)
+
+
+def _pair(states: StatesFound, a: str, b: str) -> ByPlace:
+    return next(pair for pair in states.pairs if (pair.a, pair.b) == (a, b))
+
+
+def _pair_name(a: str, b: str) -> str:
+    return f"{_WORDS.get(a, a)} \u2013 {_WORDS.get(b, b)}"
+
+
+def _line(name: str, rows: Iterable[Mean], first: int = 0) -> Series:
+    values = list(rows)
+    points = tuple((float(at), row.mean) for at, row in enumerate(values, first))
+    return Series(name, points, tuple(r.low for r in values), tuple(r.high for r in values))
+
+
+def _by_layer(states: StatesFound) -> list[Lines]:
+    """Cosines after attention and after the layer, and what the mask adds to them."""
+    shown: dict[str, ByPlace] = {
+        _pair_name(pair.a, pair.b): pair for pair in states.pairs if pair.kind == "paper"
+    }
+    shown |= {f"{_WORDS[control.kind]} \u2013 instructed": control for control in states.controls}
+    after = (("attention", "after_attention"), ("layer", "after_layer"))
+    notes = {"attention": "The state with what the layer\u2019s attention wrote, before its "
+                          "feed-forward part"}  # fmt: skip
+    return [
+        Lines(
+            "How much nearer the masked model is to the instructed one",
+            tuple(
+                _line(f"than {_WORDS.get(kind, kind)}", nearer.after_layer)
+                for kind, nearer in states.nearer.items()
+            ),
+            "layer",
+            "difference of cosines",
+            note="Above 0 is nearer. With many layers some intervals exclude 0 by chance",
+        ),
+        *(
+            Lines(
+                f"Cosine after each {words}",
+                tuple(_line(name, getattr(rows, key)) for name, rows in shown.items()),
+                "layer",
+                "cosine",
+                note=notes.get(words, ""),
+            )
+            for words, key in after
+        ),
+    ]
+
+
+def _lens_table(lens: Lens) -> Table:
+    def words(row: LensRow) -> Cell:
+        tokens = " \u00b7 ".join(token.strip() or repr(token) for token in row.tokens)
+        return Cell(f"{tokens} ({row.target_rank})")
+
+    rows = tuple(
+        Row(
+            "embedding" if said[0].layer is None else f"layer {said[0].layer}",
+            tuple(map(words, said)),
+        )
+        for said in zip(*lens.conditions.values(), strict=True)
+    )
+    columns = tuple(_WORDS.get(name, name) for name in lens.conditions)
+    note = (
+        "The likeliest next tokens if the layer were the last, and the rank of the answer\u2019s "
+        f"first token. One sample, others can differ. Input: {lens.input}. Right answer: "
+        f"{lens.output}"
+    )
+    return Table("Likeliest tokens by layer", columns, rows, note=note)
+
+
+def _answer(result: ComparedStates) -> list[Lines]:
+    states = result.states
+    k = len(next(iter(result.lens.conditions.values()))[0].tokens)
+    layer = "layer (\u22121: embedding)"
+    ranks = (
+        _line(_WORDS.get(name, name), [Mean(r.geometric_mean, r.low, r.high) for r in rows], -1)
+        for name, rows in states.target_ranks.items()
+    )
+    shared = (_line(_pair_name(one.a, one.b), one.layers, -1) for one in states.shared_top)
+    return [
+        Lines("Rank of the answer\u2019s first token in the lens", tuple(ranks), layer,
+              "rank (1: the likeliest)", note="Geometric mean over samples", logarithmic_y=True),
+        Lines(f"Share of the {k} likeliest tokens that two conditions have in common",
+              tuple(shared), layer, "share"),
+    ]  # fmt: skip
+
+
+command = Study(CompareStates, compare_states, result=ComparedStates, show=_show)

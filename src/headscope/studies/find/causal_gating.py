@@ -37,11 +37,27 @@ from headscope.results.causal_gating import (
 )
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import (
+    Bars,
+    Cell,
+    Column,
+    HeadMaps,
+    HeadTable,
+    Lines,
+    Row,
+    Section,
+    Series,
+    Shown,
+    Table,
+)
+from headscope.shown.words import count, enumeration
 from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON
+from headscope.studies.shows import head_map, head_table, interval, model_facts
+from headscope.studies.study import Study
 from headscope.studies.tasks import (
     TaskChoice,
     answers,
@@ -54,7 +70,7 @@ from headscope.studies.tasks import (
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "FindCausalGating", "conditions", "find_causal_gating"]
+__all__ = ["COMMAND", "FindCausalGating", "command", "conditions", "find_causal_gating"]
 
 COMMAND = "find causal-gating"
 METHOD = "causal-gating"
@@ -63,6 +79,20 @@ THRESHOLD = 0.5
 #: Sets of random heads that are removed beside those of each role.
 DRAWS = 10
 SMALL = 256
+#: Fewer held-out examples are few.
+FEW = 30
+#: What a role means for the gate.
+MEANT = {
+    "facilitating": "open even when pushed shut: the task needs the head",
+    "interfering": "shut even when pushed open: the head is in the way",
+    "irrelevant": "where it is pushed: the head does nothing for the task",
+}
+#: How gates were pushed, by the names of fits and of conditions.
+PUSHES = {
+    "none": ("gates free", "no push"),
+    "keep": ("gates keep", "pushed open (G+)"),
+    "remove": ("gates remove", "pushed shut (G\u2212)"),
+}
 
 
 def _changes(**values: Any) -> dict[str, Any]:
@@ -295,3 +325,216 @@ def conditions(losses: Mapping[str, NDArray[np.float64]], seed: int) -> dict[str
         )
         for at, (name, each) in enumerate(losses.items())
     }
+
+
+def _show(result: CausalGatingResult, run: Path) -> Shown:
+    """The roles, their test by removal, every head, and the fits."""
+    check = result.check
+    return Shown(
+        "Causal head gating",
+        f"Which heads of {result.model_name} help with {result.task}, which hinder it, and which "
+        "do nothing for it?",
+        _finding(result),
+        *_stability(result),
+        _cautions(result),
+        [
+            *model_facts(result.model_name, len(result.heads)),
+            ("examples", str(result.examples)),
+            ("held out", str(check.examples)),
+            ("seeds", str(len(result.fits))),
+        ],
+        [
+            Section("Roles", [_role_table(result)], brief=True),
+            Section("Roles put to the test", [_changes_table(check)], brief=True),
+            Section("Losses without the heads of a role", _bars(check)),
+            Section("Where the heads are", [_maps(result)]),
+            Section("Every head", [_ranking(result)]),
+            Section("Fits", [_fits(result.fits)]),
+        ],
+    )
+
+
+def _finding(result: CausalGatingResult) -> list[str]:
+    helping, hindering, idle = (result.roles[role].mean for role in ROLES)
+    said = [
+        f"Of {len(result.heads)} heads {helping} help with {result.task}, {hindering} hinder it "
+        f"and {idle} do nothing for it (a role's score of {result.threshold:g} or above, mean over "
+        f"{count(len(result.fits), 'seed')})."
+    ]
+    for role in ROLES:
+        without = result.check.conditions.get(f"without {role}")
+        random = result.check.conditions.get(f"random beside {role}")
+        if without is not None and random is not None:
+            said.append(
+                f"Without {count(len(result.check.removed[role]), f'{role} head')} the loss "
+                f"changes by {interval(without.change)} nats a token "
+                f"({count(result.check.examples, 'held-out example')}); without as many random "
+                f"heads by {interval(random.change)} "
+                f"(mean of {count(len(random.each), 'draw')})."
+            )
+    return said
+
+
+def _stability(result: CausalGatingResult) -> tuple[str, str]:
+    """How far seeds agree, and the option that says more of it."""
+    seeds = len(result.fits)
+    if seeds == 1:
+        return "One seed: other fits may give other heads the same roles.", "--seeds 3"
+    found = [f"{role} {each.always} of {each.any}" for role, each in result.roles.items()]
+    words = (
+        f"Heads with a role in every one of {seeds} seeds, of those with it in at least one: "
+        f"{', '.join(found)}."
+    )
+    return words, "--seeds 10" if seeds < 10 else ""
+
+
+def _cautions(result: CausalGatingResult) -> list[str]:
+    check, said = result.check, list[str]()
+    if check.examples < FEW:
+        said.append(f"Few held-out examples: {check.examples}.")
+    unstable = [role for role, each in result.roles.items() if 2 * each.always < each.any]
+    if unstable:
+        said.append(
+            f"Fewer than half of the {enumeration(unstable)} heads have the role in every seed: "
+            "heads can stand in for each other."
+        )
+    helpful = check.conditions.get("without facilitating")
+    if helpful is not None and helpful.change.low <= 0:
+        said.append("Removal does not confirm that the task needs the facilitating heads.")
+    nobody = [role for role, heads in check.removed.items() if not heads]
+    if nobody:
+        said.append(f"No head is {' or '.join(nobody)} enough to be removed.")
+    return said
+
+
+def _role_table(result: CausalGatingResult) -> Table:
+    rows = tuple(
+        Row(
+            role,
+            (
+                Cell(heads.mean),
+                Cell(heads.always),
+                Cell(heads.any),
+                Cell(" ".join(result.check.removed.get(role, ())) or "none"),
+                Cell(MEANT.get(role, "")),
+            ),
+        )
+        for role, heads in result.roles.items()
+    )
+    columns = ("heads, mean over seeds", "in every seed", "in any seed", "removed", "gate")
+    return Table("Heads by role", columns, rows)
+
+
+def _named(check: RolesCheck) -> dict[str, str]:
+    """Conditions in words, as far as there are some."""
+    words = {"untouched": "original"}
+    words |= {condition: f"gates, {push}" for condition, push in PUSHES.values()}
+    for role in ROLES:
+        words |= {f"without {role}": f"{role} heads removed"}
+        words |= {f"random beside {role}": f"random heads removed, as many as {role}"}
+    return {name: said for name, said in words.items() if name in check.conditions}
+
+
+def _changes_table(check: RolesCheck) -> Table:
+    rows = []
+    for name, words in _named(check).items():
+        loss = check.conditions[name]
+        change = Cell() if name == "untouched" else Cell.of(loss.change)
+        rows.append(Row(words, (Cell(loss.nll.value), change)))
+    note = (
+        f"{count(check.examples, 'held-out example')}. Predicted: a higher loss without "
+        "facilitating heads, a lower one without interfering ones, no change without irrelevant "
+        "ones"
+    )
+    return Table("Loss of the answers", ("nats a token", "change"), tuple(rows), note=note)
+
+
+def _bars(check: RolesCheck) -> list[Bars]:
+    """The losses by role, and of the fitted gates."""
+    found = check.conditions
+    roles = [role for role in ROLES if f"without {role}" in found]
+    by_role = [("untouched", f"without {role}", f"random beside {role}") for role in roles]
+    names = ("original", "selected heads removed", "random heads removed")
+    gates = tuple(name for name in ("untouched", *(c for c, _ in PUSHES.values())) if name in found)
+    words = tuple(_named(check)[name] for name in gates)
+    made = [_bar("Loss without heads of a role", tuple(roles), names, by_role, check)]
+    return [*(made if roles else []), _bar("Loss under the fitted gates", ("all heads",), words,
+                                           [gates], check, "Single draws are seeds")]  # fmt: skip
+
+
+def _bar(
+    title: str,
+    groups: tuple[str, ...],
+    series: tuple[str, ...],
+    names: Sequence[Sequence[str]],
+    check: RolesCheck,
+    note: str = "",
+) -> Bars:
+    losses = [[check.conditions[name] for name in row] for row in names]
+    return Bars(
+        title,
+        groups,
+        series,
+        tuple(tuple(loss.nll.value for loss in row) for row in losses),
+        "nats a token",
+        tuple(tuple(loss.nll.low for loss in row) for row in losses),
+        tuple(tuple(loss.nll.high for loss in row) for row in losses),
+        digits=3,
+        note=note,
+        draws=tuple(
+            tuple(loss.each if len(loss.each) > 1 else () for loss in row) for row in losses
+        ),
+    )
+
+
+def _maps(result: CausalGatingResult) -> HeadMaps:
+    maps = []
+    for role in ROLES:
+        marked = [
+            head.place for head in result.heads if (head.number(role) or 0.0) >= result.threshold
+        ]
+        maps.append(head_map(role, result.heads, marked, role))
+    words = f"a score of {result.threshold:g} or above"
+    return HeadMaps("The three roles", tuple(maps), "score", high=1.0, marked=words)
+
+
+def _ranking(result: CausalGatingResult) -> HeadTable:
+    extra = (
+        Column("interfering", "Interfering", "1 minus the gate pushed open"),
+        Column("irrelevant", "Irrelevant", "gate pushed open, times 1 minus the gate pushed shut"),
+        Column("keep", "G+", "the gate pushed open"),
+        Column("remove", "G\u2212", "the gate pushed shut"),
+    )
+    score = Column("score", "Facilitating", "the gate pushed shut")
+    return head_table(
+        "Every head by facilitation",
+        {result.task: result.heads},
+        extra,
+        score,
+        band="range over seeds",
+        note="Means over seeds; scores of Nam et al. 2025, table 1",
+    )
+
+
+def _fits(fits: Sequence[Fit]) -> Lines:
+    series = []
+    for push, (_, words) in PUSHES.items():
+        losses = [fit.nll[push] for fit in fits]
+        step = max(1, len(losses[0]) // 40)
+        before = 0 if push == "none" else len(fits[0].nll["none"])
+        points = []
+        for at in range(0, len(losses[0]), step):
+            some = [value for each in losses for value in each[at : at + step]]
+            points.append((float(before + at), sum(some) / len(some)))
+        series.append(Series(words, tuple(points)))
+    return Lines(
+        "Loss of the answers during the fits",
+        tuple(series),
+        "step",
+        "nats a token",
+        note="On the examples fitted to, without the push; means over seeds. Gates begin between 0 "
+        "and 1. Both pushed fits go on from the end of the first",
+    )
+
+
+command = Study(FindCausalGating, find_causal_gating, result=CausalGatingResult, show=_show)

@@ -292,21 +292,19 @@ def _uncertainty(result: LahisResult) -> str:
 
 
 def _languages(result: LahisResult) -> Table:
-    rows = tuple(
-        Row(
-            code,
-            (
-                Cell(language.documents),
-                Cell(language.tokens),
-                Cell(language.loss),
-                Cell(language.important),
-                Cell(language.halves and language.halves.jaccard, digits=2, why="one document"),
-                Cell(language.halves and language.halves.expected, digits=2),
-                Cell(" ".join(map(str, language.specific_heads)) or "none"),
-            ),
+    rows = []
+    for code, language in result.languages.items():
+        halves = language.halves
+        cells = (
+            Cell(language.documents),
+            Cell(language.tokens),
+            Cell(language.loss),
+            Cell(language.important),
+            Cell(halves.jaccard if halves else None, digits=2, why="one document"),
+            Cell(halves.expected if halves else None, digits=2),
+            Cell(" ".join(map(str, language.specific_heads)) or "none"),
         )
-        for code, language in result.languages.items()
-    )
+        rows.append(Row(code, cells))
     columns = (
         "documents",
         "tokens",
@@ -316,7 +314,7 @@ def _languages(result: LahisResult) -> Table:
         "by chance",
         "specific heads" if result.general_in is not None else "important heads, best first",
     )
-    return Table("Languages and their heads", columns, rows)
+    return Table("Languages and their heads", columns, tuple(rows))
 
 
 def _general(result: LahisResult) -> Section:

@@ -31,7 +31,9 @@ from headscope.results.mask import (
 from headscope.runs import Run, configuration, decode
 from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
 from headscope.studies.baseline import check_tasks
+from headscope.studies.find.mask_show import show
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.study import Study
 from headscope.studies.tasks import (
     TaskChoice,
     TaskSides,
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
 
-__all__ = ["COMMAND", "FindMask", "find_mask"]
+__all__ = ["COMMAND", "FindMask", "command", "find_mask"]
 
 COMMAND = "find mask"
 METHOD = "mask"
@@ -320,3 +322,6 @@ def _heads(scores: HeadScores, trained: TrainedMask) -> tuple[MaskHead, ...]:
 def _trained_on(sides: TaskSides) -> Task:
     assert sides.train is not None  # else there would have been nothing to train on
     return sides.train
+
+
+command = Study(FindMask, find_mask, result=FoundMask, show=show)

@@ -22,23 +22,36 @@ from headscope.heads import Amount, Gate, Geometry, HeadSet, about_rank, resolve
 from headscope.heads.draws import Draw, draw_heads
 from headscope.pocket.questions import TEMPLATE
 from headscope.results.common import Leakage
-from headscope.results.soft_gate import PairCounts, SoftGateResult
+from headscope.results.soft_gate import Difference, PairCounts, SoftGateResult
 from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import Bars, Cell, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.words import between, count, percent, signed
 from headscope.studies.find.soft_gate_result import describe, write_gates
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON, known_examples
 from headscope.studies.questions import QuestionsChoice, QuestionSides, read_sides
+from headscope.studies.shows import leakage_caution, model_facts
+from headscope.studies.study import Study
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "FindSoftGate", "default_heads", "find_soft_gate"]
+__all__ = ["COMMAND", "FindSoftGate", "command", "default_heads", "find_soft_gate"]
 
 COMMAND = "find soft-gate"
 #: Kinds of heads whose gates are trained, and of those that are set to 0.
 TRAINED = ("trained", "random", "random-layer-matched")
 OUTPUTS = "outputs"
+#: Conditions in words.
+WORDS = {
+    "untouched": "original",
+    "trained": "selected heads trained",
+    "random": "random heads trained",
+    "random-layer-matched": "random heads trained, same layers",
+    "removed": "selected heads removed",
+    "random-removed": "random heads removed",
+}
 
 
 @dataclass(frozen=True)
@@ -262,3 +275,210 @@ def _leakage(config: FindSoftGate, sides: QuestionSides) -> Leakage:
 def _digests(parts: Sequence[Sequence[Asked]]) -> list[str]:
     contexts = {one.question.context for part in parts for one in part}
     return sorted(sentence_digest(context) for context in contexts if context)
+
+
+def _show(result: SoftGateResult, run: Path) -> Shown:
+    """Questions answered under every condition, their differences, the gates, and training."""
+    pairs, seeds = result.pairs, len(result.seeds)
+    filled = max(
+        each.random_layer_matched.filled_up if each.random_layer_matched else 0
+        for each in result.seeds
+    )
+    cautions = leakage_caution(result.leakage, "questions")
+    if filled:
+        cautions.append(
+            f"Up to {filled} of the random heads of the same layers had to come from other layers."
+        )
+    return Shown(
+        "Soft gates",
+        f"Does {result.model_name} answer more questions with the trained gates of "
+        f"{count(len(result.gates), 'head')}, and more than with those of random heads?",
+        _finding(result),
+        f"Intervals are over {count(pairs.test, 'question')}, not over seeds; there "
+        f"{'is' if seeds == 1 else 'are'} {count(seeds, 'seed')}.",
+        "--seeds 5" if seeds < 5 else "",
+        cautions,
+        [
+            *model_facts(result.model_name, len(result.heads)),
+            ("pairs learned from", str(pairs.train)),
+            ("stopped on", str(pairs.stop)),
+            ("tested on", str(pairs.test)),
+            ("seeds", str(seeds)),
+        ],
+        [
+            Section(
+                "Questions answered",
+                [_answered(result)],
+                "A question is answered if one of its answers is, letter for letter, in the first "
+                "tokens that the model writes.",
+                brief=True,
+            ),
+            Section("Differences", [_differences(result.differences)], brief=True),
+            Section("Answers by condition", [_answer_bars(result)]),
+            Section("Gates", [_gates(result)]),
+            Section("Training", [_losses(result), _trainings(result)]),
+        ],
+    )
+
+
+def _finding(result: SoftGateResult) -> list[str]:
+    right = {name: percent(each.accuracy.mean, 1) for name, each in result.accuracy.items()}
+    said = [
+        f"With the trained gates the model answers {right['trained']} of the held-out questions; "
+        f"original {right['untouched']}, random heads trained alike {right['random']} (means over "
+        f"{count(len(result.seeds), 'seed')}).",
+    ]
+    changes = {(each.condition, each.minus): each for each in result.differences}
+    found = changes.get(("trained", "random"))
+    if found is not None:
+        change, loss = found.accuracy, found.nll
+        verdict = (
+            "more than random heads"
+            if change.low > 0
+            else "less than random heads"
+            if change.high < 0
+            else "not clearly different from random heads"
+        )
+        said.append(
+            f"Selected minus random: {signed(100 * change.value)} points (95\u00a0% CI "
+            f"{between(100 * change.low, 100 * change.high, 1)}), above zero in "
+            f"{sum(value > 0 for value in change.by_seed)} of "
+            f"{count(len(change.by_seed), 'seed')}: {verdict}. Loss of the answers: "
+            f"{signed(loss.value, 3)} nats a token ({between(loss.low, loss.high, 3)})."
+        )
+    return said
+
+
+def _answered(result: SoftGateResult) -> Table:
+    rows = tuple(
+        Row(
+            words,
+            (
+                Cell.of(measures.accuracy, 1, "%", 100),
+                Cell(None if (sd := measures.accuracy.sd) is None else 100 * sd, digits=1),
+                Cell.of(measures.normalized, 1, "%", 100),
+                Cell.of(measures.nll),
+            ),
+        )
+        for name, words in WORDS.items()
+        if (measures := result.accuracy.get(name)) is not None
+    )
+    columns = ("answered", "SD over seeds", "answered, as SQuAD compares", "loss, nats a token")
+    return Table(
+        "Questions answered, means over seeds", columns, rows, note=_left_out(result.pairs)
+    )
+
+
+def _left_out(pairs: PairCounts) -> str:
+    """What was not asked, or not with its whole context."""
+    said = []
+    if pairs.unanswerable:
+        said.append(f"{count(pairs.unanswerable, 'question')} without an answer left out")
+    if pairs.shared_contexts:
+        said.append(
+            f"{count(pairs.shared_contexts, 'pair')} not learned from: their context is tested on"
+        )
+    if pairs.cut:
+        said.append(f"{count(pairs.cut, 'context')} too long for the model, cut around the answer")
+    return "; ".join(said)
+
+
+def _differences(differences: tuple[Difference, ...]) -> Table:
+    rows = tuple(
+        Row(
+            f"{WORDS[each.condition]} \u2212 {WORDS[each.minus]}",
+            (
+                Cell.of(each.accuracy, 1, "points", 100),
+                Cell(
+                    f"{sum(value > 0 for value in each.accuracy.by_seed)} of "
+                    f"{len(each.accuracy.by_seed)}"
+                ),
+                Cell.of(each.nll, 4),
+            ),
+        )
+        for each in differences
+        if each.condition in WORDS and each.minus in WORDS
+    )
+    columns = ("answered", "seeds above 0", "loss, nats a token")
+    note = "Paired by question; questions on one context are drawn together"
+    return Table("Differences, means over seeds", columns, rows, note=note)
+
+
+def _answer_bars(result: SoftGateResult) -> Bars:
+    shown = {
+        words: result.accuracy[name].accuracy
+        for name, words in WORDS.items()
+        if name in result.accuracy
+    }
+    return Bars(
+        "Questions answered",
+        ("held-out questions",),
+        tuple(shown),
+        (tuple(100 * each.mean for each in shown.values()),),
+        "%",
+        (tuple(100 * each.low for each in shown.values()),),
+        (tuple(100 * each.high for each in shown.values()),),
+        note="Single draws are seeds: other pairs, order and random heads",
+        draws=(
+            tuple(
+                tuple(100 * value for value in each.by_seed) if len(each.by_seed) > 1 else ()
+                for each in shown.values()
+            ),
+        ),
+        start=0.0,
+        end=100.0,
+    )
+
+
+def _gates(result: SoftGateResult) -> Bars:
+    means = {name: sum(gates) / len(gates) for name, gates in result.gates.items()}
+    ranked = sorted(means, key=lambda name: -means[name])
+    drawn = [result.gates[name] if len(result.seeds) > 1 else () for name in ranked]
+    return Bars(
+        "Trained gates, largest first",
+        tuple(ranked),
+        ("gate",),
+        tuple((means[name],) for name in ranked),
+        "gate",
+        digits=2,
+        note="1: the head as in the original model; 0: removed. Single draws are seeds. The run's "
+        f"gate/ is that of seed {result.gate_seed}, whose loss on its stopping pairs fell most",
+        draws=tuple((each,) for each in drawn),
+        end=max([1.0, *means.values(), *(value for each in drawn for value in each)]),
+    )
+
+
+def _losses(result: SoftGateResult) -> Lines:
+    series = tuple(
+        Series(
+            f"seed {seed.seed}",
+            tuple((float(look.step), look.nll) for look in seed.trained.checks),
+        )
+        for seed in result.seeds
+    )
+    note = "Every seed holds out other pairs. The gates with the lowest loss are kept"
+    return Lines("Loss on the stopping pairs", series, "step", "nats a token", note=note)
+
+
+def _trainings(result: SoftGateResult) -> Table:
+    rows = []
+    for seed in result.seeds:
+        for words, each in (
+            ("selected", seed.trained),
+            ("random", seed.random),
+            ("random, same layers", seed.random_layer_matched),
+        ):
+            if each is not None:
+                cells = (
+                    Cell(each.steps),
+                    Cell(each.best_step),
+                    Cell("yes" if each.stopped_early else "no"),
+                    Cell(each.filled_up),
+                    Cell(" ".join(f"{head.name}\u00a0({head.gate:.2f})" for head in each.heads)),
+                )
+                rows.append(Row(f"seed {seed.seed}, {words}", cells))
+    columns = ("steps", "gates of step", "stopped early", "from elsewhere", "heads (gates)")
+    return Table("Trainings", columns, tuple(rows))
+
+
+command = Study(FindSoftGate, find_soft_gate, result=SoftGateResult, show=_show)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,13 @@ from headscope.heads import Gate, about_rank
 from headscope.results.adapt import AdaptedModel, AdaptedOutput
 from headscope.results.common import Ranking
 from headscope.runs import decode, encode
+from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
+from headscope.shown.words import count, percent
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
-from headscope.studies.use.gates import GateChoice, about
+from headscope.studies.shows import model_facts
+from headscope.studies.use.gates import GateChoice, about, factors_section
 from headscope.use.adapting.prompts import (
     Prompt,
     Rendered,
@@ -30,13 +35,24 @@ if TYPE_CHECKING:
     from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
-__all__ = ["COMMAND", "OneLine", "PromptsChoice", "UseAdapt", "use_adapt", "written"]
+__all__ = [
+    "COMMAND",
+    "OneLine",
+    "PromptsChoice",
+    "UseAdapt",
+    "show_adapted",
+    "use_adapt",
+    "written",
+]
 
 COMMAND = "use adapt"
 #: New tokens of an output where nobody says.
 NEW_TOKENS = 128
-#: Rows that the result itself holds; all are in `outputs.jsonl`.
-SHOWN = 10
+#: Rows that the result itself holds, those of a page, and of a terminal; all are in
+#: `outputs.jsonl`.
+SHOWN, ON_PAGE, BRIEF = 10, 60, 3
+#: Fewer prompts than this are few.
+FEW = 30
 OneLine = Annotated[bool, Option("End an output at the first newline after text.")]
 
 
@@ -193,3 +209,89 @@ def written(
         )[key]
         made.update({places[at]: text for at, text in found.items()})
     return [made[at] for at in range(len(rows))]
+
+
+def show_adapted(result: AdaptedModel, run: Path) -> Shown:
+    """How many outputs the gate changes, the outputs, and the gate."""
+    gate = result.gate
+    share = percent(result.changed / result.prompts) if result.changed and result.prompts else ""
+    finding = [
+        f"{result.changed} of {count(result.prompts, 'output')}{share and f' ({share})'} differ "
+        "from those of the original model."
+        if result.changed is not None
+        else f"{count(result.prompts, 'output')} written; the original model wrote none."
+    ]
+    queries = "the queries of " if gate.on == "query" else ""
+    applied = (
+        f"{gate.name}: {queries}{gate.heads} of {count(gate.of, 'head')} are multiplied, "
+        f"{gate.removed} of them by 0 (removed)"
+    )
+    if gate.feed_forward:
+        applied += f"; so are {count(gate.feed_forward, 'feed-forward part')}"
+    before = "" if result.empty_as_is is None else f" (original {result.empty_as_is})"
+    finding += [f"{applied}.", f"Empty outputs: {result.empty}{before}."]
+    cautions = []
+    if result.prompts < FEW:
+        cautions.append(f"Few prompts ({result.prompts}): others may be changed more or less.")
+    outputs = _first_outputs(run / "outputs.jsonl")
+    return Shown(
+        "An adapted model",
+        "What does the model write with the gate?",
+        finding,
+        "Greedy decoding, one output a prompt. That outputs differ does not say which are better.",
+        "" if result.changed is not None else "--compare",
+        cautions,
+        [
+            *model_facts(result.model_name, gate.of),
+            ("tokens of an output, at most", str(result.max_new_tokens)),
+        ],
+        [
+            Section("First outputs", list(map(_brief, outputs[:BRIEF])), brief=True),
+            Section("Outputs", [_outputs(outputs, result.prompts)]),
+            *factors_section(result.model, gate.applied),
+        ],
+    )
+
+
+def _brief(output: AdaptedOutput) -> Text:
+    given = output.prompt if isinstance(output.prompt, str) else output.prompt[-1]["content"]
+    texts = {"prompt": given, "original": output.text_as_is, "adapted": output.text}
+    made = ((name, _line(text)) for name, text in texts.items() if text is not None)
+    return Text(f"Prompt {output.id}", tuple(made))
+
+
+def _line(text: str, width: int = 88) -> str:
+    return textwrap.shorten(text, width, placeholder="\u2026")
+
+
+def _outputs(outputs: Sequence[AdaptedOutput], prompts: int) -> Table:
+    compared = any(output.text_as_is is not None for output in outputs)
+    referenced = any(output.reference is not None for output in outputs)
+    rows = []
+    for output in outputs:
+        texts = [output.asked, *([output.text_as_is] if compared else []), output.text]
+        texts += [output.reference] if referenced else []
+        texts += ["yes" if output.changed else "no"] if compared else []
+        rows.append(Row(output.id, tuple(map(Cell, texts))))
+    columns = ("prompt", *(["original"] if compared else []), "adapted")
+    columns += (*(["reference"] if referenced else []), *(["differs"] if compared else []))
+    note = (
+        f"{len(rows)} of {count(prompts, 'output')}, those that differ first; all are in "
+        "outputs.jsonl of the run folder"
+    )
+    return Table("Outputs", columns, tuple(rows), note=note)
+
+
+def _first_outputs(path: Path) -> list[AdaptedOutput]:
+    """The first outputs that differ from the original model's and, if room is left, others."""
+    changed: list[AdaptedOutput] = []
+    same: list[AdaptedOutput] = []
+    for line, row in read_rows(path):
+        try:
+            output: AdaptedOutput = decode(AdaptedOutput, row)
+        except (KeyError, ValueError) as error:
+            raise damaged_line(path, line) from error
+        kept = changed if output.changed else same
+        if len(kept) < ON_PAGE:
+            kept.append(output)
+    return [*changed, *same][:ON_PAGE]

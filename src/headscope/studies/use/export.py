@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
 from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
+from headscope.results.adapt import GateNumbers
 from headscope.results.common import Ranking
 from headscope.results.export import ExportBase, ExportedHead, ExportedModel, UnloadedModel
 from headscope.runs import Run, carry_out, decode
+from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table
+from headscope.shown.words import count, number, percent
 from headscope.studies.inputs import Progress, about_model, model_inputs, model_provenance
+from headscope.studies.shows import model_facts
+from headscope.studies.study import Study
 from headscope.studies.use.export_run import PLACES, Export, UseExport, same_weights
-from headscope.studies.use.gates import GateChoice, about
+from headscope.studies.use.gates import GateChoice, about, factors_section
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "UseExport", "use_export"]
+__all__ = ["COMMAND", "UseExport", "command", "use_export"]
 
 COMMAND = "use export"
+FORMS = {"checkpoint": "an ordinary checkpoint", "ia3": "an (IA)\u00b3 adapter"}
+#: Files and tensors that are named.
+NAMED = 4
 
 
 def use_export(
@@ -151,3 +160,111 @@ def read_gate(choice: GateChoice, lm: LanguageModel) -> Adaptation:
             "name heads, or a gate that changes some"
         )
     return found
+
+
+def _show(result: ExportedModel, run: Path) -> Shown:
+    """What was written, how exact it is, and which heads it changes."""
+    gate, base, proof = result.gate, result.base, result.check
+    words = f"{gate.heads} of {gate.of} heads are multiplied, {gate.removed} of them by 0 (removed)"
+    if gate.feed_forward:
+        words += f"; so are {count(gate.feed_forward, 'feed-forward part')}"
+    finding = [f"{words}: written as {FORMS[result.form]} of {base.name}."]
+    uncertainty, cautions = "", []
+    if proof is None:
+        cautions.append(f"Not compared with the gated model: {result.check_note}.")
+    else:
+        finding.append(
+            "Logits differ from those of the gated model by at most "
+            f"{number(proof.largest_difference)}; the gate itself moves them by up to "
+            f"{number(proof.untouched_difference)}."
+        )
+        uncertainty = (
+            f"Compared on {count(proof.positions, 'token')} of a few short texts, in {proof.dtype}:"
+            " this shows that the right weights were multiplied, not how good the model is."
+        )
+        if proof.proves_nothing:
+            cautions.append(
+                "This proves nothing: rounding alone may make a difference of "
+                f"{number(proof.allowed)}, and the gate makes none that is larger."
+            )
+    if result.found_on_same_weights is False:
+        cautions.append("The heads were found on other weights of the same shape.")
+    if not base.license:
+        cautions.append("The licence of the base model is not known, and the model card says none.")
+    factors = {f"{head.layer}.{head.head}": head.gate for head in result.heads}
+    return Shown(
+        "An exported model",
+        "What became of the gate as weights that others load?",
+        finding,
+        uncertainty,
+        "--check" if proof is None else "",
+        cautions,
+        [
+            *model_facts(result.model_name, gate.of),
+            *([("found by", result.found_by)] if result.found_by else []),
+        ],
+        [
+            Section("What was written", [_written(result)], brief=True),
+            Section("Comparison", [_comparison(result)], brief=proof is not None),
+            *factors_section(
+                result.model, GateNumbers(gate.on, factors, gate.applied.feed_forward)
+            ),
+        ],
+    )
+
+
+def _written(result: ExportedModel) -> Table:
+    base, written = result.base, result.written
+    checkpoint = result.form == "checkpoint"
+
+    def named(names: Sequence[str], what: str) -> str:
+        more = ", \u2026" if len(names) > NAMED else ""
+        return f"{count(len(names), what)}: {', '.join(names[:NAMED])}{more}"
+
+    rows = {
+        "path": result.path,
+        "size": _size(written.size),
+        "files": named(written.files, "file"),
+        "with factors": named(written.changed, "tensor" if checkpoint else "module"),
+        "licence": base.license or f"not known: {base.license_note or 'the model names none'}",
+    }
+    if result.model and result.model.quantised:
+        rows["base weights"] = f"quantised: {result.model.quantised}"
+    note = (
+        "The factors are in the attention output projections; nothing of headscope is needed"
+        if checkpoint
+        else "The factors are vectors before the attention output projections; stock PEFT loads "
+        "them around the base model, whose weights are not changed"
+    )
+    made = tuple(Row(name, (Cell(words),)) for name, words in rows.items())
+    return Table("The export", ("",), made, note=note)
+
+
+def _comparison(result: ExportedModel) -> Table | NotMeasured:
+    proof = result.check
+    if proof is None:
+        return NotMeasured("Logits", str(result.check_note))
+    rows = {
+        "export and gated model, largest difference": number(proof.largest_difference),
+        "export and original model, largest difference": number(proof.untouched_difference),
+        "gated model, largest logit": number(proof.largest_logit),
+        "tokens compared": number(proof.positions),
+        "same most likely token": percent(proof.same_choice, 1),
+    }
+    return Table(
+        "Logits of the export",
+        ("",),
+        tuple(Row(name, (Cell(value),)) for name, value in rows.items()),
+        note="The export was loaded as anybody would load it. Multiplied weights are rounded to "
+        f"{proof.rounded_to}; factors of 0 and 1 are exact",
+    )
+
+
+def _size(size: int) -> str:
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{number(size / unit)}\u00a0{name}"
+    return f"{size}\u00a0bytes"
+
+
+command = Study(UseExport, use_export, result=ExportedModel, show=_show)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -10,9 +11,16 @@ from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, resolve_heads
 from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
 from headscope.results.adapt import AppliedGate, GateNumbers
+from headscope.results.common import ModelFacts
 from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import Block, Cell, HeadMap, HeadMaps, HeadSets, Row, Section, Table
+from headscope.shown.words import number
+from headscope.studies.shows import named_places
 
-__all__ = ["GateChoice", "about"]
+__all__ = ["GateChoice", "about", "factors_section"]
+
+#: So many different factors are shown as sets of heads, more as a table.
+FEW = 8
 
 
 @dataclass(frozen=True)
@@ -93,3 +101,40 @@ def about(adaptation: Adaptation) -> AppliedGate:
         feed_forward=0 if parts is None else int((parts != 1).sum()),
         applied=GateNumbers(**adaptation.as_dict()),
     )
+
+
+def factors_section(model: ModelFacts | None, applied: GateNumbers) -> list[Section]:
+    """What heads and feed-forward parts are multiplied by, where it is not 1."""
+    blocks: list[Block] = []
+    by_factor = _by_factor(applied.heads)
+    if applied.heads and model is not None and model.geometry is not None:
+        known = dict(zip(named_places(applied.heads), applied.heads.values(), strict=True))
+        values = tuple(
+            tuple(known.get((layer, head), 1.0) for head in range(heads))
+            for layer, heads in enumerate(model.geometry["counts"])
+        )
+        maps = (HeadMap("factor", values, tuple(known)),)
+        marked = "a factor other than 1"
+        blocks.append(HeadMaps("Factor of every head", maps, "factor", marked=marked))
+    if len(by_factor) <= FEW:
+        sets = {f"times {number(of)}": named_places(heads) for of, heads in by_factor.items()}
+        blocks += [HeadSets("Heads by factor", sets)] if sets else []
+    else:
+        rows = tuple(
+            Row(head, (Cell(number(of)),)) for of, heads in by_factor.items() for head in heads
+        )
+        blocks.append(Table("Heads by factor", ("factor",), rows))
+    if applied.feed_forward:
+        layers = _by_factor(applied.feed_forward)
+        rows = tuple(Row(f"times {number(of)}", (Cell(", ".join(layers[of])),)) for of in layers)
+        blocks.append(Table("Feed-forward parts by factor", ("layers",), rows))
+    lead = "Everything that is not named here is multiplied by 1."
+    return [Section("What was applied", blocks, lead)] if blocks else []
+
+
+def _by_factor(factors: Mapping[str, float]) -> dict[float, list[str]]:
+    """Places by their factor, the factors ascending."""
+    found: dict[float, list[str]] = {factor: [] for factor in sorted(factors.values())}
+    for place, factor in factors.items():
+        found[factor].append(place)
+    return found

@@ -1,25 +1,54 @@
-"""Training mixtures of a rated corpus, from the command line."""
+"""Training mixtures of a rated corpus: documents selected, shares kept."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.results.mixture import MixedCorpus
+from headscope.results.mixture import (
+    Count,
+    LanguageMix,
+    MixedCorpus,
+    MixManifest,
+    MixSummary,
+    ShownDocument,
+)
+from headscope.results.rating import Histogram as Scores
+from headscope.runs import decode
+from headscope.runs.reading import naming, read_object
 from headscope.settings import Option, Settings
+from headscope.shown.blocks import (
+    Bars,
+    Block,
+    Cell,
+    Histogram,
+    Histograms,
+    Section,
+    Shown,
+    Table,
+    Text,
+    grid,
+)
+from headscope.shown.words import count, fixed, number, percent
 from headscope.studies.inputs import Progress
+from headscope.studies.study import Study
 from headscope.use.mixing import MixPlan
 from headscope.use.mixing.mixture import mix_in_run
 from headscope.use.mixing.plan import Amount
 from headscope.use.mixing.reading import LANGUAGE, rated_paths, read_lines
 
-__all__ = ["UseMix", "use_mix"]
+__all__ = ["UseMix", "command", "use_mix"]
+
+#: Languages whose documents a page shows, and how many of them stand open.
+WITH_TEXTS, OPEN = 60, 8
+#: Decimals of scores.
+DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -90,3 +119,188 @@ def _has_language(sources: Sequence[str]) -> bool:
                 return True
             return not isinstance(first, dict) or LANGUAGE in first
     return False
+
+
+TITLES = {
+    "baseline": "A baseline mixture",
+    "remove": "A mixture without the selected documents",
+    "enhance": "A mixture with the selected documents repeated",
+}
+
+
+def _show(result: MixedCorpus, run: Path) -> Shown:
+    """What was selected, every language's share before and after, and texts at the cut."""
+    files = run / "manifest.json", run / "summary.json"
+    with naming(files[0], "a mixture"):
+        manifest: MixManifest = decode(MixManifest, read_object(files[0]), "manifest")
+    with naming(files[1], "a mixture"):
+        summary: MixSummary = decode(MixSummary, read_object(files[1]), "summary")
+        ordered = sorted(
+            manifest.languages.items(), key=lambda item: (-item[1].share_before, item[0])
+        )
+        held = {_named(code): summary.languages[code] for code, _ in ordered}
+    languages = {_named(code): mix for code, mix in ordered}
+    cautions = []
+    if manifest.factor < 1:
+        cautions.append(
+            "The reserve is too small to replace all that was removed, so every language was cut "
+            f"to {percent(manifest.factor, 3)} of its baseline. Compare with a baseline of that "
+            "size."
+        )
+    other = "tokens" if manifest.unit == "documents" else "documents"
+    cautions.append(f"Budgets are equal in {manifest.unit}; {other} may differ.")
+    if manifest.kind == "enhance":
+        cautions.append("Models memorise repeated documents sooner, whichever are repeated.")
+    tokens = "" if manifest.tokens is None else f"{number(manifest.tokens)}"
+    return Shown(
+        TITLES[manifest.kind],
+        "Which documents does the mixture hold, and does every language keep its share?",
+        _finding(manifest, languages),
+        "Whether the selection matters is shown by models trained on this mixture, on a baseline "
+        "of the same size and on a random selection, over several seeds.",
+        "" if manifest.random else "--select random",
+        cautions,
+        [
+            ("documents", number(manifest.documents)),
+            *([("tokens", tokens)] if tokens else []),
+            ("languages", str(len(languages))),
+            ("files", str(len(manifest.files))),
+        ],
+        [
+            Section("Languages", [_languages(manifest, languages)], brief=True),
+            Section("Language shares", [_shares(manifest, languages)]),
+            Section("Where the documents come from", _budgets(manifest, languages)),
+            *_scores(languages, {code: each.scores for code, each in held.items()}),
+            *_texts({code: each.documents for code, each in held.items()}),
+        ],
+    )
+
+
+def _named(code: str) -> str:
+    return code or "all documents"
+
+
+def _finding(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> list[str]:
+    selected = sum(mix.selected.documents for mix in languages.values())
+    base = sum(mix.baseline.documents for mix in languages.values())
+    there = {
+        "baseline": "each is in the mixture once",
+        "remove": "none of them is in the mixture",
+        "enhance": f"each is in the mixture {count(int(manifest.plan['times']), 'time')}",
+    }[manifest.kind]
+    how = "drawn at random as a control" if manifest.random else "the highest scores of a language"
+    return [
+        f"Of {count(base, 'document')} of the baseline {number(selected)} are selected ({how}; "
+        f"{manifest.plan['share']} of each language's {manifest.unit} asked for): {there}.",
+        "No language's share differs from the baseline's by more than "
+        f"{fixed(100 * manifest.largest_difference, 4)} percentage points of all {manifest.unit}.",
+    ]
+
+
+def _languages(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> Table:
+    cells = {
+        "baseline": lambda mix: Cell.share(mix.share_before, 3),
+        "mixture": lambda mix: Cell.share(mix.share_after, 3),
+        "difference, points": lambda mix: Cell(100 * mix.share_difference, digits=4),
+        "documents": lambda mix: Cell(mix.mixture.documents),
+        "selected": lambda mix: Cell(mix.selected.documents),
+        "selected, of baseline": lambda mix: Cell.share(mix.selected_share, 2),
+        "in mixture": lambda mix: Cell(mix.copies * mix.selected.documents),
+        "selected from": lambda mix: Cell(mix.threshold, digits=DIGITS, why="random"),
+        "highest not selected": lambda mix: Cell(mix.next_score, digits=DIGITS),
+    }
+    return grid(
+        f"Share of all {manifest.unit} by language, and what is selected",
+        languages,
+        cells,
+        lambda code, name: cells[name](languages[code]),
+    )
+
+
+def _shares(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> Bars:
+    return Bars(
+        "Share of each language",
+        tuple(languages),
+        ("mixture", "baseline"),
+        tuple((100 * mix.share_after, 100 * mix.share_before) for mix in languages.values()),
+        f"% of all {manifest.unit}",
+        digits=2,
+        start=0.0,
+    )
+
+
+def _budgets(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> list[Block]:
+    names = {
+        "corpus": "corpus",
+        "baseline": "baseline",
+        "selected": "selected",
+        "others kept": "kept",
+        "usable reserve": "reserve",
+        "from the reserve": "refilled",
+        "mixture": "mixture",
+    }
+    found = manifest.duplicates
+    note = (
+        "Selected documents count once. Usable reserve: below the cut, with a text that the "
+        "baseline does not have, each text once. Documents whose text stands in an earlier one: "
+        f"{number(found['baseline'])} in the baseline, {number(found['mixture'])} in the mixture"
+    )
+    if found["by_copies"]:
+        note += f", and {number(found['by_copies'])} by repetition"
+
+    def table(title: str, unit: str, note: str = "") -> Table:
+        def cell(code: str, name: str) -> Cell:
+            held: Count = getattr(languages[code], names[name])
+            return Cell(held.documents if unit == "documents" else held.tokens)
+
+        return grid(title, languages, names, cell, note=note)
+
+    tokens = [table("Predicted tokens", "tokens")] if manifest.tokens is not None else []
+    return [table("Documents", "documents", note), *tokens]
+
+
+def _scores(
+    languages: Mapping[str, LanguageMix], scores: Mapping[str, Scores | None]
+) -> list[Section]:
+    panels = []
+    for code, held in scores.items():
+        if held is not None and any(held.counts):
+            cut = languages[code].threshold
+            note = "" if cut is None else f"selected from {fixed(cut, DIGITS)}"
+            panels.append(Histogram(code, held.edges, held.counts, note, cut))
+    if not panels:
+        return []
+    note = "Documents to the right of the upright line are selected"
+    shown = Histograms("Scores of the baseline", tuple(panels), "score, nats a token", note=note)
+    return [Section("Scores and the cut", [shown])]
+
+
+def _texts(documents: Mapping[str, Sequence[ShownDocument]]) -> list[Section]:
+    held = {code: several for code, several in documents.items() if several}
+    blocks = [
+        Text(
+            code,
+            tuple(
+                (
+                    f"{fixed(one.score, DIGITS)} \u00b7 {one.place} \u00b7 {one.id}",
+                    one.text + ("\u2026" if one.cut else ""),
+                )
+                for one in several
+            ),
+            folded=at >= OPEN,
+        )
+        for at, (code, several) in enumerate(list(held.items())[:WITH_TEXTS])
+    ]
+    if not blocks:
+        return []
+    lead = (
+        "The highest scores of each language's baseline, and the documents just above and below "
+        "the cut, at most 400 characters each. The selection goes by rank, whether or not a "
+        "language has documents that need the heads: read the texts at the cut."
+    )
+    if left := len(held) - len(blocks):
+        lead += f" {count(left, 'more language')}: see summary.json of the run."
+    return [Section("Documents at the top and at the cut", blocks, lead)]
+
+
+command = Study(UseMix, use_mix, result=MixedCorpus, show=_show, loads=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,11 +12,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.estimates import Estimate
 from headscope.heads import Amount, about_rank, resolve_heads
 from headscope.results.common import ModelFacts, Ranking
-from headscope.results.rating import RatedCorpus, RatingJob, RatingResult, RatingSummary
+from headscope.results.rating import (
+    RatedCorpus,
+    RatedFigures,
+    RatedLanguage,
+    RatingJob,
+    RatingResult,
+    RatingSummary,
+)
 from headscope.runs import Run, carry_out, decode, encode
+from headscope.runs.reading import naming, read_object
 from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    HeadSets,
+    Histogram,
+    Histograms,
+    Row,
+    Section,
+    Shown,
+    Table,
+    Text,
+)
+from headscope.shown.words import between, count, enumeration, fixed, percent
 from headscope.studies.inputs import (
     ModelChoice,
     Progress,
@@ -25,6 +48,8 @@ from headscope.studies.inputs import (
     model_provenance,
     steps_of,
 )
+from headscope.studies.shows import ablation_facts, model_facts, named_places
+from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
 from headscope.use.corpus.executors import Execution, Launched
 from headscope.use.corpus.files import find_files
@@ -38,11 +63,15 @@ from headscope.use.rating import Rating
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "UseRate", "use_rate"]
+__all__ = ["COMMAND", "UseRate", "command", "use_rate"]
 
 COMMAND = "use rate"
 SUMMARY = "summary.json"
 SURVEY = "parts/survey.json"
+#: Decimals of scores; fewer documents of a language than the second are few.
+DIGITS, FEW = 4, 30
+#: Languages whose documents a page shows, how many stand open, and characters of each.
+WITH_TEXTS, OPEN, EXCERPT = 40, 8, 400
 
 
 @dataclass(frozen=True)
@@ -236,3 +265,175 @@ def _known(out: Path | None) -> dict[str, Any]:
         for one in known.values()
     )
     return known if whole else {}
+
+
+def _show(result: RatingResult, run: Path) -> Shown:
+    """Scores by language, how they are spread, the highest documents, and what was rejected."""
+    facts = [
+        *model_facts(result.model_name, result.model.heads if result.model else None),
+        ("heads removed", str(len(result.heads))),
+        *ablation_facts(result),
+    ]
+    title = "A rated corpus"
+    lead = "Which documents does the model predict worse without these heads?"
+    if isinstance(result, RatingJob):
+        state = "was submitted" if result.submitted else "is still at work"
+        done = f"{result.chunks_done} of {count(result.chunks, 'chunk')} done; logs: {result.logs}"
+        again = "Run the same command again when the job has ended."
+        return Shown(title, lead, [f"Job {result.job} {state}: {done}", again], facts=facts)
+    assert isinstance(result, RatedCorpus)
+    with naming(run / SUMMARY, "a rated corpus"):
+        summary: RatingSummary = decode(RatingSummary, read_object(run / SUMMARY), "summary")
+    rated = sorted(summary.languages.items(), key=lambda one: (-one[1].scores.documents, one[0]))
+    languages = {_named(code): language for code, language in rated}
+    few = [code for code, each in languages.items() if each.scores.documents < FEW]
+    cautions = [
+        "No control: removing any heads raises some losses. Rate a sample with as many random "
+        "heads (--heads) and compare the rankings."
+    ]
+    if len(languages) > 1:
+        cautions.append("Compare scores within a language only: languages differ anyway.")
+    if few:
+        cautions.append(f"Fewer than {FEW} documents: {enumeration(few)}.")
+    if result.workers is not None:
+        facts.append(("workers", f"{result.workers} ({result.executor})"))
+    return Shown(
+        title,
+        lead,
+        _finding(result, languages),
+        "Intervals are over the documents of this corpus.",
+        cautions=cautions,
+        facts=facts,
+        sections=[
+            *([Section("Scores by language", _scores(languages), brief=True)] if languages else []),
+            *_spread(languages),
+            *_highest(languages),
+            *_rejects(result.figures, summary.figures.reasons),
+            Section("Heads removed", [HeadSets("Heads", {"removed": named_places(result.heads)})]),
+            Section(
+                "What a score does not say",
+                [],
+                "A high score does not mean that a document is good, true or well written: lists, "
+                "tables and boilerplate may need the heads too. Nor does it say what the heads do; "
+                "headscope verify removal tests that. The score of a short document is a mean over "
+                "few tokens, so the highest scores hold more short documents than the corpus.",
+            ),
+        ],
+    )
+
+
+def _named(code: str) -> str:
+    return code or "no language given"
+
+
+def _finding(result: RatedCorpus, languages: Mapping[str, RatedLanguage]) -> list[str]:
+    figures, heads = result.figures, count(len(result.heads), "head")
+    by_mean = sorted(languages, key=lambda code: -languages[code].scores.mean)
+    means = [fixed(languages[code].scores.mean, DIGITS) for code in by_mean]
+    change = f"{means[0]} nats a token" if means else ""
+    if len(means) == 1:
+        mean = _mean(languages[by_mean[0]])
+        if mean.bounded:
+            change += f" (95\u00a0% CI {between(mean.low, mean.high, DIGITS)})"
+    elif len(set(means)) == 1:
+        change += " in all languages"
+    elif means:
+        change = f"{means[-1]} ({by_mean[-1]}) to {means[0]} ({by_mean[0]}) nats a token"
+    answer = f"Without {heads} the loss of a document changes by {change} on average."
+    speed = figures.tokens_per_second
+    rated = f"{count(figures.documents, 'document')} rated, {count(figures.tokens, 'token')}"
+    return [
+        answer if means else "No document was rated.",
+        "A document's score is this change, the mean over its predicted tokens; above 0 the model "
+        "predicts the document worse without the heads.",
+        f"{rated}{'' if speed is None else f', {speed:,.0f} a second of scoring'}; "
+        f"{count(figures.rejected, 'record') if figures.rejected else 'none'} rejected.",
+    ]
+
+
+def _mean(language: RatedLanguage) -> Estimate:
+    """The mean score with its interval, which a single document has not."""
+    scores = language.scores
+    if scores.documents < 2 or scores.low is None or scores.high is None:
+        return Estimate(scores.mean)
+    return Estimate(scores.mean, scores.low, scores.high)
+
+
+def _scores(languages: Mapping[str, RatedLanguage]) -> list[Block]:
+    rows = tuple(
+        Row(
+            code,
+            (
+                Cell(each.scores.documents),
+                Cell(each.scores.tokens),
+                Cell.of(_mean(each), DIGITS),
+                Cell(each.top[0].score if each.top else None, digits=DIGITS),
+            ),
+        )
+        for code, each in languages.items()
+    )
+    columns = ("documents", "tokens", "mean score", "highest score")
+    return [Table("Scores by language, nats a token", columns, rows)]
+
+
+def _spread(languages: Mapping[str, RatedLanguage]) -> list[Section]:
+    panels = tuple(
+        Histogram(
+            code,
+            each.histogram.edges,
+            each.histogram.counts,
+            f"{count(each.scores.documents, 'document')}, mean {fixed(each.scores.mean, DIGITS)}",
+        )
+        for code, each in languages.items()
+        if sum(each.histogram.counts)
+    )
+    if not panels:
+        return []
+    shown = Histograms("Scores of all documents", panels, "score, nats a token", "document")
+    return [Section("How the scores are spread", [shown])]
+
+
+def _highest(languages: Mapping[str, RatedLanguage]) -> list[Section]:
+    with_texts = {code: each for code, each in languages.items() if each.top}
+    blocks = [
+        Text(
+            code,
+            tuple(
+                (f"{fixed(document.score, DIGITS)} \u00b7 {document.id}", cut(document.text))
+                for document in each.top
+            ),
+            folded=at >= OPEN,
+        )
+        for at, (code, each) in enumerate(list(with_texts.items())[:WITH_TEXTS])
+    ]
+    if not blocks:
+        return []
+    lead = (
+        f"The highest scores of each language, at most 20, with the first {EXCERPT} characters of "
+        "the text. They are extremes, not typical documents."
+    )
+    if (left := len(with_texts) - len(blocks)) > 0:
+        lead += f" {count(left, 'more language')}: see summary.json of the run."
+    return [Section("The documents that need the heads most", blocks, lead)]
+
+
+def cut(text: str) -> str:
+    """The beginning of a text."""
+    return text if len(text) <= EXCERPT else f"{text[:EXCERPT]}\u2026"
+
+
+def _rejects(figures: RatedFigures, reasons: Mapping[str, int]) -> list[Section]:
+    if not figures.rejected:
+        return []
+    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+    rows = tuple(Row(reason, (Cell(records),)) for reason, records in ordered)
+    share = figures.rejected / (figures.rejected + figures.documents)
+    note = (
+        f"{percent(share, 1)} of all records; each is in rejects.jsonl with its file, line and "
+        "reason"
+    )
+    return [Section("Rejected records", [Table("Reasons", ("records",), rows, note=note)],
+                    brief=True)]  # fmt: skip
+
+
+command = Study(UseRate, use_rate, result=RatedCorpus, show=_show)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 from headscope import options
@@ -12,20 +14,33 @@ from headscope.errors import InputError
 from headscope.heads import Head
 from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests
+from headscope.results.mask_tests import AskedTask, FamilyHeads, FamilyTests, Outcome
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
+from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_task_leakage
+from headscope.studies.shows import against_cells, compared, model_facts, places
+from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, sample_rows
+from headscope.studies.verify.masked_shows import (
+    WORDS,
+    against_of,
+    bars,
+    changed,
+    few_examples,
+    overview,
+    trained_on_caution,
+)
 from headscope.verify.masks.asking import Asking, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.families import Family, conditions, families, parse_family
 from headscope.verify.masks.mask import Mask, read_mask
 
-__all__ = ["COMMAND", "VerifyFamilies", "verify_families"]
+__all__ = ["COMMAND", "VerifyFamilies", "command", "verify_families"]
 
 COMMAND = "verify families"
 
@@ -160,3 +175,176 @@ def _describe(family: Family) -> FamilyHeads:
         pool="outside" if 2 * len(heads) <= total else "all",
         tested=0 < len(heads) < total,
     )
+
+
+def _show(result: FamilyTests, run: Path) -> Shown:
+    """The loss without each family of heads, against random heads, and the heads themselves."""
+    tested = [family for family in result.families if family.tested]
+    every, least = result.families[0], 1 / (1 + result.draws)
+    groups = {family.name: _conditions(result, family) for family in tested}
+    rows = {
+        name: {
+            "original, instructed": task.of_kind("instructed"),
+            **{
+                f"{words}: {_words(family)}": groups[family.name][name][words]
+                for family in tested
+                for words in (WORDS["removed"], WORDS["random"], WORDS["random-layer-matched"])
+            },
+        }
+        for name, task in result.tasks.items()
+    }
+    return Shown(
+        "Shared heads",
+        f"What does {result.model_name}, instructed, lose without the heads that "
+        f"{count(len(result.masks), 'mask')} share, and without those in no mask?",
+        [*_finding(result), *_untested(result)],
+        "Intervals are over held-out examples. p over draws cannot be lower than "
+        f"{fixed(least, 3)} with {count(result.draws, 'random set')} of a kind.",
+        "--draws 19" if least > 0.05 else "",
+        [
+            *few_examples(result.tasks),
+            *trained_on_caution(result.leakage, "one of the masks"),
+            "Masks are single training runs: with other seeds they may share other heads.",
+        ],
+        [
+            *model_facts(result.model_name, every.kept + every.removed),
+            ("masks", ", ".join(result.masks)),
+            ("tasks", str(len(result.tasks))),
+        ],
+        [
+            Section(
+                "Losses",
+                [
+                    overview(
+                        "Loss of the instructed tasks, nats a token",
+                        rows,
+                        dict.fromkeys(result.tasks, "nll"),
+                        f"Random heads: the mean of {result.draws} draws of as many heads",
+                    )
+                ],
+                brief=True,
+            ),
+            Section(
+                "Compared with random heads",
+                [
+                    _compared(result, tested),
+                    *(
+                        bars(f"Loss without the {_heads(family)}", groups[family.name], "nll")
+                        for family in tested
+                    ),
+                ],
+            ),
+            Section("Sets of heads", [_sets(result), _chips(result)]),
+        ],
+    )
+
+
+def _words(family: FamilyHeads) -> str:
+    if family.name in ("unused", "all"):
+        return "in no mask" if family.name == "unused" else "in every mask"
+    return f"in every mask of {family.name}"
+
+
+def _heads(family: FamilyHeads) -> str:
+    return f"{count(family.removed, 'head')} {_words(family)}"
+
+
+def _conditions(
+    result: FamilyTests, family: FamilyHeads
+) -> dict[str, Mapping[str, Sequence[Outcome]]]:
+    """By task the original model, and the removal of a family and of random heads."""
+    return {
+        name: {"original, instructed": task.of_kind("instructed")}
+        | {
+            WORDS[kind]: task.of_kind(kind, family.name)
+            for kind in ("removed", "random", "random-layer-matched")
+        }
+        for name, task in result.tasks.items()
+    }
+
+
+def _removed(result: FamilyTests, family: FamilyHeads) -> dict[str, Outcome]:
+    return {name: task.of_kind("removed", family.name)[0] for name, task in result.tasks.items()}
+
+
+def _finding(result: FamilyTests) -> list[str]:
+    said = []
+    for family in result.families:
+        if not family.tested:
+            continue
+        who, removed = f"Without the {_heads(family)}", _removed(result, family)
+        if len(removed) == 1:
+            ((name, outcome),) = removed.items()
+            task = result.tasks[name]
+            against = against_of(outcome.random_draws, task.of_kind("random", family.name))
+            said.append(
+                f"{who} the loss on {name} is {fixed(outcome.nll, 3)} nats a token, "
+                f"{changed(outcome.changed('nll'))} from the original; minus random "
+                f"heads: {compared(against, 'examples')}."
+            )
+            continue
+        gaps = [each.random_draws.against["nll"] for each in removed.values() if each.random_draws]
+        said.append(
+            f"{who} the loss is higher than without as many random heads in "
+            f"{sum(gap.value > 0 for gap in gaps)} of {count(len(gaps), 'task')}; the 95\u00a0% CI "
+            f"excludes zero in {sum(gap.low > 0 for gap in gaps)}. Mean difference: "
+            f"{fixed(fmean(gap.value for gap in gaps), 3)} nats a token."
+        )
+    return said
+
+
+def _untested(result: FamilyTests) -> list[str]:
+    return [
+        f"{'Every head is' if family.removed else 'No head is'} {_words(family)}: not tested."
+        for family in result.families
+        if not family.tested
+    ]
+
+
+def _compared(result: FamilyTests, tested: Sequence[FamilyHeads]) -> Table:
+    rows = []
+    for family in tested:
+        for name, outcome in _removed(result, family).items():
+            drawn = result.tasks[name]
+            free, matched = (
+                against_cells(against_of(draws, drawn.of_kind(kind, family.name)))
+                for kind, draws in (
+                    ("random", outcome.random_draws),
+                    ("random-layer-matched", outcome.random_layer_matched_draws),
+                )
+            )
+            cells = (Cell.of(outcome.changed("nll")), *free, *matched)
+            rows.append(Row(f"{_words(family)}: {name}", cells))
+    columns = ("minus original", "minus random", "p, examples", "p, draws",
+               "minus random, same layers", "p, examples", "p, draws")  # fmt: skip
+    note = (
+        "Loss without the heads, nats a token. p: random heads do at least as much harm; for heads "
+        "in no mask, at most as much"
+    )
+    return Table("Removal compared, by loss", columns, tuple(rows), note=note)
+
+
+def _sets(result: FamilyTests) -> Table:
+    pools = {"outside": "heads outside the set", "all": "all heads of the model"}
+    rows = tuple(
+        Row(
+            _words(family),
+            (
+                Cell(family.removed),
+                Cell(family.kept),
+                Cell("all" if family.name in ("all", "unused") else enumeration(family.tasks)),
+                Cell(pools[family.pool]),
+            ),
+        )
+        for family in result.families
+    )
+    columns = ("heads", "heads left", "masks", "random heads are from")
+    return Table("Sets of heads", columns, rows)
+
+
+def _chips(result: FamilyTests) -> HeadSets:
+    sets = {_words(family): places(family.heads) for family in result.families}
+    return HeadSets("The heads", sets)
+
+
+command = Study(VerifyFamilies, verify_families, result=FamilyTests, show=_show)

@@ -11,6 +11,9 @@ from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
 from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
+from headscope.results.language_texts import Level, Text
+from headscope.shown.blocks import Cell, Row, Table
+from headscope.shown.words import count, enumeration
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import POCKET
 from headscope.studies.leakage import Leakage, check_document_leakage, known_examples
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = [
     "about_documents",
     "documents_leakage",
+    "documents_words",
+    "few_documents",
+    "levels_table",
     "named_heads",
     "read_rows",
     "set_apart",
@@ -137,3 +143,55 @@ def set_apart(
         kept[name] = dataclasses.replace(file, documents=rest)
         texts += sorted(apart)
     return kept, Reference("documents set aside from the data", tuple(texts))
+
+
+#: The fewest documents that intervals are reliable for.
+FEW = 30
+
+
+def documents_words(languages: Mapping[str, Text]) -> str:
+    """How many documents there are in a language."""
+    sizes = [text.documents for text in languages.values()]
+    fewest, most = min(sizes), max(sizes)
+    return (
+        f"{count(most, 'document') if fewest == most else f'{fewest} to {most} documents'} a "
+        "language"
+    )
+
+
+def few_documents(languages: Mapping[str, Text]) -> list[str]:
+    """The languages with few documents, in a sentence."""
+    few = [f"{name} {text.documents}" for name, text in languages.items() if text.documents < FEW]
+    if not few:
+        return []
+    return [f"Few documents ({enumeration(few)}): intervals of so few are unreliable."]
+
+
+def levels_table(
+    languages: Mapping[str, Text], rows: Mapping[str, tuple[Text, Level]] | None = None
+) -> Table:
+    """Loss and perplexity of each language's text, of the original model and in these rows."""
+    made = []
+    for name, text in languages.items():
+        size = Cell(text.documents), Cell(text.tokens)
+        made.append(Row(f"{name}, original", (*size, *_level(text.baseline))))
+        made += [
+            Row(words, (*size, *_level(level)))
+            for words, (own, level) in (rows or {}).items()
+            if own is text
+        ]
+    columns = ("documents", "tokens", "NLL, nats a token", "perplexity", "perplexity, published")
+    note = (
+        "Perplexity is exp of the NLL, in which every token counts the same; published is the mean "
+        "over documents of exp of each one's mean NLL, which a few short documents can dominate. "
+        "Intervals resample documents"
+    )
+    return Table("Loss and perplexity", columns, tuple(made), note=note)
+
+
+def _level(level: Level) -> tuple[Cell, ...]:
+    return (
+        Cell.of(level.nll, 4),
+        Cell.of(level.perplexity),
+        Cell.of(level.published_perplexity),
+    )

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import check_finished, place_of
-from headscope.results.language_texts import TextWithoutLayers
+from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
+from headscope.shown.words import between, count, enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
-from headscope.studies.verify.language_texts import about_documents, read_rows, set_apart
+from headscope.studies.shows import (
+    ablation_facts,
+    against_cells,
+    draws_remedy,
+    draws_words,
+    layer_labels,
+    model_facts,
+    tests_words,
+)
+from headscope.studies.study import Study
+from headscope.studies.verify.language_texts import (
+    about_documents,
+    documents_words,
+    few_documents,
+    levels_table,
+    read_rows,
+    set_apart,
+)
 from headscope.studies.verify.perplexity import store_texts
 from headscope.verify.languages.conditions import LanguageRemoval, read_texts
 from headscope.verify.languages.evidence import text_trials
@@ -28,7 +48,7 @@ from headscope.verify.languages.sets import NAMED, language_heads
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyLayers", "verify_layers"]
+__all__ = ["COMMAND", "VerifyLayers", "command", "verify_layers"]
 
 COMMAND = "verify layers"
 
@@ -164,3 +184,143 @@ def _quantile(folder: Path) -> float:
     if not isinstance(value, float):
         raise InputError(f"{folder / 'result.json'}: is damaged; find the heads again")
     return value
+
+
+#: Most languages that are drawn as lines; all are in the tables.
+DRAWN = 8
+
+
+def _show(result: TextWithoutLayers, run: Path) -> Shown:
+    """The change of loss by layer, where important heads lie, and every number."""
+    languages = result.languages
+    rows = [row for text in languages.values() for row in text.layers]
+    differences = [row.against_random.difference for row in rows]
+    draws = min((row.against_random.distinct for row in rows), default=0)
+    highest = {
+        name: max(text.layers, key=lambda row: row.change.value) for name, text in languages.items()
+    }
+    where = [
+        f"{name} layer {row.layer} ({signed(row.change.value, 3)}, 95\u00a0% CI "
+        f"{between(row.change.low, row.change.high, 3)}; random heads {signed(row.random.mean, 3)})"
+        for name, row in list(highest.items())[:DRAWN]
+    ]
+    more, clear = sum(d.value > 0 for d in differences), sum(d.low > 0 for d in differences)
+    sections = [
+        Section("Change of loss by layer", [_changes(result)], brief=True),
+        Section("Layers and random heads", [_lines(result)]),
+        Section("Where important heads lie", _profile(result.profile), brief=True),
+        Section("Every layer and language", [_numbers(result), levels_table(languages)]),
+    ]
+    return Shown(
+        "Text without whole layers",
+        "How much worse is text of each language predicted without the heads of one layer?",
+        [
+            f"Largest change of loss, nats a token: {'; '.join(where)}.",
+            f"The change is larger than with as many random heads of all layers in {more} of "
+            f"{count(len(rows), 'case')} (layer and language; 95\u00a0% CI above zero in {clear}).",
+        ],
+        f"{documents_words(languages)}; {draws_words(draws)}.",
+        draws_remedy(draws),
+        few_documents(languages),
+        [
+            *model_facts(result.model_name, result.model.heads if result.model else None),
+            ("languages", ", ".join(languages)),
+            ("layers", str(max(len(text.layers) for text in languages.values()))),
+            ("documents", str(sum(text.documents for text in languages.values()))),
+            *ablation_facts(result),
+        ],
+        [section for section in sections if section.blocks],
+    )
+
+
+def _changes(result: TextWithoutLayers) -> Table:
+    """Layers by languages; last the mean of random draws of each layer's size."""
+    texts = result.languages.values()
+    rows = [
+        (f"layer {layers[0].layer}", [layer.change.value for layer in layers])
+        for layers in zip(*(text.layers for text in texts), strict=True)
+    ]
+    rows += [
+        (f"random, {size} heads", [fmean(text.draws[size]) for text in texts])
+        for size in next(iter(texts)).draws
+    ]
+    cells = tuple(Row(name, tuple(Cell(v, digits=4) for v in values)) for name, values in rows)
+    note = "Random heads are spread over all layers: mean of the draws"
+    title = "Change of loss without the heads of a layer, nats a token"
+    return Table(title, tuple(result.languages), cells, note=note)
+
+
+def _lines(result: TextWithoutLayers) -> Lines:
+    shown = list(result.languages.items())[:DRAWN]
+    series = [
+        Series(
+            name,
+            tuple((float(row.layer), row.change.value) for row in text.layers),
+            tuple(row.change.low for row in text.layers),
+            tuple(row.change.high for row in text.layers),
+        )
+        for name, text in shown
+    ]
+    texts = list(result.languages.values())
+    random = tuple(
+        (float(rows[0].layer), fmean(row.random.mean for row in rows))
+        for rows in zip(*(text.layers for text in texts), strict=True)
+    )
+    values = [y for one in series for y in (*(y for _, y in one.points), *one.low)]
+    return Lines(
+        "Change of loss without the heads of one layer",
+        (*series, Series("random, mean over languages", random)),
+        "layer removed",
+        "change of NLL, nats a token",
+        labels=layer_labels([row.layer for row in texts[0].layers]),
+        logarithmic_y=min(values) > 0 and max(values) > 20 * min(values),
+        note="The layer's other parts stay in place",
+    )
+
+
+def _profile(profiles: Mapping[str, Profile]) -> list[Table]:
+    """Shares and numbers of the important heads in each layer."""
+    if not profiles:
+        return []
+    every = next(iter(profiles.values())).layers
+    layers = {f"layer {row.layer}": at for at, row in enumerate(every)}
+
+    def share(layer: str, name: str) -> Cell:
+        at = layers[layer]
+        return Cell.share(profiles[name].layers[at].share if name in profiles else every[at].even)
+
+    def number(layer: str, name: str) -> Cell:
+        at = layers[layer]
+        return Cell(profiles[name].layers[at].important if name in profiles else every[at].heads)
+
+    totals = enumeration([f"{name} {profile.important}" for name, profile in profiles.items()])
+    note = f"Important heads: {totals}. One head more or less moves a share by a whole step"
+    columns = (*profiles, "even share")
+    return [
+        grid("Share of the important heads that lie in a layer", layers, columns, share, note=note),
+        grid("Number of important heads", layers, (*profiles, "heads of the layer"), number),
+    ]
+
+
+def _numbers(result: TextWithoutLayers) -> Table:
+    rows = tuple(
+        Row(
+            f"{name}, layer {row.layer}",
+            (
+                Cell(row.heads),
+                Cell.of(row.nll, 4),
+                Cell.of(row.change, 4),
+                Cell(row.random.mean, digits=4),
+                *against_cells(row.against_random, 4),
+            ),
+        )
+        for name, text in result.languages.items()
+        for row in text.layers
+    )
+    columns = ("heads", "NLL", "change", "random", "change \u2212 random", "p over documents",
+               "p over draws")  # fmt: skip
+    note = tests_words("documents", "a larger change")
+    return Table("Loss without the heads of a layer, nats a token", columns, rows, note=note)
+
+
+command = Study(VerifyLayers, verify_layers, result=TextWithoutLayers, show=_show)

@@ -12,13 +12,30 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import MaskedTask, MaskTests, OtherMask
+from headscope.results.mask_tests import MaskedTask, MaskTests, Measure, OtherMask, Outcome
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
+from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_task_leakage
+from headscope.studies.shows import against_cells, compared, model_facts
+from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.verify.masked_shows import (
+    UNITS,
+    against_of,
+    bars,
+    changed,
+    conditions_of,
+    conditions_table,
+    few_examples,
+    level,
+    outputs_table,
+    overview,
+    trained_on_caution,
+)
 from headscope.verify.masks.asking import NEW_TOKENS, Asked, Asking, Condition, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask, shuffled
@@ -26,9 +43,29 @@ from headscope.verify.masks.mask import Mask, read_mask, shuffled
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyMask", "digest_of", "masks_by_task", "sample_rows", "verify_mask"]
+__all__ = [
+    "COMMAND",
+    "VerifyMask",
+    "command",
+    "digest_of",
+    "masks_by_task",
+    "sample_rows",
+    "verify_mask",
+]
 
 COMMAND = "verify mask"
+#: Tasks that get a table each in a terminal; of more, one table has them all.
+TABLES = 3
+MEASURED: tuple[Measure, ...] = (
+    "nll",
+    "nll_tokens",
+    "perplexity",
+    "rouge_l",
+    "chrf",
+    "bleu",
+    "accuracy",
+    "accuracy_words",
+)
 
 
 @dataclass(frozen=True)
@@ -260,3 +297,192 @@ def _task(
         leakage=leaks["masked"],
         conditions=describe(planned, numbers, config.seed, ("instructed",), others),
     )
+
+
+def _show(result: MaskTests, run: Path) -> Shown:
+    """Every task under every condition, against random masks, and the first outputs."""
+    tasks = result.tasks
+    conditions = {name: conditions_of(task) for name, task in tasks.items()}
+    least = 1 / (1 + result.draws)
+    held = [_masked(task).shuffled_draws for task in tasks.values()]
+    least = max([least, *(draws.least_p for draws in held if draws and draws.least_p)])
+    sections = [
+        Section("Conditions", _tables(tasks), brief=True),
+        Section("Compared with random masks", [_compared(tasks), *_bars(tasks)], lead=_new(tasks)),
+        Section(
+            "Every measure",
+            [conditions_table(name, conditions[name], MEASURED, single=True) for name in tasks],
+            lead="The mean loss is what Heads Up! prints as PPL; perplexity here is the "
+            "exponential of the loss over all tokens.",
+        ),
+    ]
+    outputs = [table for name, task in tasks.items() for table in outputs_table(run, name, task)]
+    if outputs:
+        sections.append(Section("Outputs", outputs))
+    return Shown(
+        "Mask test",
+        f"Does {result.model_name} do a task without an instruction when only the heads of its "
+        "mask are left?",
+        _finding(tasks),
+        "Intervals are over held-out examples. p over draws cannot be lower than "
+        f"{fixed(least, 3)} with {count(result.draws, 'random mask')} of a kind.",
+        "--draws 19" if least > 0.05 else "",
+        _cautions(tasks),
+        [
+            *model_facts(result.model_name),
+            ("tasks", str(len(tasks))),
+            ("examples", str(sum(task.examples for task in tasks.values()))),
+            *([("shots", str(result.shots))] if result.shots else []),
+            ("random masks", f"{result.draws} free, {result.draws} of the same layers"),
+        ],
+        sections,
+    )
+
+
+def _masked(task: MaskedTask) -> Outcome:
+    (masked,) = task.of_kind("masked")
+    return masked
+
+
+def _finding(tasks: Mapping[str, MaskedTask]) -> list[str]:
+    said = []
+    if len(tasks) > 1:
+        gaps = [
+            draws.against["nll"]
+            for task in tasks.values()
+            if (draws := _masked(task).shuffled_draws)
+        ]
+        said.append(
+            "The loss under the mask is lower than under random masks in "
+            f"{sum(gap.value < 0 for gap in gaps)} of {count(len(gaps), 'task')}; the 95\u00a0% CI "
+            f"excludes zero in {sum(gap.high < 0 for gap in gaps)}."
+        )
+    return [*said, *(_answer(name, task) for name, task in list(tasks.items())[:6])]
+
+
+def _answer(name: str, task: MaskedTask) -> str:
+    masked, measure = _masked(task), task.main_measure
+    unseen = ", a task its mask was not trained on" if task.unseen else ""
+    outputs = ""
+    if measure is not None:
+        shown = (("original", task.base), ("masked", masked),
+                 *(("instructed", each) for each in task.of_kind("instructed")))  # fmt: skip
+        values = ", ".join(f"{words} {level(each, measure)}" for words, each in shown)
+        outputs = f" Outputs, {UNITS[measure].words}: {values}."
+    against = against_of(masked.shuffled_draws, task.of_kind("shuffled"))
+    verdict = "There are no random masks to compare with."
+    if against is not None:
+        gap = against.difference
+        than = (
+            "lower than"
+            if gap.high < 0
+            else "higher than"
+            if gap.low > 0
+            else "not clearly different from"
+        )
+        verdict = f"This is {than} random masks: {compared(against, 'examples')}."
+    return (
+        f"{name}{unseen}: with {task.mask.removed} of {task.mask.removed + task.mask.kept} heads "
+        f"removed the loss goes from {fixed(task.base.nll, 3)} to {fixed(masked.nll, 3)} nats a "
+        f"token, {changed(masked.changed('nll'))}. {verdict}{outputs}"
+    )
+
+
+def _cautions(tasks: Mapping[str, MaskedTask]) -> list[str]:
+    said = few_examples(tasks)
+    for name, task in tasks.items():
+        said += trained_on_caution(task.leakage, f"the mask of {name}")
+        for each in task.undrawn:
+            if each.other is not None and each.other.leakage.overlap:
+                said += trained_on_caution(each.other.leakage, f"{each.name} ({name})")
+        if task.too_long:
+            said.append(
+                f"{count(task.too_long, 'answer')} of {name} have more tokens than the model may "
+                "write, so no output is right there."
+            )
+    starts = [name for name, task in tasks.items() if task.at_start]
+    if starts:
+        said.append(
+            f"{enumeration(starts)}: an output is right if it begins with the answer, so a model "
+            "that repeats the input can be right where the answer is a letter; \u201cright as "
+            "whole words\u201d does not count that."
+        )
+    return [*said, "A mask is one training run: another seed can keep other heads."]
+
+
+def _tables(tasks: Mapping[str, MaskedTask]) -> list[Table]:
+    """A table a task, or of many tasks one of losses and one of outputs."""
+    conditions = {name: conditions_of(task) for name, task in tasks.items()}
+    main = {name: measure for name, task in tasks.items() if (measure := task.main_measure)}
+    if len(tasks) > TABLES:
+        losses = overview("Loss, nats a token", conditions, dict.fromkeys(tasks, "nll"))
+        return [losses, *([overview("Outputs", conditions, main)] if main else [])]
+    made = []
+    for name, task in tasks.items():
+        measures: list[Measure] = ["nll", "perplexity", *([main[name]] if name in main else [])]
+        note = (
+            f"{count(task.examples, 'held-out example')}; the mask keeps {task.mask.kept} heads "
+            f"and removes {task.mask.removed}"
+        )
+        made.append(conditions_table(_named(name, task), conditions[name], measures, note))
+    return made
+
+
+def _named(name: str, task: MaskedTask) -> str:
+    return f"{name}, not trained on" if task.unseen else name
+
+
+def _new(tasks: Mapping[str, MaskedTask]) -> str:
+    """Which tasks a mask of several tasks was not trained on."""
+    names = [
+        name
+        for name, task in tasks.items()
+        if any(each.other is not None and each.other.unseen for each in task.of_kind("hybrid"))
+    ]
+    return f"The mask of several tasks was not trained on {enumeration(names)}." if names else ""
+
+
+def _compared(tasks: Mapping[str, MaskedTask]) -> Table:
+    """The loss under each mask against the original, the instructed model and random masks."""
+    rows = []
+    for name, task in tasks.items():
+        masked = _masked(task)
+        free, matched = (
+            against_cells(against_of(draws, task.of_kind(kind)))
+            for kind, draws in (
+                ("shuffled", masked.shuffled_draws),
+                ("shuffled-layer-matched", masked.shuffled_layer_matched_draws),
+            )
+        )
+        instructed = (masked.against_instructed or {}).get("nll")
+        cells = (Cell.of(masked.changed("nll")), Cell.of(instructed), *free, *matched)
+        rows.append(Row(_named(name, task), cells))
+    columns = ("minus original", "minus instructed", "minus random masks", "p, examples",
+               "p, draws", "minus random, same layers", "p, examples", "p, draws")  # fmt: skip
+    note = "Loss under the mask, nats a token: below 0, the mask does better"
+    return Table("The mask compared, by loss", columns, tuple(rows), note=note)
+
+
+def _bars(tasks: Mapping[str, MaskedTask]) -> list[Bars]:
+    def groups(measure: Measure | None) -> dict[str, Any]:
+        return {
+            _named(name, task): conditions_of(task)
+            for name, task in tasks.items()
+            if measure in (None, task.main_measure)
+        }
+
+    rules = {
+        "an output is right if it begins with the answer"
+        if task.at_start
+        else "an output is right if the answer is in its first 10 tokens"
+        for task in tasks.values()
+        if task.main_measure == "accuracy"
+    }
+    made = [bars("Loss of the right outputs", groups(None), "nll", "Lower is better")]
+    for measure in dict.fromkeys(m for task in tasks.values() if (m := task.main_measure)):
+        note = "; ".join(sorted(rules)) if measure == "accuracy" else "Outputs end at a line break"
+        made.append(bars(f"Outputs: {UNITS[measure].words}", groups(measure), measure, note))
+    return made
+
+
+command = Study(VerifyMask, verify_mask, result=MaskTests, show=_show)

@@ -24,6 +24,8 @@ from headscope.results.common import Checked, Leakage, Ranking
 from headscope.results.writing import HeadsOfLanguage, OffTarget
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
+from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import check_translations
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import (
@@ -35,6 +37,8 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import check_document_leakage, check_leakage
+from headscope.studies.shows import leakage_caution, named_places
+from headscope.studies.study import Study
 from headscope.studies.verify.reference import (
     reference_number,
     translations_or_documents,
@@ -46,11 +50,15 @@ from headscope.studies.verify.writing_run import (
     token_count,
     write_prompts,
 )
+from headscope.studies.verify.writing_show import Scale, Writing, said
 from headscope.verify.languages.sets import LanguageHeads
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.off_target import (
+    CHOSEN,
     CONTROLS,
+    FULL,
     MEASURES,
+    SPECIFIC,
     identified,
     identified_rows,
     language_arms,
@@ -66,7 +74,7 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["COMMAND", "Ask", "VerifyOffTarget", "verify_off_target"]
+__all__ = ["COMMAND", "Ask", "VerifyOffTarget", "command", "verify_off_target"]
 
 COMMAND = "verify off-target"
 #: Prompts of each language where no limit is given.
@@ -319,3 +327,77 @@ def _written(
     texts = write(lm, groups, how, run, "writing", progress, special=not config.chat, means=means)
     write_prompts(run, groups)
     return texts
+
+
+OTHER = {"off_target": Scale("Outputs in another language", "the share in another language")}
+EMPTY = {"empty": Scale("Empty outputs")}
+KINDS = {
+    SPECIFIC: "specific heads removed",
+    FULL: "most important heads removed",
+    CHOSEN: "selected heads removed",
+}
+
+
+def _show(result: OffTarget, run: Path) -> Shown:
+    """Shares of outputs in another language, which languages these are, and outputs."""
+    effects = {kind: result.whole.effect(kind, "off_target") for kind in KINDS}
+    first = next((effect for effect in effects.values() if effect is not None), None)
+    texts = "translations" if result.ask == "translate" else "continued documents"
+    cautions = leakage_caution(result.leakage, "texts")
+    if first is not None and first.baseline >= 0.5:
+        cautions.append(
+            f"The original model writes {percent(first.baseline)} of outputs in another language, "
+            "so removal can show little."
+        )
+    if result.too_few:
+        few = [f"{code} {own.available} of {own.wanted}" for code, own in result.too_few.items()]
+        cautions.append(f"Fewer specific heads exist than were asked for: {enumeration(few)}.")
+    if result.without_heads:
+        cautions.append(f"Without known heads and left out: {enumeration(result.without_heads)}.")
+    sets = {
+        f"{code}, {words}": named_places(heads)
+        for code, own in result.heads.items()
+        for words, heads in (("specific", own.specific), ("most important", own.full))
+        if heads
+    }
+    method = (
+        "Of each language its own heads are removed: specific ones are important in few "
+        "languages, the most important ones are as many by importance alone."
+    )
+    heads = Section("The heads", [HeadSets("Heads removed, best first", sets)], method)
+    expected = "more such outputs"
+    return Writing(result, KINDS, OTHER, EMPTY, expected, result.not_measured).shown(
+        run,
+        "Language of outputs without language heads",
+        f"Without a language's heads, how many {texts} are in another language?",
+        [
+            sentence
+            for kind, effect in effects.items()
+            for sentence in said(f"With {KINDS[kind]}", effect, OTHER["off_target"])
+        ],
+        cautions,
+        [*_languages(result), heads],
+        [("identified by", result.identifier)] if result.identifier else [],
+    )
+
+
+def _languages(result: OffTarget) -> list[Section]:
+    """In which languages outputs are, of the original model and without selected heads."""
+    rows = tuple(
+        Row(
+            f"{code}, {KINDS.get(written.kind, 'original')}",
+            (
+                Cell(sum(written.languages.values())),
+                Cell(", ".join(f"{name} {n}" for name, n in written.languages.items())),
+            ),
+        )
+        for code, part in result.groups.items()
+        for written in part.written or ()
+        if written.draw is None
+    )
+    note = "Outputs without a letter are in none. The identifier errs on short texts"
+    table = Table("Languages of the outputs", ("outputs", "in which language"), rows, note=note)
+    return [Section("In which language instead", [table])] if rows else []
+
+
+command = Study(VerifyOffTarget, verify_off_target, result=OffTarget, show=_show)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,7 @@ from headscope.runs import Run, encode
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
+from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
     about_documents,
     documents_leakage,
@@ -30,6 +31,7 @@ from headscope.studies.verify.language_texts import (
     read_rows,
     set_apart,
 )
+from headscope.studies.verify.perplexity_show import show
 from headscope.studies.verify.removal import alignment_heads
 from headscope.verify.languages.conditions import (
     Condition,
@@ -45,11 +47,16 @@ from headscope.verify.languages.sets import LanguageHeads, language_heads
 from headscope.verify.removal import Removal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyPerplexity", "paired_loss", "store_texts", "verify_perplexity"]
+__all__ = [
+    "COMMAND",
+    "VerifyPerplexity",
+    "command",
+    "paired_loss",
+    "store_texts",
+    "verify_perplexity",
+]
 
 COMMAND = "verify perplexity"
 
@@ -260,3 +267,6 @@ def _set(one: LanguageHeads) -> LanguageSet:
         chosen=tuple(map(str, one.chosen)),
         full=None if one.full is None else tuple(map(str, one.full)),
     )
+
+
+command = Study(VerifyPerplexity, verify_perplexity, result=TextWithoutHeads, show=show)

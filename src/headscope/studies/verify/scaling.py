@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,11 @@ from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import AlphaShare, ScaledTask, ScalingTests
+from headscope.results.mask_tests import AlphaShare, Measure, Outcome, ScaledTask, ScalingTests
 from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import Block, Cell, Lines, Row, Section, Series, Shown, Table, p_cell
+from headscope.shown.words import count, enumeration, fixed, percent
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import (
     ModelChoice,
@@ -26,8 +28,23 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import apart, check_task_leakage
+from headscope.studies.shows import compared, model_facts
+from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task, sample_rows
+from headscope.studies.verify.masked_shows import (
+    UNITS,
+    Conditions,
+    against_of,
+    bars,
+    changed,
+    conditions_of,
+    conditions_table,
+    few_examples,
+    level,
+    outputs_table,
+    trained_on_caution,
+)
 from headscope.verify.masks.asking import Asking, Condition, Record, ask, asked
 from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.mask import Mask, read_mask
@@ -46,9 +63,18 @@ from headscope.verify.masks.scaling import (
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyScaling", "verify_scaling"]
+__all__ = ["COMMAND", "VerifyScaling", "command", "verify_scaling"]
 
 COMMAND = "verify scaling"
+MEASURED: tuple[Measure, ...] = (
+    "nll",
+    "bleu",
+    "chrf",
+    "bleu_published",
+    "rouge_l",
+    "accuracy",
+    "accuracy_words",
+)
 
 
 @dataclass(frozen=True)
@@ -242,3 +268,186 @@ def _parts(
         check_apart(task, made)
         return task, made, 0
     return task, replace(made, examples=new), len(made.examples) - len(new)
+
+
+def _show(result: ScalingTests, run: Path) -> Shown:
+    """The loss by \u03b1, and the best \u03b1 on other examples, against random masks."""
+    tasks = result.tasks
+    conditions = {name: conditions_of(task) for name, task in tasks.items()}
+    published = any(task.translation for task in tasks.values())
+    outputs = [table for name, task in tasks.items() for table in outputs_table(run, name, task)]
+    least = 1 / (1 + result.draws)
+    cautions = few_examples(tasks)
+    for name, task in tasks.items():
+        cautions += trained_on_caution(task.leakage, f"the mask of {name}")
+        if task.left_out:
+            cautions.append(
+                f"{count(task.left_out, 'example')} of {name} left out: the mask or the selection "
+                "of \u03b1 had seen them."
+            )
+    return Shown(
+        "Scaled mask",
+        f"Does {result.model_name}, instructed, get better at {enumeration([*tasks])} when the "
+        "heads outside a mask keep a part \u03b1 of their strength?",
+        [sentence for name, task in tasks.items() for sentence in _finding(name, task)],
+        "Intervals are over held-out examples; \u03b1 was selected on other examples than it was "
+        f"measured on. p over draws cannot be lower than {fixed(least, 3)}.",
+        "--draws 19" if least > 0.05 else "",
+        [*cautions, "A mask is one training run: another seed can keep other heads."],
+        [
+            *model_facts(result.model_name),
+            ("values of \u03b1", str(len(result.grid))),
+            ("random masks", str(result.draws)),
+        ],
+        [
+            Section("Strength of the other heads", list(map(_alphas, tasks, tasks.values())),
+                    brief=True),
+            Section("Loss by \u03b1", list(map(_curve, tasks, tasks.values()))),
+            Section(
+                "The best \u03b1 on other examples",
+                [
+                    conditions_table(
+                        f"{name} at \u03b1 = {task.best:g}",
+                        conditions[name],
+                        ("nll", *task.output_measures),
+                        f"{count(task.examples, 'example')}, all instructed",
+                    )
+                    for name, task in tasks.items()
+                ],
+                brief=True,
+            ),
+            Section(
+                "Compared with the original",
+                [_compared(tasks), *_bars(tasks, conditions)],
+                "\u201cBLEU as published\u201d counts characters without punctuation in the best "
+                "paragraph of an output: it is high, and compares with that paper alone."
+                if published
+                else "",
+            ),
+            Section(
+                "Every measure",
+                [
+                    conditions_table(name, conditions[name], MEASURED, single=True)
+                    for name in tasks
+                ],
+            ),
+            *([Section("Outputs", outputs)] if outputs else []),
+        ],
+    )  # fmt: skip
+
+
+def _scaled(task: ScaledTask) -> Outcome:
+    (scaled,) = task.of_kind("scaled")
+    return scaled
+
+
+def _finding(name: str, task: ScaledTask) -> list[str]:
+    share = next(share for outcome, share in task.shares if outcome.alpha == task.best)
+    helps = "so scaling does not help" if task.best == 1 else f"{task.mask.removed} heads scaled"
+    said = [
+        f"{name}: the loss is lowest at \u03b1 = {task.best:g}, {helps}; {percent(share)} of "
+        f"resamples of {count(task.chosen_on, 'example')} select it again."
+    ]
+    scaled, measure = _scaled(task), task.first_taken(*task.output_measures)
+    words = (
+        f"On {count(task.examples, 'other example')} the loss changes by "
+        f"{changed(scaled.changed('nll'))} nats a token"
+    )
+    if measure is not None:
+        words += (
+            f", {UNITS[measure].words} from {level(task.base, measure)} to "
+            f"{level(scaled, measure)}, {changed(scaled.changed(measure), measure)}"
+        )
+    against = against_of(scaled.shuffled_draws, task.of_kind("shuffled"))
+    if against is not None:
+        words += f". Loss minus random masks at the same \u03b1: {compared(against, 'examples')}"
+    return [*said, f"{words}."]
+
+
+def _alphas(name: str, task: ScaledTask) -> Table:
+    rows = tuple(
+        Row(
+            f"{outcome.alpha:g}{', lowest loss' if outcome.alpha == task.best else ''}",
+            (
+                Cell.of(outcome.level("nll"), 4),
+                Cell(outcome.shuffled_mean, digits=4),
+                Cell.share(share, 0),
+            ),
+        )
+        for outcome, share in task.shares
+    )
+    plain = " and ".join(
+        f"{fixed(each.nll, 3)} {'under the mask' if each.kind == 'masked' else 'of the original'}"
+        for each in task.uninstructed
+    )
+    note = (
+        f"{count(task.chosen_on, 'example')}. \u03b1 = 1: the original model; \u03b1 = 0: the mask "
+        f"alone. Without the instruction the loss is {plain}"
+    )
+    columns = ("loss, nats a token", "random masks", "lowest in resamples")
+    return Table(f"{name}: loss by \u03b1", columns, rows, note=note)
+
+
+def _curve(name: str, task: ScaledTask) -> Lines:
+    losses = [(outcome.alpha, outcome.level("nll")) for outcome in task.alphas]
+    series = [
+        Series(
+            "masked",
+            tuple((alpha, loss.value) for alpha, loss in losses),
+            tuple(loss.low for _, loss in losses),
+            tuple(loss.high for _, loss in losses),
+        )
+    ]
+    drawn = tuple(
+        (each.alpha, mean) for each in task.alphas if (mean := each.shuffled_mean) is not None
+    )
+    if drawn:
+        series.append(Series("random masks, mean", drawn))
+    x = "\u03b1, strength of the heads outside the mask"
+    return Lines(f"{name}: loss by \u03b1", tuple(series), x, "loss, nats a token")
+
+
+def _compared(tasks: Mapping[str, ScaledTask]) -> Table:
+    """The scaled mask against the original and the mask alone."""
+    rows = []
+    for name, task in tasks.items():
+        scaled = _scaled(task)
+        for measure in ("nll", *task.output_measures):
+            if measure in (scaled.change or {}):
+                unit = UNITS[measure]
+                masked = (scaled.against_masked_and_instructed or {}).get(measure)
+                against = against_of(scaled.shuffled_draws, task.of_kind("shuffled"), measure)
+                cells = (
+                    Cell.of(gap, unit.digits, unit.unit, unit.factor)
+                    for gap in (scaled.changed(measure), masked, against and against.difference)
+                )
+                p = (
+                    (p_cell(against.p_examples), p_cell(against.p_draws))
+                    if against
+                    else (Cell(), Cell())
+                )
+                rows.append(Row(f"{name}: {unit.words}", (*cells, *p)))
+    columns = (
+        "minus original",
+        "minus mask alone",
+        "minus random masks",
+        "p, examples",
+        "p, draws",
+    )
+    return Table("The scaled mask compared", columns, tuple(rows))
+
+
+def _bars(tasks: Mapping[str, ScaledTask], conditions: Mapping[str, Conditions]) -> list[Block]:
+    taken = {name: task.first_taken(*task.output_measures) for name, task in tasks.items()}
+    return [
+        bars(
+            f"Outputs at the best \u03b1: {UNITS[measure].words}",
+            {name: conditions[name] for name in tasks if taken[name] == measure},
+            measure,
+        )
+        for measure in dict.fromkeys(taken.values())
+        if measure is not None
+    ]
+
+
+command = Study(VerifyScaling, verify_scaling, result=ScalingTests, show=_show)

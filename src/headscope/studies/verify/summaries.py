@@ -28,9 +28,13 @@ from headscope.results.common import Leakage, Ranking
 from headscope.results.writing import Summaries
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
+from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.shown.words import count, number
 from headscope.studies.documents import DocumentsChoice, document_sources
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_document_leakage
+from headscope.studies.shows import leakage_caution, named_places
+from headscope.studies.study import Study
 from headscope.studies.verify.reference import REFERENCES, Reference
 from headscope.studies.verify.writing_heads import SHARE
 from headscope.studies.verify.writing_run import (
@@ -40,6 +44,7 @@ from headscope.studies.verify.writing_run import (
     token_count,
     write_prompts,
 )
+from headscope.studies.verify.writing_show import Scale, Writing, said
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.summaries import (
@@ -57,7 +62,7 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["COMMAND", "VerifySummaries", "general_heads", "verify_summaries"]
+__all__ = ["COMMAND", "VerifySummaries", "command", "general_heads", "verify_summaries"]
 
 COMMAND = "verify summaries"
 GENERAL = "general"
@@ -364,3 +369,50 @@ def _written(
     write_prompts(run, groups)
     run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
     return texts
+
+
+#: What is compared first, and the rest.
+QUALITY = {
+    "rouge_l": Scale("ROUGE-L", unit=""),
+    "chrf": Scale("chrF++", unit=""),
+    "bert_score": Scale("BERTScore", unit=""),
+}
+BROKEN = {
+    "off_target": Scale("Outputs in another language"),
+    "empty": Scale("Empty outputs"),
+}
+
+
+def _show(result: Summaries, run: Path) -> Shown:
+    """Quality with the general heads, without them and without random ones, and outputs."""
+    done = "removed" if result.gate == 0 else f"times {number(result.gate)}"
+    kinds = {GENERAL: f"general heads {done}"}
+    what, effect = f"With {count(len(result.heads), 'general head')} {done}", result.whole.effect
+    cautions, title = leakage_caution(result.leakage, "texts"), "Summaries"
+    if result.task == "repeat":
+        title = "Repeated sentences"
+        cautions.append(
+            "No summaries were given: the model repeated sentences. This shows whether it can "
+            "still write what it reads, not whether it can summarise."
+        )
+    if cut := sum(result.cut.values()):
+        cautions.append(f"{count(cut, 'text')} cut to fit the context.")
+    method = (
+        "ROUGE-L is the F1 of the longest common sequence of words (characters where a script has "
+        "no spaces between words), mean over texts. chrF++ compares sequences of characters and "
+        "words of all texts together. BERTScore is F1 times 100, from hidden states of another "
+        "model."
+    )
+    heads = HeadSets("Heads that all languages share", {"general": named_places(result.heads)})
+    expected = "lower quality, or more broken outputs"
+    return Writing(result, kinds, QUALITY, BROKEN, expected, result.not_measured).shown(
+        run,
+        f"{title} without general heads",
+        "Does the model still write well without the heads that all languages share?",
+        [said(what, found, s)[0] for key, s in QUALITY.items() if (found := effect(GENERAL, key))],
+        cautions,
+        [Section("The heads and the measures", [heads], method)],
+    )
+
+
+command = Study(VerifySummaries, verify_summaries, result=Summaries, show=_show)

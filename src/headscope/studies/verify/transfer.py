@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
@@ -16,17 +16,35 @@ from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.results.writing import Comparison, LensExample, SpecificHeads, Transfer
 from headscope.settings import UNSIGNED, Option, Settings
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    HeadSets,
+    Lines,
+    Row,
+    Section,
+    Series,
+    Shown,
+    Table,
+    Text,
+)
+from headscope.shown.words import enumeration, number, percent
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model
+from headscope.studies.shows import layer_labels, named_places
+from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
 from headscope.studies.verify.writing_heads import run_languages, writing_heads
 from headscope.studies.verify.writing_run import arms_settings, statistics
+from headscope.studies.verify.writing_show import Scale, Writing, said
 from headscope.verify.languages.sets import NAMED, LanguageHeads
 from headscope.verify.removal.conditions import check_gate
 from headscope.verify.writing.evidence import evidence
 from headscope.verify.writing.texts import Group, Prompt, passes, write
 from headscope.verify.writing.transfer import (
     CONTROLS,
+    DOWN,
     MEASURES,
+    UP,
     best_ranks,
     measure_answers,
     transfer_arms,
@@ -41,7 +59,7 @@ if TYPE_CHECKING:
     from headscope.runs import Run
     from headscope.verify.writing.ranks import Forms
 
-__all__ = ["COMMAND", "VerifyTransfer", "given_prompt", "verify_transfer"]
+__all__ = ["COMMAND", "VerifyTransfer", "command", "given_prompt", "verify_transfer"]
 
 COMMAND = "verify transfer"
 #: Prompts over all pairs where no limit is given, and the fewest and most of one pair.
@@ -302,3 +320,116 @@ def _lens(
         answers_b=prompt.answer_b.forms,
         conditions=example_lens(lm, group.arms, forms, means),
     )
+
+
+FOLLOWS = {
+    "follows_a": Scale("Answers that follow A", "the share of answers that follow A"),
+    "ranked_a": Scale("A ranks above B", "the share of prompts where A ranks above B"),
+}
+OTHERS = {
+    "follows_b": Scale("Answers that follow B"),
+    "neither": Scale("Answers that follow neither"),
+    "both": Scale("Answers that hold both"),
+}
+
+
+def _show(result: Transfer, run: Path) -> Shown:
+    """Shares of answers that follow A, by text and by rank, one prompt by layer, and answers."""
+    down = "removed" if result.down == 0 else f"times {number(result.down)}"
+    kinds = {UP: f"A's heads times {number(result.up)}", DOWN: f"B's heads {down}"}
+    cautions = []
+    if result.without_heads:
+        cautions.append(
+            f"No heads are specific to {enumeration(result.without_heads)}, so none are changed."
+        )
+    method = (
+        "By text: an answer follows A if it holds A's answer and not B's, in English or in A's "
+        "language. By rank: the better rank of the first tokens of A's answer (English, native) "
+        "against that of B's; equal ranks count half. Ranks can show an effect that the text does "
+        "not."
+    )
+    sets = {code: named_places(own.heads) for code, own in result.heads.items()}
+    heads = HeadSets("Heads of each language", sets)
+    expected = "more answers that follow A, fewer of all others,"
+    return Writing(result, kinds, FOLLOWS, OTHERS, expected, {}, "pair").shown(
+        run,
+        "Attention transfer",
+        "A statement in language A, one in language B that contradicts it, a question in English: "
+        "does the answer follow A when A's heads are turned up or B's down?",
+        [
+            *(
+                sentence
+                for kind, words in kinds.items()
+                for sentence in said(
+                    f"With {words}", result.whole.effect(kind, "follows_a"), FOLLOWS["follows_a"]
+                )
+            ),
+            *_by_rank(result, kinds),
+        ],
+        cautions,
+        [
+            Section("One prompt by layer", _lens_blocks(result.lens, kinds)),
+            Section("The heads", [heads], method),
+        ],
+    )
+
+
+def _by_rank(result: Transfer, kinds: Mapping[str, str]) -> list[str]:
+    """How often A's answer ranks above B's, in a sentence."""
+    effects = {words: result.whole.effect(kind, "ranked_a") for kind, words in kinds.items()}
+    shares = [
+        f"{percent(effect.value, 1)} with {words}"
+        + (f" (random heads {percent(effect.free.draws.mean, 1)})" if effect.free else "")
+        for words, effect in effects.items()
+        if effect is not None
+    ]
+    base = [effect.baseline for effect in effects.values() if effect is not None]
+    if not base:
+        return []
+    first = f"{percent(base[0], 1)} of prompts originally"
+    return [f"By rank, A's answer is above B's in {', '.join([first, *shares])}."]
+
+
+def _lens_blocks(lens: LensExample, kinds: Mapping[str, str]) -> list[Block]:
+    """Ranks of both answers layer by layer of one prompt, and the likeliest tokens."""
+    blocks: list[Block] = [
+        Text(
+            f"{lens.pair}, {lens.id}",
+            (
+                ("prompt", lens.prompt),
+                ("answers of A", ", ".join(lens.answers_a)),
+                ("answers of B", ", ".join(lens.answers_b)),
+            ),
+            "The hidden state after each layer, at the last token of the prompt, is read as if "
+            "that layer were the last (logit lens). One example is no evidence for others",
+        )
+    ]
+    rows = []
+    for condition in lens.conditions:
+        words = kinds.get(condition.kind, "original")
+        series = tuple(
+            Series(name, tuple((float(row.layer), float(rank)) for row, rank in ranks if rank))
+            for name, ranks in (
+                ("A", [(row, row.rank_a) for row in condition.layers]),
+                ("B", [(row, row.rank_b) for row in condition.layers]),
+            )
+        )
+        labels = layer_labels([row.layer for row in condition.layers])
+        blocks.append(Lines(f"Ranks of A and B, {words}", series, "layer", "rank (1: likeliest)",
+                            logarithmic_y=True, labels=labels))  # fmt: skip
+        rows += [
+            Row(
+                f"layer {row.layer}, {words}",
+                (Cell(row.rank_a), Cell(row.rank_b), Cell(" ".join(map(_quoted, row.tokens)))),
+            )
+            for row in condition.layers
+        ]
+    columns = ("rank of A", "rank of B", "likeliest tokens")
+    return [*blocks, Table("Likeliest tokens by layer", columns, tuple(rows))]
+
+
+def _quoted(token: str) -> str:
+    return f"\u201c{token}\u201d"
+
+
+command = Study(VerifyTransfer, verify_transfer, result=Transfer, show=_show)

@@ -1,1 +1,0 @@
-"""The commands `headscope use …`, one a file."""

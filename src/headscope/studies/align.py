@@ -1,0 +1,171 @@
+"""Word links for a file of sentence pairs, in a file that is never overwritten unawares.
+
+Beside `links.tsv` lies `links.tsv.json`, which says what the file was computed from, so that the
+same command does not compute it twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from headscope import options
+from headscope.data.align import (
+    AlignWords,
+    LlmAligner,
+    align_words,
+    choose_aligner,
+    linked_pairs,
+)
+from headscope.data.files import write_text_atomically
+from headscope.data.pairs import PairSource, read_pairs, write_pairs
+from headscope.errors import InputError, naming
+from headscope.find.translation_config import llm_aligner
+from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
+from headscope.settings import MadeBy, Option, Settings
+from headscope.studies.study import OUT_FILE, Study
+
+
+def _annotator(
+    aligner: options.Aligner = None,
+    llm_model: options.LlmModel = None,
+    base_url: options.BaseUrl = None,
+    confidence: options.Confidence = 0.9,
+    cache: options.Cache = None,
+) -> LlmAligner | None:
+    return llm_aligner(aligner, llm_model, base_url, confidence, cache)
+
+
+@dataclass(frozen=True)
+class Align(Settings):
+    """Link the words of sentence pairs and write them as a TSV with source, target and links."""
+
+    source: PairSource
+    aligner: options.Aligner = None
+    extra: Annotated[
+        tuple[str, ...],
+        Option(
+            "More sentence pairs, without links, that help eflomal; repeatable.", metavar="DATA"
+        ),
+    ] = ()
+    llm: Annotated[LlmAligner | None, MadeBy(_annotator)] = None
+    overwrite: Annotated[bool, Option("Replace what the file given by --out holds.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignResult(Result):
+    """What was linked; what an aligner counts besides stands in `unknown`."""
+
+    aligner: str
+    units: str
+    pairs: int
+    links: int
+    skipped: int
+
+
+def align(config: Align, out: Path | None = None) -> AlignResult:
+    """Link the words and write the file, if it does not hold them already."""
+    source = config.source
+    pairs = read_pairs(source)
+    with naming(source.data):
+        chosen = choose_aligner(pairs.pairs, config.aligner)
+    helpers = [
+        read_pairs(replace(source, data=name, links_column=None, split=None, limit=None))
+        for name in config.extra
+    ]
+    how = AlignWords(aligner=chosen, llm=config.llm)
+    inputs = {"data": pairs.digest}
+    inputs |= {f"extra {number}": one.digest for number, one in enumerate(helpers, 1)}
+    file = _links_file(out, _config(source, how), inputs, config.overwrite)
+    result = file.stored
+    if result is None:
+        more = [one for helper in helpers for one in helper.pairs]
+        languages = pairs.source_language, pairs.target_language
+        # What an endpoint refuses is no fault of the file.
+        with nullcontext() if chosen == "llm" else naming(source.data):
+            alignment = align_words(pairs.pairs, how, *languages, more)
+        with naming(source.data):
+            write_pairs(file.path, linked_pairs(pairs.pairs, alignment))
+        result = {"aligner": chosen, "units": alignment.units, **alignment.stats}
+        file.finish(result)
+    made: AlignResult = decode(AlignResult, result)
+    return replace(made, signature=file.signature, run=str(file.path))
+
+
+def _line(result: AlignResult) -> str:
+    return (
+        f"{result.run}: {result.links} links in {result.pairs} sentence pairs "
+        f"by {result.aligner}, {result.skipped} skipped"
+    )
+
+
+def _config(source: PairSource, how: AlignWords) -> dict[str, Any]:
+    """What decides the links, from all fields but those that do not matter."""
+    read = configuration(source)
+    del read["data"]  # the content counts, not its place
+    aligned = configuration(how)
+    if how.aligner != "eflomal":
+        del aligned["eflomal"]
+    return {**read, **aligned}
+
+
+@dataclass(frozen=True)
+class _LinksFile:
+    """Where a result goes; `stored` is the result if the file holds it already."""
+
+    path: Path
+    signature: str
+    stored: dict[str, Any] | None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Note down the result, once the file itself is written."""
+        told = {"signature": self.signature, "sha256": file_digest(self.path), "result": result}
+        write_text_atomically(_note(self.path), dump_json(told, indent=2) + "\n")
+
+
+def _links_file(
+    out: Path | None, config: Any, inputs: Mapping[str, str], overwrite: bool
+) -> _LinksFile:
+    """The file for the links made under `config`; without `out` one under `runs/`.
+
+    InputError if there is a file of that name that holds something else and may not be
+    overwritten, or if its place is a folder.
+    """
+    key = Signature.of("align", config, inputs)
+    path = out or Path("runs") / f"align-{key.hash}.tsv"
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file with --out")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise InputError(f"{path.parent} is a file, so nothing can be written in it; name another")
+    stored = None
+    if path.exists():
+        told = _read(_note(path))
+        same = told.get("signature") == str(key) and told.get("sha256") == file_digest(path)
+        if same and isinstance(told.get("result"), dict):
+            stored = told["result"]
+        elif not overwrite:
+            raise InputError(
+                f"{path} exists and was not made by this command with these options and data; "
+                "name another file with --out, or add --overwrite"
+            )
+    return _LinksFile(path, str(key), None if overwrite else stored)
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a note says; nothing, if there is none or it cannot be read."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+command = Study(Align, align, _line, out=OUT_FILE)

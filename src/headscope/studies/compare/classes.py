@@ -1,0 +1,198 @@
+"""Shares of the classes of heads in models of any geometry: no model is loaded."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from headscope import options
+from headscope.compare import class_shares, read_artifacts
+from headscope.errors import InputError
+from headscope.heads import check_thresholds
+from headscope.results.classes import Classes, ClassesResult, ClassShares
+from headscope.runs import Run, carry_out
+from headscope.settings import Option, Settings
+from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
+from headscope.shown.words import enumeration, fixed, percent
+from headscope.studies.study import Study
+
+__all__ = ["COMMAND", "CompareClasses", "command", "compare_classes"]
+
+COMMAND = "compare classes"
+
+CLASSES = ("token alignment", "low activity", "inactive")
+
+
+@dataclass(frozen=True)
+class CompareClasses(Settings):
+    """Put the class shares of models of any geometry into one table."""
+
+    artifacts: Annotated[
+        tuple[str, ...],
+        Option(
+            "Runs that scored heads (RUN:en-de is one direction), or saved scores.",
+            metavar="RUN...",
+            argument=True,
+        ),
+    ]
+    threshold: options.Threshold = 0.1
+    inactive: options.Inactive = 0.0
+
+    def __post_init__(self) -> None:
+        check_thresholds(self.threshold, self.inactive)
+        super().__post_init__()
+
+
+def compare_classes(config: CompareClasses, out: Path | None = None) -> ClassesResult:
+    """Class shares of models of any geometry; of runs with several directions, their mean."""
+    began = time.monotonic()
+    if not config.artifacts:
+        raise InputError("there is nothing to compare; name at least one run that scored heads")
+    found = read_artifacts(config.artifacts, mean_only=True)
+    rows = [class_shares(one, config.threshold, config.inactive) for one in found]
+    settings = {
+        "threshold": config.threshold,
+        "inactive": config.inactive,
+        "artifacts": [one.name for one in found],
+    }
+
+    inputs = {one.name: one.digest for one in found}
+
+    def compute(run: Run) -> ClassesResult:
+        return ClassesResult(
+            threshold=config.threshold, inactive=config.inactive, models=tuple(rows)
+        )
+
+    return carry_out(COMMAND, out, settings, inputs, compute, began, kind=ClassesResult)
+
+
+def _show(result: ClassesResult, run: Path) -> Shown:
+    """Shares of the classes, of the score and of the score corrected for chance, and numbers."""
+    models = result.models
+    without = [one.name for one in models if one.shares_above_chance is None]
+    cautions = []
+    if len(models) > 1:
+        cautions.append(
+            "Scores found on different sentences, or with different prompts, are compared with "
+            "caution."
+        )
+    if without:
+        cautions.append(
+            f"Chance is not known for every head of {enumeration(without)}: where sentences are "
+            "short, heads score by position alone."
+        )
+    totals = sorted({one.total for one in models})
+    threshold, inactive = fixed(result.threshold, 2), fixed(result.inactive, 2)
+    return Shown(
+        "Classes of heads",
+        "What share of its attention heads looks at the source word being translated?",
+        _finding(result),
+        "Shares have no interval, and the thresholds cut a continuous scale: heads near them can "
+        "change class with other sentences.",
+        "",
+        cautions,
+        [
+            ("models", str(len(models))),
+            ("heads", " to ".join(map(str, dict.fromkeys((totals[0], totals[-1]))))),
+            ("token alignment", f"score above {threshold}"),
+            ("inactive", f"at most {inactive}"),
+        ],
+        [
+            Section("Shares of heads", [_shares(models)], brief=True),
+            Section("Classes", _bars(models)),
+            Section("Numbers of heads", [_numbers(models)]),
+        ],
+    )
+
+
+def _finding(result: ClassesResult) -> list[str]:
+    ordered = sorted(result.models, key=lambda one: one.shares.token_alignment)
+    least, most = ordered[0], ordered[-1]
+    above = f"score above {fixed(result.threshold, 2)}"
+    if len(ordered) == 1:
+        return [f"{_share(most)} of the {most.total} heads of {most.name} align tokens ({above})."]
+    return [
+        f"The share of token alignment heads ({above}) is highest in {most.name}, "
+        f"{_share(most)} of {most.total}, and lowest in {least.name}, {_share(least)} of "
+        f"{least.total}."
+    ]
+
+
+def _share(one: ClassShares) -> str:
+    words = percent(one.shares.token_alignment, 1)
+    corrected = one.shares_above_chance
+    if corrected is None:
+        return words
+    return f"{words} (corrected for chance {percent(corrected.token_alignment, 1)})"
+
+
+def _shares(models: tuple[ClassShares, ...]) -> Table:
+    def cells(classes: Classes | None) -> list[Cell]:
+        return [Cell.share(share) for share in (classes.each if classes else (None,) * 3)]
+
+    rows = tuple(
+        Row(
+            one.name,
+            (
+                Cell(one.total),
+                *(
+                    cell
+                    for pair in zip(cells(one.shares), cells(one.shares_above_chance), strict=True)
+                    for cell in pair
+                ),
+                Cell(str(one.highest.place)),
+                Cell(one.highest.score, one.highest.low, one.highest.high),
+            ),
+        )
+        for one in models
+    )
+    classes = (column for name in CLASSES for column in (name, "corrected"))
+    note = (
+        "Corrected: by score \u2212 chance. Intervals are over sentences; the highest of many "
+        "heads looks better than it is"
+    )
+    columns = ("heads", *classes, "highest head", "its score")
+    return Table("Shares of heads in each class", columns, rows, note=note)
+
+
+def _bars(models: tuple[ClassShares, ...]) -> list[Bars]:
+    def bars(title: str, rows: list[tuple[str, Classes]]) -> Bars:
+        values = tuple(tuple(100 * share for share in classes.each) for _, classes in rows)
+        names = tuple(name for name, _ in rows)
+        return Bars(title, names, CLASSES, values, "% of heads", start=0.0, end=100.0)
+
+    corrected = [(one.name, one.shares_above_chance) for one in models]
+    known = [(name, classes) for name, classes in corrected if classes is not None]
+    return [
+        bars("Classes by score", [(one.name, one.shares) for one in models]),
+        *([bars("Classes by score corrected for chance", known)] if known else []),
+    ]
+
+
+def _mean_of(one: ClassShares) -> str | None:
+    return f"mean of {one.counted_over}" if one.counted_over > 1 else None
+
+
+def _numbers(models: tuple[ClassShares, ...]) -> Table:
+    rows = tuple(
+        Row(
+            one.name,
+            (
+                Cell(one.model),
+                Cell(one.method),
+                Cell(one.direction, why=_mean_of(one)),
+                Cell(one.layers),
+                *(Cell(number, digits=1) for number in one.counts.each),
+                Cell(one.mean_score),
+            ),
+        )
+        for one in models
+    )
+    columns = ("model", "method", "direction", "layers", *CLASSES, "mean score")
+    note = "Numbers of heads are means over directions where there are several"
+    return Table("Numbers of heads in each class", columns, rows, note=note)
+
+
+command = Study(CompareClasses, compare_classes, result=ClassesResult, show=_show)

@@ -1,0 +1,225 @@
+"""What a series of checkpoints shows: classes, overlap with the last set, and chrF++."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from headscope.heads import Geometry
+from headscope.results.formation import CheckpointRow, FormationResult
+from headscope.runs.reading import read_object
+from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.words import between, enumeration, fixed, percent, sentence_of
+
+__all__ = ["show_formation"]
+
+#: Sentences below which the interval of chrF++ is wide.
+FEW = 100
+
+Rows = Sequence[CheckpointRow]
+
+
+def show_formation(result: FormationResult, run: Path) -> Shown:
+    """The checkpoints in a table, classes and overlap over training, what was skipped."""
+    rows, data = result.checkpoints, result.data.values()
+    checked = min(one.verified_on for one in data)
+    cautions = []
+    if checked < FEW:
+        cautions.append(f"chrF++ is measured on few sentences ({checked} of a direction).")
+    if not result.same_tokenizer:
+        cautions.append(
+            "The checkpoints do not all have the same tokenizer, so their scores are shares of "
+            "different tokens."
+        )
+    if result.skipped:
+        names = enumeration([one.name for one in result.skipped])
+        cautions.append(f"Checkpoints that could not be read are left out: {names}.")
+    skipped = tuple(Row(one.name, (Cell(sentence_of(one.reason)),)) for one in result.skipped)
+    return Shown(
+        "Formation of heads",
+        "When do the attention heads that look at the source word form, and when does the model "
+        "translate?",
+        _finding(result),
+        "One training run: another can differ. Only chrF++ has an interval, over "
+        f"{_range(one.verified_on for one in data)} sentences of each direction.",
+        f"--check {FEW}" if checked < FEW else "",
+        cautions,
+        [
+            ("model", _models(run)),
+            ("checkpoints", str(len(rows))),
+            ("heads", str(Geometry.from_dict(result.geometry).total)),
+            ("directions", str(len(result.data))),
+            ("sentences heads are found on", _range(one.found_on for one in data)),
+        ],
+        [
+            Section("Checkpoints", [_table(result)], brief=True),
+            Section("Over training", _lines(result)),
+            Section("Scores", [_scores(rows)]),
+            *([Section("Skipped", [Table("Not read", ("why",), skipped)])] if skipped else []),
+        ],
+    )
+
+
+def _models(run: Path) -> str:
+    """The model that the checkpoints are of: its name, or the folder that they lie in."""
+    labels = list(map(str, read_object(run / "provenance.json").get("models") or ()))
+    names = {"pocket" if label.startswith("pocket:") else label for label in labels}
+    if len(names) > 1:
+        names = {str(Path(name).parent) for name in names}
+    return enumeration(sorted(names))
+
+
+def _finding(result: FormationResult) -> list[str]:
+    rows = result.checkpoints
+    first, last = rows[0], rows[-1]
+    corrected = ""
+    if first.above_chance is not None and last.above_chance is not None:
+        low, high = (percent(one.token_alignment, 1) for one in (first.above_chance,
+                                                                 last.above_chance))  # fmt: skip
+        corrected = f" (corrected for chance {low} and {high})"
+    words = [
+        f"The share of token alignment heads is {percent(first.shares.token_alignment, 1)} at "
+        f"{first.name} and {percent(last.shares.token_alignment, 1)} at {last.name}{corrected}; "
+        f"chrF++ is {_chrf(first)} and {_chrf(last)}."
+    ]
+    half = _settled(rows, lambda row: row.top_overlap_with_last, 0.5)
+    good = _settled(rows, lambda row: row.chrf.value, last.chrf.value / 2)
+    if half is not None and good is not None and last.chrf.value > 0:
+        words.append(
+            f"From {half.name} on, half of the last checkpoint\u2019s top {result.k} heads are in "
+            f"the top {result.k} (random sets share "
+            f"{percent(half.top_overlap_with_last_expected, 1)}; chrF++ there "
+            f"{fixed(half.chrf.value, 1)}). Half of the last chrF++ is reached from {good.name} on."
+        )
+    return words
+
+
+def _chrf(row: CheckpointRow) -> str:
+    low_high = between(row.chrf.low, row.chrf.high, 1)
+    return f"{fixed(row.chrf.value, 1)} (95\u00a0% CI {low_high})"
+
+
+def _settled(
+    rows: Rows, of: Callable[[CheckpointRow], float | None], least: float
+) -> CheckpointRow | None:
+    """The first checkpoint from which on the value stays at `least` or above."""
+    found = None
+    for row in reversed(rows):
+        value = of(row)
+        if value is None or value < least:
+            break
+        found = row
+    return found
+
+
+def _table(result: FormationResult) -> Table:
+    k = result.k
+    rows = tuple(
+        Row(
+            row.name,
+            (
+                Cell.share(row.shares.token_alignment),
+                Cell.share(row.above_chance.token_alignment if row.above_chance else None),
+                Cell.share(row.shares.low_activity),
+                Cell.share(row.shares.inactive),
+                Cell.share(row.overlap_with_last),
+                Cell.share(row.top_overlap_with_last),
+                Cell.of(row.chrf, 2),
+            ),
+        )
+        for row in result.checkpoints
+    )
+    columns = ("token alignment", "corrected", "low activity", "inactive", "of last set",
+               f"of last top {k}", "chrF++")  # fmt: skip
+    many = result.checkpoints[-1].counted_over
+    mean = f"; means of {many} directions" if many > 1 else ""
+    note = (
+        f"Token alignment: score above {fixed(result.threshold, 2)}; inactive: at most "
+        f"{fixed(result.inactive, 2)}; low activity: between{mean}. Corrected: token alignment by "
+        f"score \u2212 chance. Of last set: the share of the last checkpoint\u2019s token "
+        "alignment heads that align tokens already; of last top: of its highest heads likewise"
+    )
+    return Table("Every checkpoint", columns, rows, note=note)
+
+
+def _scores(rows: Rows) -> Table:
+    made = tuple(
+        Row(
+            row.name,
+            (
+                Cell(row.counts.token_alignment, digits=1),
+                Cell(row.mean_score),
+                Cell(str(row.highest.place)),
+                Cell(row.highest.score, row.highest.low, row.highest.high),
+            ),
+        )
+        for row in rows
+    )
+    columns = ("token alignment heads", "mean score", "highest head", "its score")
+    return Table("Scores of every checkpoint", columns, made)
+
+
+def _lines(result: FormationResult) -> list[Lines]:
+    rows = result.checkpoints
+    places, labels = _places(rows)
+    steps = _steps(rows)
+    x = "training step" if steps else "checkpoint"
+
+    def line(name: str, values: Iterable[float | None]) -> Series:
+        known = zip(places, values, strict=True)
+        return Series(name, tuple((at, 100 * value) for at, value in known if value is not None))
+
+    shares = [
+        line("token alignment", [row.shares.token_alignment for row in rows]),
+        line("low activity", [row.shares.low_activity for row in rows]),
+        line("inactive", [row.shares.inactive for row in rows]),
+    ]
+    above = [row.above_chance.token_alignment for row in rows if row.above_chance]
+    if len(above) == len(rows):
+        shares.append(line("token alignment, corrected for chance", above))
+    overlap = (
+        line("of the last set, %", [row.overlap_with_last for row in rows]),
+        line(f"of the last top {result.k} (selected), %",
+             [row.top_overlap_with_last for row in rows]),
+        line(f"random {result.k} heads, %", [row.top_overlap_with_last_expected for row in rows]),
+    )  # fmt: skip
+    chrf = Series(
+        "chrF++",
+        tuple((at, row.chrf.value) for at, row in zip(places, rows, strict=True)),
+        tuple(row.chrf.low for row in rows),
+        tuple(row.chrf.high for row in rows),
+    )
+    return [
+        Lines("Classes of heads", tuple(shares), x, "% of heads", steps, labels=labels),
+        Lines("Heads of the last checkpoint, and chrF++", (*overlap, chrf), x, "% or chrF++",
+              steps, labels=labels, band="95\u00a0% intervals of chrF++ over sentences"),
+    ]  # fmt: skip
+
+
+def _steps(rows: Rows) -> bool:
+    """Whether every checkpoint, the last aside, has its step, in rising order."""
+    steps = [row.step for row in (rows if rows[-1].step is not None else rows[:-1])]
+    known = [step for step in steps if step is not None]
+    return bool(known) and len(known) == len(steps) and all(a < b for a, b in pairwise(known))
+
+
+def _places(rows: Rows) -> tuple[list[float], tuple[tuple[float, str], ...]]:
+    """Where each checkpoint stands: at its step, or by its number in the series.
+
+    A last one without a step (`final`) stands a little beyond the one before.
+    """
+    if not _steps(rows):
+        places = [float(number) for number in range(1, len(rows) + 1)]
+        return places, tuple(zip(places, (row.name for row in rows), strict=True))
+    places = [float(row.step) for row in rows if row.step is not None]
+    labels = [(place, f"{place:.0f}") for place in places]
+    if rows[-1].step is None:
+        places.append(max(places[-1], 1.0) * 1.8)
+        labels.append((places[-1], rows[-1].name))
+    return places, tuple(labels)
+
+
+def _range(numbers: Iterable[int]) -> str:
+    known = sorted(set(numbers))
+    return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"

@@ -1,0 +1,264 @@
+"""What is shown of a model that writes under several gates: scores, tests, bars and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headscope.estimates import Against
+from headscope.results.common import Ablation
+from headscope.results.writing import MEAN, Comparison, Effect, WritingResult
+from headscope.runs.reading import damaged_line, read_rows
+from headscope.shown.blocks import Bars, Cell, NotMeasured, Row, Section, Shown, Table, p_cell
+from headscope.shown.words import between, count, enumeration, fixed, p_value, signed
+from headscope.studies.shows import (
+    ablation_facts,
+    against_table,
+    draws_remedy,
+    draws_words,
+    model_facts,
+    tests_words,
+)
+
+__all__ = ["Scale", "Writing", "said"]
+
+CONTROLS = {"random": "random heads", "random-layer-matched": "of the same layers"}
+#: Prompts whose outputs are shown, and the fewest of a group that intervals are reliable for.
+EXAMPLES, FEW = 12, 30
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a measure is called in titles and, in a sentence, `said`; shares are in per cent."""
+
+    words: str
+    said: str = ""
+    unit: str = "%"
+
+    @property
+    def factor(self) -> float:
+        """What a score is multiplied by."""
+        return 100.0 if self.unit else 1.0
+
+    def number(self, value: float) -> str:
+        """A score in words."""
+        return fixed(value * self.factor, 1) + (f"\u00a0{self.unit}" if self.unit else "")
+
+    def cell(self, value: float | None) -> Cell:
+        """A score in a table."""
+        return Cell(None if value is None else value * self.factor, digits=1, unit=self.unit)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a result is shown.
+
+    Attributes:
+        result: what is shown.
+        kinds: words for what is done to the selected heads, by kind.
+        first: the measures that are shown first, and in the terminal.
+        rest: the others.
+        expected: what is tested, such as `more such outputs`.
+        missing: why measures were not taken.
+        group: what a group of prompts is called.
+    """
+
+    result: WritingResult
+    kinds: Mapping[str, str]
+    first: Mapping[str, Scale]
+    rest: Mapping[str, Scale]
+    expected: str
+    missing: Mapping[str, str]
+    group: str = "language"
+
+    def shown(
+        self,
+        run: Path,
+        title: str,
+        lead: str,
+        finding: Sequence[str],
+        cautions: Sequence[str],
+        sections: Sequence[Section],
+        facts: Sequence[tuple[str, str]] = (),
+    ) -> Shown:
+        """All of it; `sections` stand between the measures and the outputs."""
+        result, groups = self.result, list(self.result.groups)
+        listed = ", ".join(groups) if len(groups) <= EXAMPLES else str(len(groups))
+        effects = [each for kinds in result.whole.effects.values() for each in kinds.values()]
+        tests = [test for effect in effects for test in _against(effect) if test is not None]
+        draws = min((test.distinct for test in tests), default=0)
+        over = f", mean over {len(groups)} {self.group}s" if len(groups) > 1 else ""
+        few = [f"{n} {part.prompts}" for n, part in result.groups.items() if part.prompts < FEW]
+        if few:
+            few = few if len(few) <= EXAMPLES else [*few[:EXAMPLES], f"{len(few) - EXAMPLES} more"]
+            reason = f"Few prompts ({enumeration(few)}): intervals of so few are unreliable."
+            cautions = [*cautions, reason]
+        words = {key: scale.words for key, scale in {**self.first, **self.rest}.items()}
+        left = [NotMeasured(words.get(name, name), why) for name, why in self.missing.items()]
+        measures = [
+            Section("Selected and random heads", [*self.tables(self.first), *left], brief=True),
+            Section("Single draws", list(self.bars(self.first))),
+            Section("Other measures", list(self.tables(self.rest))),
+        ]
+        changed = self.outputs(run / "outputs.jsonl")
+        return Shown(
+            title,
+            lead,
+            finding,
+            f"{count(result.whole.prompts, 'prompt')}{over}; {draws_words(draws)}.",
+            draws_remedy(draws),
+            cautions,
+            [
+                *model_facts(result.model_name, result.model.heads if result.model else None),
+                (f"{self.group}s", listed),
+                *facts,
+                *(ablation_facts(result) if isinstance(result, Ablation) else []),
+            ],
+            [
+                *(section for section in measures if section.blocks),
+                *sections,
+                *([Section("Outputs", [changed])] if changed.rows else []),
+            ],
+        )
+
+    def effects(self, measure: str) -> dict[str, tuple[Comparison, str, Effect]]:
+        """The effects by a measure, by words for the group and for what is done."""
+        several = len({kind for part in self.result.parts.values() for kind in part.effects}) > 1
+        found = {}
+        for name, part in self.result.parts.items():
+            title = f"mean of {len(self.result.groups)}" if name == MEAN else name
+            for kind, words in self.kinds.items():
+                if (effect := part.effect(kind, measure)) is not None:
+                    found[f"{title}, {words}" if several else title] = part, kind, effect
+        return found
+
+    def tables(self, measures: Mapping[str, Scale]) -> Iterator[Table]:
+        """Scores, and what selected heads have over random ones, of what was measured."""
+        note = tests_words("prompts", self.expected)
+        for measure, scale in measures.items():
+            found = self.effects(measure)
+            if not found:
+                continue
+            tested = any(effect.p_change is not None for _, _, effect in found.values())
+            columns = ("prompts", "heads", "original", "selected", "change",
+                       *(["p of change"] if tested else []), "random",
+                       "random, same layers")  # fmt: skip
+            rows = [
+                Row(
+                    name,
+                    (
+                        Cell(part.prompts),
+                        Cell(part.sizes.get(kind)),
+                        scale.cell(effect.baseline),
+                        scale.cell(effect.value),
+                        Cell.of(effect.change, 1, scale.unit, scale.factor),
+                        *([p_cell(effect.p_change)] if tested else []),
+                        *(
+                            scale.cell(None if control is None else control.draws.mean)
+                            for control in (effect.free, effect.matched)
+                        ),
+                    ),
+                )
+                for name, (part, kind, effect) in found.items()
+            ]
+            yield Table(scale.words, columns, tuple(rows))
+            tests = against_table(
+                f"{scale.words}: selected minus random heads",
+                {name: _against(effect) for name, (_, _, effect) in found.items()},
+                "prompts",
+                1,
+                scale.unit,
+                scale.factor,
+                note,
+            )
+            if tests is not None:
+                yield tests
+            note = ""  # the first table says it
+
+    def bars(self, measures: Mapping[str, Scale]) -> Iterator[Bars]:
+        """Original, selected and random heads with every draw, of what was measured."""
+        for measure, scale in measures.items():
+            found = self.effects(measure)
+            values, low, high, draws = [], [], [], []
+            for part, kind, effect in found.values():
+                ends = [min(100.0, max(0.0, end * scale.factor)) for end in effect.span]
+                single = [
+                    tuple(value * scale.factor for value in part.draws(kind, control, measure))
+                    for control in CONTROLS
+                ]
+                means = [sum(each) / len(each) if each else None for each in single]
+                values.append((effect.baseline * scale.factor, effect.value * scale.factor, *means))
+                low.append((None, ends[0], None, None))
+                high.append((None, ends[1], None, None))
+                draws.append(((), (), *single))
+            if found:
+                yield Bars(
+                    scale.words,
+                    tuple(found),
+                    ("original", "selected", "random", "random, same layers"),
+                    tuple(values),
+                    "per cent" if scale.unit else "score",
+                    tuple(low),
+                    tuple(high),
+                    draws=tuple(draws),
+                    start=0.0,
+                    end=100.0,
+                    note="The interval is that of the change, over prompts",
+                )
+
+    def outputs(self, path: Path) -> Table:
+        """Outputs beside each other, of the first prompts where selected heads change them.
+
+        InputError if the file is damaged.
+        """
+        texts: dict[tuple[str, str], dict[str, str]] = {}
+        for number, row in read_rows(path):
+            try:
+                if row["draw"] is None:
+                    kinds = texts.setdefault((str(row[self.group]), str(row["id"])), {})
+                    kinds[str(row["condition"])] = str(row["output"])
+                    kinds["reference"] = row.get("reference") or ""
+            except (KeyError, TypeError) as error:
+                raise damaged_line(path, number) from error
+        kinds = {"baseline": "original", **self.kinds, "reference": "reference"}
+        changed: dict[str, list[Row]] = {}
+        for (group, name), outputs in texts.items():
+            if len({text for kind, text in outputs.items() if kind != "reference"}) > 1:
+                cells = (Cell(name), *(Cell(outputs.get(kind) or None) for kind in kinds))
+                changed.setdefault(group, []).append(Row(group, cells))
+        each = max(1, EXAMPLES // max(1, len(changed)))
+        rows = [row for several in changed.values() for row in several[:each]][:EXAMPLES]
+        there = [at for at in range(len(kinds) + 1) if any(row.cells[at].value for row in rows)]
+        columns = ("prompt", *kinds.values())
+        return Table(
+            "Outputs that change",
+            tuple(columns[at] for at in there),
+            tuple(Row(row.name, tuple(row.cells[at] for at in there)) for row in rows),
+            note="The first prompts of each group whose output changes: examples, no sample to "
+            "count in. All outputs are in outputs.jsonl of the run folder",
+        )
+
+
+def _against(effect: Effect) -> tuple[Against | None, Against | None]:
+    free, matched = effect.free, effect.matched
+    return (None if free is None else free.against, None if matched is None else matched.against)
+
+
+def said(what: str, effect: Effect | None, scale: Scale) -> list[str]:
+    """An effect in words: selected, original and random heads, with intervals and tests."""
+    if effect is None:
+        return []
+    change, by = effect.change, scale.factor
+    words = (
+        f"{what}, {scale.said or scale.words} is {scale.number(effect.value)} (original "
+        f"{scale.number(effect.baseline)}; change {signed(change.value * by)}, "
+        f"95\u00a0% CI {between(change.low * by, change.high * by, 1)})."
+    )
+    random = [
+        f"{CONTROLS[kind]} {scale.number(control.draws.mean)} (p\u00a0=\u00a0"
+        f"{p_value(control.against.p_examples)} over prompts, "
+        f"{p_value(control.against.p_draws)} over draws)"
+        for kind, control in effect.controls.items()
+    ]
+    return [f"{words} For comparison: {', '.join(random)}." if random else words]
