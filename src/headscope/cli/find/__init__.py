@@ -1,1 +1,0 @@
-"""The commands `headscope find …`, one a file."""
