@@ -34,7 +34,7 @@ def main() -> None:
     told = {
         "command": "bench/demo.py",
         "machine": before,
-        "atlas": _atlas(made),
+        "atlas": _atlas(encode(made)),
         "survey": _survey(encode(surveyed)),
         "induction": _induction(given.runs / "survey" / "runs" / "induction"),
     }

@@ -12,6 +12,7 @@ import numpy as np
 
 from headscope.heads import Geometry, Head, HeadScores
 from headscope.runs import open_run
+from headscope.shown.blocks import Cell, Shown, Table
 
 LANGUAGES = ("en", "de", "es", "ru", "tr")
 DIRECTIONS = tuple(f"{a}-{b}" for a in LANGUAGES for b in LANGUAGES if a != b)
@@ -172,9 +173,17 @@ def _pair(a: str, b: str, scores: dict[str, HeadScores], k: int) -> dict[str, An
         return comb(k, x) * comb(total - k, k - x) / comb(total, k)
 
     expected = k * k / total
+    relation = "opposite" if a.split("-") == b.split("-")[::-1] else "other"
     return {
         "a": a,
         "b": b,
+        "intersection": shared,
+        "size_a": k,
+        "size_b": k,
+        "recall": shared / k,
+        "conditional": {"given_a": shared / k, "given_b": shared / k},
+        "rank_correlation": None,
+        "relation": relation,
         "jaccard": shared / (2 * k - shared),
         "expected": expected / (2 * k - expected),
         "expected_exact": sum(chance(x) * x / (2 * k - x) for x in range(k + 1)),
@@ -296,3 +305,15 @@ def links_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def word_spans(text: str) -> list[list[int]]:
     """Where words are, cut at white space."""
     return [list(match.span()) for match in re.finditer(r"\S+", text)]
+
+
+def blocks_of(shown: Shown, kind: Any, title: str = "") -> list[Any]:
+    """The blocks of one kind in all sections, or those with this title."""
+    found = [block for part in shown.sections for block in part.blocks if isinstance(block, kind)]
+    return [block for block in found if not title or block.title == title]
+
+
+def rows_of(shown: Shown, title: str) -> dict[str, dict[str, Cell]]:
+    """The cells of a table by row and column."""
+    *_, table = blocks_of(shown, Table, title)
+    return {row.name: dict(zip(table.columns, row.cells, strict=True)) for row in table.rows}

@@ -120,8 +120,8 @@ def test_a_run_says_that_the_model_does_not_translate(
     assert "&lt;b&gt;" in page and "<b>the" not in page
     with pytest.warns(Caution):
         shown = atlas(Atlas(model, data, SCORE, draws=1, check=2, k=2), tmp_path / "atlas")
-    assert shown["baseline_works"] is False
-    assert shown["baseline_check"]["en-de"]["examples"] == 2
+    assert shown.baseline_works is False
+    assert shown.baseline_check["en-de"]["examples"] == 2
 
 
 def test_the_command_line_warns_once_and_keeps_its_json(

@@ -72,7 +72,7 @@ def test_a_file_has_all_its_rows_sorted(command: Command, tmp_path: Path) -> Non
     again = json.loads(command(*given, "--json").out)
     assert again == result
     text = command(*given).out
-    assert "shares over all rows" in text and "missing details" in text
+    assert "Shares over all rows" in text and "missing details" in text
 
 
 def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
         share = sum(case["kind"] == kind for case in counted) / 12
         assert result["shares"][kind] == pytest.approx(share)
     assert set(result["directions"]) == {"en-de", "ru-es"}
-    assert result["model"] == {"name": "small"} and result["rank"] == "score"
+    assert result["model"]["name"] == "small" and result["rank"] == "score"
     assert result["heads"] == ["0.1", "0.2", "1.0", "1.1"]
     small = command("verify", "failures", folder, "--k", 2, "--out", tmp_path / "two", "--json")
     two = json.loads(small.out)
@@ -107,10 +107,10 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
         assert refused.code == 2 and words in refused.err, refused.err
     assert command("report", out).code == 0
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Of <strong>12 cases</strong>" in page and "46" in page
+    assert "Of 12 failed translations" in page and "46" in page
     assert page.count('class="example of2 case"') == 12
     head = page[page.index('class="masthead"') : page.index("</header>")]
-    assert "small" in head and "0.1 0.2 1.0 1.1" in head and str(folder) in head
+    assert "small" in head and str(folder) in head
 
 
 def removal_run(path: Path) -> Path:

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from headscope.cli.verify.tasks import tasks_table
 from headscope.pocket.tasks import write_tasks
 from headscope.results.tasks import TasksResult
 from headscope.runs import decode
-from headscope.shown.words import fixed
-from headscope.studies.report import write_report
+from headscope.shown.blocks import Table, p_cell
+from headscope.studies.verify.tasks_show import show
 from headscope.verify.tasks import library as task_library
 
 Command = Callable[..., Any]
@@ -71,20 +70,25 @@ def test_the_json_has_the_agreed_names_and_the_run_its_files(
     assert all(len(s["responses"]) == (4 if s["task"] == CHOICE else 1) for s in samples)
     examples = [json.loads(line) for line in (out / "examples.jsonl").open(encoding="utf-8")]
     assert len(examples) == 6 and all(one["prompt"].endswith(":") for one in examples)
-    page = write_report(out).read_text(encoding="utf-8")
-    assert CHOICE in page and "without 3 chosen heads" in page and "chance" in page
-    # Draws of the same layers are shown with their own mean and tests, on page and in table.
-    shown = tasks_table(decode(TasksResult, result)).splitlines()
-    at = next(number for number, line in enumerate(shown) if line.startswith(CHOICE))
-    for kind, words, ending, line in (
-        ("random", "random", "", shown[at]),
-        ("random-layer-matched", "same layers", "_layer_matched", shown[at + 1]),
+    # Draws of the same layers are shown with their own mean and tests.
+    every = {
+        row.cells[3].value: row.cells
+        for section in show(decode(TasksResult, result), out).sections
+        for block in section.blocks
+        if isinstance(block, Table) and section.title == "Every task and head set"
+        for row in block.rows
+        if row.name.startswith(CHOICE)
+    }
+    for kind, words, ending in (
+        ("random", "random", ""),
+        ("random-layer-matched", "random, same layers", "_layer_matched"),
     ):
         drawn = [row["value"] for row in choice["conditions"] if row["kind"] == kind]
-        mean, p = fmean(drawn), top[f"p_examples{ending}"]
-        assert words in line and f"{mean:.3f}" in line and f"{p:.4g}" in line
-        cells = "</td><td>".join((fixed(mean, 3), fixed(top["value"] - mean, 3)))
-        assert f'<td class="said">{words}</td><td>{cells}</td>' in page
+        mean = fmean(drawn)
+        _, selected, _, _, random, _, difference, p, _ = every[words]
+        assert selected.value == 100 * top["value"] and random.value == pytest.approx(100 * mean)
+        assert difference.value == pytest.approx(100 * (top["value"] - mean))
+        assert p == p_cell(top[f"p_examples{ending}"])
 
 
 def test_a_stopped_run_goes_on_where_it_was(

@@ -96,13 +96,17 @@ def test_the_table_tells_conditions_tests_and_place(
 ) -> None:
     out = tmp_path / "run"
     code, said, _ = command(*fixed, "--heads", "1.0", "--out", out)
-    # An untrained model is warned of first.
-    lines = said.partition("\n\n")[2].splitlines()
-    assert code == 0
-    assert [line.split()[0] for line in lines[1:5]] == ["as", "chosen", "random", "same"]
-    assert lines[5].startswith("p, 1 heads at gate 0: against random ")
-    assert "whether the heads were found on these sentences is not known" in lines
-    assert any("not measured, comet:" in line for line in lines)
+    lines = said.splitlines()
+    assert code == 0 and lines[0].startswith("Warning: ")  # an untrained model
+    at = lines.index("Translations under every condition")
+    assert [line.split("  ")[0] for line in lines[at + 2 : at + 6]] == [
+        "original",
+        "1 selected, removed",
+        "1 random, removed (2)",
+        "1 random, same layers, removed (2)",
+    ]
+    assert "The heads came without a record" in said
+    assert any(line.startswith("COMET: not measured, ") for line in lines)
     assert lines[-1] == f"run: {out}"
     assert command("verify", "measure", out).out == said
 
@@ -113,11 +117,12 @@ def test_the_table_tells_which_draws_are_filled_up(
     # Of the four heads of layer 1 three are chosen: two of three must come from another layer.
     code, said, _ = command(*fixed, "--heads", "1.0,1.1,1.2", "--out", tmp_path / "run")
     assert code == 0
-    (line,) = [one for one in said.splitlines() if one.startswith("same layers, 3 heads: up to 2 ")]
+    said = " ".join(said.split())
+    assert "up to 2 heads of a draw, in 2 of 2 draws of the same layers, come from" in said
     rows = json.loads((tmp_path / "run" / "result.json").read_text())["conditions"]
     first, second = (set(one["heads"]) for one in rows if one["kind"] == "random-layer-matched")
-    assert line.endswith(f"; all 2 draws share {len(first & second)}")
-    assert "random, 3 heads" not in said
+    assert f"All 2 share {len(first & second)}." in said
+    assert "too few other heads" not in said
 
 
 def test_heads_of_a_run_know_what_they_were_found_on(

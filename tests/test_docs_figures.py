@@ -1,7 +1,8 @@
 """Every figure of the documentation that docs/figures.md traces is where the page says it is.
 
 The files are there, and hold the signatures and commits that are named; the most important figures
-of the README are read from the stored results and found, rounded, in its text.
+of the README, the tour and the measurements are read from the stored results and found, rounded,
+in their text.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+#: What tells figures of the bundled model, one line each.
+SHOWN = "\n".join(
+    (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/tour.md", "docs/measured.md")
+)
 COLUMNS = ["place", "what it says", "command", "stored in", "signature or commit"]
 SIGNATURE = re.compile(r"(?<!commit )`([0-9a-f]{12})`")
 COMMIT = re.compile(r"commit `([0-9a-f]{7})`")
@@ -84,8 +89,8 @@ def test_every_stored_result_is_traced() -> None:
 
 
 def line(start: str) -> str:
-    """The one line of the README that begins so."""
-    (found,) = (one for one in README.splitlines() if one.startswith(start))
+    """The one line of README, tour and measurements that begins so."""
+    (found,) = (one for one in SHOWN.splitlines() if one.startswith(start))
     return found
 
 
@@ -94,7 +99,7 @@ def percent(value: float) -> str:
 
 
 def expected() -> dict[str, tuple[str, list[str]]]:
-    """Of each line of the README: how it begins, and the figures it has to hold, in order."""
+    """Of each line of README, tour and measurements: how it begins, and the figures it has to hold, in order."""
     pocket = stored("pocket")
     prompts = [pocket[f"translation, {name} prompt"] for name in ("default", "labelled", "say")]
     words = pocket["word tasks, accuracy"]

@@ -24,8 +24,8 @@ from headscope.papers import reproduce as running
 from headscope.papers.paper import Missing
 from headscope.papers.reproduce import Reproduce
 from headscope.papers.token_alignment_heads import steps
-from headscope.report.pages import failures as page
 from headscope.runs import open_run
+from headscope.studies.verify import failures_show
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
 from headscope.verify.failures.classify import KINDS, Case, Row, classify
 from headscope.verify.failures.support import akin, plain_words, size
@@ -73,7 +73,7 @@ def test_the_stored_error_is_what_the_rules_give(
 
 
 def _page_words() -> str:
-    source = Path(page.__file__).read_text("utf-8")
+    source = Path(failures_show.__file__).read_text("utf-8")
     return re.sub(r'"\s*\n\s*"', "", source)
 
 
@@ -132,15 +132,15 @@ def test_without_a_segmenter_it_says_so(
     with warnings.catch_warnings():
         warnings.simplefilter("error", Caution)
         known = verify_failures(config, tmp_path / "with")
-    assert known["segmenter"] == segmenters.segmenter_name() != segmenters.CHARACTERS
+    assert known.segmenter == segmenters.segmenter_name() != segmenters.CHARACTERS
     monkeypatch.setattr(segmenters, "PACKAGE", "no-such-package")
     segmenters.segmenter_name.cache_clear()
     segmenters.words_of.cache_clear()
     try:
         with pytest.warns(Caution, match="segmentation"):
             without = verify_failures(config, tmp_path / "without")
-        assert without["segmenter"] == segmenters.CHARACTERS
-        assert without["signature"] != known["signature"]
+        assert without.segmenter == segmenters.CHARACTERS
+        assert without.signature != known.signature
         assert segmenters.words_of("图书馆") == ("图", "书", "馆")
     finally:
         segmenters.segmenter_name.cache_clear()
@@ -234,7 +234,7 @@ def test_the_judges_flags_reach_reproduce(
         heard.append(config)
         raise InputError("heard")
 
-    monkeypatch.setattr("headscope.cli.reproduce.reproduce", hear)
+    monkeypatch.setattr("headscope.papers.command.reproduce", hear)
     told = command(
         "reproduce", "token-alignment-heads", "--llm-model", "m", "--base-url", "http://x"
     )

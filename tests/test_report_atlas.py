@@ -1,22 +1,26 @@
-"""The report of an atlas: what it says agrees with the run, and bad runs are named."""
+"""What an atlas shows agrees with the run, and bad runs are named."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+import shutil
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headscope.errors import InputError
 from headscope.heads import Geometry, Rank, count_words, read_scores
-from headscope.report.records.atlas import read_atlas
-from headscope.report.sections.removal import verdict
-from headscope.results.removal import Effect
+from headscope.results.atlas import AtlasResult
+from headscope.runs import file_digest
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import HeadTable, Heatmap, NotMeasured, Sentences, Shown
+from headscope.studies.atlas import command
 from headscope.studies.report import write_report
-from report_helpers import DIRECTIONS, write_atlas
+from headscope.studies.study import shown_of
+from report_helpers import DIRECTIONS, blocks_of, rows_of, write_atlas
 
 PAIR = ("en-de", "de-en")
 
@@ -26,15 +30,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_atlas(tmp_path_factory.mktemp("atlas") / "run")
 
 
-@pytest.fixture(scope="module")
-def text(run: Path) -> str:
-    """The words of the page, without elements, scripts and styles."""
-    return words_of(write_report(run))
-
-
-def words_of(file: Path) -> str:
-    html = re.sub(r"(?s)<(script|style)\b.*?</\1>", " ", file.read_text(encoding="utf-8"))
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", "", html)))
+def shown(run: Path) -> Shown:
+    return shown_of(command, result_of(run, AtlasResult, "an atlas"), run)
 
 
 def test_the_report_lies_in_the_run_or_where_it_is_asked_for(run: Path, tmp_path: Path) -> None:
@@ -50,171 +47,132 @@ def test_nothing_is_loaded_from_anywhere(run: Path) -> None:
     assert "default-src 'none'" in unescape(html)
 
 
-def test_the_summary_says_what_the_run_found(run: Path, text: str) -> None:
+def test_the_finding_says_what_the_run_found(run: Path) -> None:
     result = json.loads((run / "result.json").read_bytes())
     plain, above, removal = result["counts"], result["counts_above_chance"], result["removal"]
     assert above["token_alignment"] < plain["token_alignment"]  # chance is worth something
     best = next(one for one in result["heads"] if one["rank"] == 1)
-    assert f"{count_words(above['token_alignment'])} of the 96 attention heads" in text
-    assert f"in the paper, {count_words(plain['token_alignment'])} exceed 0.10" in text
-    assert "mean of 20 directions" in text
-    assert f"strongest is head {best['layer']}.{best['head']}: {best['score']:.2f}" in text
-    baseline, top = removal["baseline"]["chrf"], removal["top"]["chrf"]
-    assert f"goes from {baseline:.1f} to {top:.1f}" in text
-    assert f"goes to {removal['random_mean']['chrf']:.1f}" in text
+    heads, strongest, removed, shared = shown(run).finding
+    assert heads.startswith(f"{count_words(above['token_alignment'])} of 96 heads")
+    assert "mean of 20 directions" in heads
+    assert f"as in the paper, {count_words(plain['token_alignment'])} are." in heads
+    assert f"{best['layer']}.{best['head']} ({best['score']:.3f}" in strongest
+    ends = (f"{removal['baseline']['chrf']:.1f}", f"{removal['top']['chrf']:.1f}")
+    assert f"falls from {ends[0]} to {ends[1]}" in removed
+    assert f"it is {removal['random_mean']['chrf']:.1f} with as many random heads" in removed
     jaccard = sum(pair["jaccard"] for pair in result["overlap"]["pairs"]) / 190
-    assert f"overlap by {jaccard:.2f} (Jaccard, mean of 190 pairs" in text
+    assert f"Jaccard index of {jaccard:.2f} (mean of 190 pairs" in shared
 
 
 RANKS: tuple[Rank, ...] = ("above-chance", "score")
 
 
-def first_rows(path: Path) -> list[str]:
-    table = path.read_text(encoding="utf-8").split('id="ranking-table"')[1]
-    return re.findall(r'<th scope="row" data-c="head">([0-9.]+)</th>', table)[:5]
-
-
-def classes(path: Path) -> dict[str, str]:
-    table = path.read_text(encoding="utf-8").split('id="ranking-table"')[1]
-    named = re.findall(r'data-c="head">([0-9.]+)</th>.*?data-c="class">([a-z ]+)</td>', table)
-    return dict(named)
-
-
-def test_the_page_ranks_and_marks_heads_by_what_they_were_cut_by(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", RANKS)
+def test_heads_are_ranked_and_marked_by_what_they_were_cut_by(tmp_path: Path, by: Rank) -> None:
     run = write_atlas(tmp_path / "run")
     mean = read_scores(run)["mean"]
-    by_chance, by_score = ([str(head) for head, _ in mean.ranked(by)[:5]] for by in RANKS)
-    assert by_chance != by_score  # else nothing is tested
-    record = read_atlas(run)
-    assert record.rank == "above-chance" and record.counted_over == 20
-    page = write_report(run)
-    assert first_rows(page) == by_chance
-    assert "Highest are those by score minus chance" in page.read_text(encoding="utf-8")
-    aligning = [str(h) for h, above in mean.ranked() if above > 0.1]
-    assert aligning != [str(h) for h, _ in mean.ranked() if mean[h] > 0.1]  # else nothing is tested
-    assert classes(page) == {
-        str(h): "token alignment" if str(h) in aligning else "low activity" if a > 0 else "inactive"
-        for h, a in mean.ranked()[:30]
-    }
-    # As earlier versions left it: no word of a rank, and no directions in the mean.
-    result = json.loads((run / "result.json").read_bytes())
-    for told in (result, *result["directions"].values()):
-        for name in ("rank", "rank_note", "counted_over"):
-            del told[name]
-    replace(mean, statistics={}).save_pretrained(run / "scores" / "mean")
-    finish_with(run, tmp_path / "old", result)
-    old = read_atlas(tmp_path / "old")
-    assert old.rank == "score" and old.counts == record.counts
-    page = write_report(tmp_path / "old")
-    assert first_rows(page) == by_score
-    assert "Highest are those by score." in page.read_text(encoding="utf-8")
-    marked = page.read_text(encoding="utf-8").count('class="dot"')
-    assert marked == len(mean.select(0.1))
+    assert mean.ranked("above-chance")[0] != mean.ranked("score")[0]  # else nothing is tested
+    if by == "score":  # of a run that does not say it, too
+        result = json.loads((run / "result.json").read_bytes())
+        for told in (result, *result["directions"].values()):
+            for name in ("rank", "rank_note"):
+                del told[name]
+            for head in told["heads"]:
+                del head["rank"]
+        finish_with(run, tmp_path / "old", result)
+        run = tmp_path / "old"
+    (table,) = blocks_of(shown(run), HeadTable)
+    ranked = [table.heads[at] for at in table.ranked()]
+    assert ranked[:20] == [(head.layer, head.head) for head, _ in mean.ranked(by)[:20]]
+    assert table.classes == (("token alignment", 0.1), ("low activity", 0.0), ("inactive", None))
+    assert write_report(run).read_text("utf-8").count('class="dot"') == sum(
+        value > 0.1 for _, value in mean.ranked(by)
+    )
 
 
-def test_model_data_and_run_are_named(run: Path, text: str) -> None:
+def test_every_direction_has_its_scores(run: Path) -> None:
+    (table,) = blocks_of(shown(run), HeadTable)
+    scores = read_scores(run)
+    assert list(table.parts) == ["mean", *DIRECTIONS]
+    for name, numbers in table.parts.items():
+        expected = [scores[name][head] for head in scores[name].geometry.heads()]
+        assert list(numbers["score"]) == pytest.approx(expected)
+    assert set(table.parts["en-ru"]["identical"]) == {None}
+
+
+def test_classes_and_overlap_are_those_of_the_result(run: Path) -> None:
+    result, told = json.loads((run / "result.json").read_bytes()), shown(run)
+    rows = rows_of(told, "Heads in each class")
+    assert len(rows) == 2 * 21
+    assert (
+        rows["en \u2192 de, TS \u2212 chance"]["token alignment"].value
+        == (result["directions"]["en-de"]["counts_above_chance"]["token_alignment"])
+    )
+    (shared,) = blocks_of(told, Heatmap, "Heads that two sets share")
+    pair = result["overlap"]["pairs"][0]
+    assert shared.values[0][1] == shared.values[1][0] == pair["jaccard"]
+
+
+def test_what_the_model_loses_is_told_by_direction(run: Path) -> None:
+    removal = json.loads((run / "result.json").read_bytes())["removal"]
+    rows = rows_of(shown(run), "chrF++ by direction")
+    part = removal["directions"]["de-en"]
+    assert rows["de \u2192 en"]["original"].value == part["baseline"]["chrf"]
+    assert rows["de \u2192 en"]["selected"].value == part["conditions"][0]["chrf"]
+    assert rows["mean of 20"]["random"].value == pytest.approx(removal["random_mean"]["chrf"])
+
+
+def test_model_data_and_run_are_named(run: Path) -> None:
+    html = write_report(run).read_text("utf-8")
     result = json.loads((run / "result.json").read_bytes())
     for known in (result["signature"], result["model"]["digest"], "Qwen3ForCausalLM", "float32"):
-        assert known in text
-    assert "6 layers × 16 heads" in text
-    assert "world/tr-ru.tsv" in text
-
-
-def test_the_data_of_the_page_are_the_scores(run: Path) -> None:
-    html = write_report(run).read_text(encoding="utf-8")
-    found = re.search(r'(?s)<script type="application/json" id="data">(.*?)</script>', html)
-    assert found is not None
-    data = json.loads(found[1])
-    scores = read_scores(run)
-    assert list(data["values"]) == ["mean", *DIRECTIONS]
-    for name, values in data["values"].items():
-        expected = [scores[name][head] for head in scores[name].geometry.heads()]
-        assert values["score"] == pytest.approx(expected, abs=5e-5)
-    assert data["values"]["en-ru"]["identical"] == [None] * 96
-
-
-def test_every_section_stands_once_with_a_heading(run: Path) -> None:
-    html = write_report(run).read_text(encoding="utf-8")
+        assert known in html
+    assert "6 layers \u00d7 16 heads" in html and "world/tr-ru.tsv" in html
     identifiers = re.findall(r'\sid="([^"]+)"', html)
     assert len(identifiers) == len(set(identifiers))
-    for name in ("summary", "origin", "heads", "classes", "scores", "overlap", "removal"):
-        assert f'<section id="{name}" aria-labelledby="{name}-title">' in html.replace(
-            'class="box" ', ""
-        )
-    references = re.findall(r'aria-labelledby="([^"]+)"', html)
-    assert set(references) <= set(identifiers)
 
 
 def test_one_direction_has_no_mean_and_no_overlap(tmp_path: Path) -> None:
     run = write_atlas(tmp_path / "run", directions=("en-de",))
-    assert list(read_atlas(run).scores) == ["en-de"]
-    html = write_report(run).read_text(encoding="utf-8")
-    assert 'id="overlap"' not in html
-    assert 'id="direction"' not in html
-    assert 'id="removal"' in html
+    told = shown(run)
+    assert [list(table.parts) for table in blocks_of(told, HeadTable)] == [["en-de"]]
+    assert len(blocks_of(told, Heatmap)) == 1 and len(blocks_of(told, Sentences)) == 1
+    assert 'id="direction"' not in write_report(run).read_text("utf-8")
 
 
 def test_a_run_without_removal_has_no_such_section(tmp_path: Path) -> None:
-    html = write_report(write_atlas(tmp_path / "run", PAIR, removal=False)).read_text("utf-8")
-    assert 'id="removal"' not in html
-    assert 'id="examples"' not in html
-    assert 'id="heatmap"' in html
+    told = shown(write_atlas(tmp_path / "run", PAIR, removal=False))
+    assert {"Removal", "Sentences"}.isdisjoint(part.title for part in told.sections)
 
 
 def test_layers_without_heads_leave_a_gap(tmp_path: Path) -> None:
-    run = write_atlas(tmp_path / "run", PAIR, Geometry((4, 0, 8, 2)))
-    html = write_report(run).read_text("utf-8")
-    figure = html[html.index('id="heatmap"') : html.index('id="profile"')]
-    assert len(re.findall(r'<rect [^>]*class="cell', figure)) == 14
+    html = write_report(write_atlas(tmp_path / "run", PAIR, Geometry((4, 0, 8, 2)))).read_text()
+    heat_map = html[html.index('id="every-head-1-map"') :].partition("</svg>")[0]
+    assert len(re.findall(r'<rect [^>]*class="cell', heat_map)) == 14
     assert "4 layers, 0 to 8 heads each, 14 in all" in html
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     hostile = "</script><script>x=1</script><img src=x onerror=x=1>\"'&\u2028"
     html = write_report(write_atlas(tmp_path / "run", PAIR, text=hostile)).read_text("utf-8")
-    counts = [len(re.findall(part, html)) for part in (r"<script\b", r"</script>")]
-    assert counts == [4, 4]  # the data and three scripts
+    assert html.count("<script") == html.count("</script>") and "<script>x" not in html
     assert "<img" not in html
     assert hostile in unescape(html)
 
 
-EFFECT = Effect(80.0, 20.0, (70.0, 75.0))
-
-
-@pytest.mark.parametrize(
-    ("effect", "words"),
-    [
-        (EFFECT, "no draw did as much harm"),
-        (Effect(80.0, 70.0, (60.0, 79.0)), "less than random ones"),
-        (Effect(80.0, 65.0, (60.0, 79.0)), "1 of 2 draws did as much harm, so this shows no"),
-    ],
-)
-def test_the_verdict_follows_the_numbers(effect: Effect, words: str) -> None:
-    assert words in verdict(effect, 14)
-
-
-def test_the_verdict_gives_the_numbers() -> None:
-    text = verdict(EFFECT, 14)
-    assert "from 80.0 to 20.0 (\u221260.0)" in text
-    assert "to 72.5 (\u22127.5, mean of 2 draws)" in text
-
-
-def test_effects_not_computed_yet_are_said_to_be_missing(tmp_path: Path) -> None:
-    run = write_atlas(tmp_path / "run", PAIR, finish=False)
-    result = json.loads((write_atlas(tmp_path / "other", PAIR) / "result.json").read_bytes())
+def test_effects_not_computed_are_missing(tmp_path: Path) -> None:
+    run = write_atlas(tmp_path / "run", PAIR)
+    result = json.loads((run / "result.json").read_bytes())
     for part in (result["removal"], *result["removal"]["directions"].values()):
         part["baseline"]["chrf"] = None
-    with_null = tmp_path / "null"
-    finish_with(run, with_null, result)
-    assert "chrF++ has not been computed" in words_of(write_report(with_null))
+    finish_with(run, tmp_path / "null", result)
+    told = shown(tmp_path / "null")
+    assert "chrF++ has not been computed for this run." in told.finding
+    assert [one.title for one in blocks_of(told, NotMeasured)] == ["chrF++"]
 
 
-def finish_with(run: Path, to: Path, result: object) -> None:
+def finish_with(run: Path, to: Path, result: Any) -> None:
     """Make a copy of a run folder and finish it with another result."""
-    import shutil
-
-    from headscope.runs import file_digest
-
     shutil.copytree(run, to)
     (to / "result.json").write_text(json.dumps(result), encoding="utf-8")
     (to / "provenance.json").write_text("{}", encoding="utf-8")
@@ -240,16 +198,9 @@ def test_a_changed_result_is_refused_and_the_old_report_kept(tmp_path: Path) -> 
 
 def test_a_result_without_its_parts_is_named(tmp_path: Path) -> None:
     run = write_atlas(tmp_path / "run", PAIR, finish=False)
-    finish_with(run, tmp_path / "bad", {"directions": {"en-de": {}}, "overlap": {"k": 14}})
-    with pytest.raises(InputError, match=r"result\.json: holds no 'pairs'"):
+    finish_with(run, tmp_path / "bad", {"directions": {}, "overlap": {"k": 14, "pairs": []}})
+    with pytest.raises(InputError, match=r"result\.json: holds no 'result\.heads'"):
         write_report(tmp_path / "bad")
-
-
-def test_missing_scores_are_named(tmp_path: Path) -> None:
-    run = write_atlas(tmp_path / "run", PAIR)
-    (run / "scores" / "de-en" / "config.json").unlink()
-    with pytest.raises(InputError, match="scores: holds no scores named 'de-en'"):
-        write_report(run)
 
 
 def test_a_damaged_line_of_outputs_is_named(tmp_path: Path) -> None:

@@ -1,191 +1,207 @@
-"""The page of a removal: its verdict, what it could not compute, its caveats."""
+"""What a removal shows: its numbers, what was not computed, and what weakens it."""
 
 from __future__ import annotations
 
 import json
-import re
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headscope.errors import InputError
-from headscope.report.records.outputs import read_sentences
-from headscope.results.removal import removal_of
+from headscope.results.removal import RemovalResult, removal_of
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import Bars, Lines, NotMeasured, Sentences, Shown
 from headscope.studies.report import write_report
+from headscope.studies.sentences import read_sentences
+from headscope.studies.study import shown_of
+from headscope.studies.verify.removal import command
 from removal_report_helpers import write_removal
-from report_helpers import write_atlas
+from report_helpers import blocks_of, rows_of, write_atlas
+
+ALL = "Translations under every condition"
 
 
-def words(run: Path) -> str:
-    html = write_report(run).read_text("utf-8")
-    html = re.sub(r"<(script|style)\b.*?</\1>", " ", html, flags=re.S)
-    return re.sub(r"[ \n]+", " ", unescape(re.sub(r"<[^>]+>", " ", html)))
+def shown(run: Path) -> Shown:
+    return shown_of(command, result_of(run, RemovalResult, "a removal"), run)
 
 
-def test_the_figures_of_the_result_are_on_the_page(tmp_path: Path) -> None:
-    text = words(write_removal(tmp_path / "run"))
-    assert "Without the 14 highest heads chrF++ goes from 90.0 to 20.0 (\u221270.0)" in text
-    assert "goes to 80.5 (\u22129.5, mean of 4 draws), and no draw did as much harm" in text
-    assert "60.0 (57.0\u2009\u2013\u200963.0)" in text
-    assert "Of 4 draws of random heads, none did at least as much harm" in text
-    assert "with so many draws it cannot be lower than 0.200" in text
-    assert "swapped at random, 9\u202f999 times (it cannot be lower than 0.0001)" in text
+def cautions(run: Path) -> str:
+    return " ".join(shown(run).cautions)
+
+
+def other(tmp_path: Path, **entries: Any) -> Path:
+    return write_removal(tmp_path / "other", entries=entries)
+
+
+def test_the_figures_of_the_result_are_shown(tmp_path: Path) -> None:
+    run = write_removal(tmp_path / "run")
+    result, told = removal_of(run), shown(run)
+    rows = rows_of(told, ALL)
+    assert rows["original"]["chrF++"].value == result.chrf == 90.0
+    top = rows["14 selected, removed"]
+    assert (top["chrF++"].value, top["change"].low, top["off target"].value) == (20.0, -72, 70.0)
+    assert rows["14 random, removed (4)"]["chrF++"].value == pytest.approx(80.5)
+    test = rows_of(told, "Selected minus random")["chrF++: 14 selected, removed \u2212 random"]
+    assert (test["difference"].value, test["draws as harmful"].value) == (-60.0, "0 of 4")
+    assert "chrF++ falls from 90.0 to 20.0 (\u221270.0, 95\u00a0% CI" in told.finding[0]
+    assert "it is 80.5 with as many random heads" in told.finding[0]
+    assert told.uncertainty.startswith("50 sentences, 4 random sets")
+    assert told.remedy == "--draws 99"
+    (bars,) = blocks_of(told, Bars, "Quality of translations")
+    assert bars.values[0] == pytest.approx((90.0, 20.0, 80.5, 80.5))
+    assert bars.draws[0][2] == tuple(one.chrf for one in result.main_case.draws("random"))
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({}, "highest by score."),  # of before there was a rank
-        ({"rank": "above-chance"}, "highest by score minus chance."),
-        ({"rank": "score", "rank_note": "no chance"}, "highest by score (no chance)."),
+        ({}, "score"),  # of before there was a rank
+        ({"rank": "above-chance"}, "score minus chance"),
+        ({"rank": "score", "rank_note": "no chance"}, "score (no chance)"),
+        ({"rank": None}, None),
     ],
 )
-def test_what_the_heads_are_the_highest_by(tmp_path: Path, told: dict[str, str], said: str) -> None:
-    assert f"The heads are the {said}" in words(write_removal(tmp_path / "run", entries=told))
-    listed = words(write_removal(tmp_path / "list", entries={"rank": None}))
-    assert "The heads are the highest" not in listed
-
-
-def test_every_figure_has_a_caption_of_its_own(tmp_path: Path) -> None:
-    html = write_report(write_removal(tmp_path / "run", gates=(0.0, 0.5, 2.0))).read_text("utf-8")
-    figures = re.findall(r"<figure.*?</figure>", html, flags=re.S)
-    assert len(figures) == 4 + 3 + 3 + 1  # of all; over k, over gates; by direction
-    captions = [re.sub(r"<[^>]+>", "", f[f.index("<figcaption") :]) for f in figures]
-    assert all(len(caption) > 150 for caption in captions)
-    identifiers = re.findall(r'\sid="([^"]+)"', html)
-    assert len(identifiers) == len(set(identifiers))
+def test_what_the_heads_are_ranked_by(
+    tmp_path: Path, told: dict[str, str], said: str | None
+) -> None:
+    assert dict(shown(other(tmp_path, **told)).facts).get("heads ranked by") == said
 
 
 def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
-    text = words(write_removal(tmp_path / "run"))
-    assert text.count("not computed") == 8  # COMET and BLEURT of four conditions
-    assert "COMET: not installed. BLEURT: not installed." in text
-    text = words(write_removal(tmp_path / "other", entries={"not_measured": {}}))
-    assert "COMET and BLEURT: the run does not say why." in text
+    missing = blocks_of(shown(write_removal(tmp_path / "run")), NotMeasured)
+    assert [(one.title, one.why) for one in missing] == [
+        ("COMET", "not installed"),
+        ("BLEURT", "not installed"),
+    ]
+    missing = blocks_of(shown(other(tmp_path, not_measured={})), NotMeasured)
+    assert {one.why for one in missing} == {"the run does not say why"}
 
 
 def test_rates_that_never_occur_take_a_sentence_and_no_bars(tmp_path: Path) -> None:
-    html = write_report(write_removal(tmp_path / "run")).read_text("utf-8")
-    figure = html[html.index('id="rates"') : html.index('id="rates-caption"')]
-    assert re.findall("<h3>(.*?)</h3>", figure) == ["Off target"]
-    assert "Under no condition was an output a copy of the source or empty." in html
+    (bars,) = blocks_of(shown(write_removal(tmp_path / "run")), Bars, "Broken outputs")
+    assert bars.groups == ("off target",) and bars.values[0][:2] == (0.0, 70.0)
+    assert bars.note == "Under no condition: source copied and empty"
 
 
-def test_without_random_heads_there_is_no_verdict_on_them(tmp_path: Path) -> None:
-    text = words(write_removal(tmp_path / "run", draws=0))
-    assert "there are no random heads to compare with" in text
-    assert "There is no control." in text
-
-
-def test_heads_that_do_less_than_random_ones_are_called_that(tmp_path: Path) -> None:
-    text = words(write_removal(tmp_path / "run", top=89.0))
-    assert "here the highest heads matter less than random ones" in text
+def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
+    told = shown(write_removal(tmp_path / "run", draws=0))
+    assert "there are no random heads to compare with" in told.finding[0]
+    assert "Tests" not in [part.title for part in told.sections]
+    less = shown(write_removal(tmp_path / "less", top=89.0))
+    assert "The selected heads matter less than random ones here." in less.finding
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"leakage": {"known": False, "overlap": None, "of": 9}}, "It is not known what the heads"),
+        ({"leakage": {"known": False, "overlap": None, "of": 9}}, "without a record"),
         ({"leakage": {"known": True, "overlap": 3, "of": 9}}, "3 of 9 sentence pairs were used"),
-        ({}, "None of the 50 sentence pairs was used to find the heads"),
-        ({"pool_note": "Heads hold no scores"}, "Heads hold no scores."),
-        ({"pool": "outside"}, "drawn from all heads outside the highest ones"),
-        ({"ablate": "mean", "reference_text": {"source": "dev"}}, "over reference text (dev)"),
+        ({"pool_note": "heads hold no scores"}, "Heads hold no scores."),
+        ({"pool": "outside"}, "drawn from all heads outside the selected ones"),
     ],
 )
-def test_caveats_follow_from_the_run(tmp_path: Path, more: dict[str, object], said: str) -> None:
-    assert said in words(write_removal(tmp_path / "run", entries=more))
+def test_cautions_follow_from_the_run(tmp_path: Path, more: dict[str, object], said: str) -> None:
+    assert cautions(write_removal(tmp_path / "run")) == ""
+    assert said in cautions(other(tmp_path, **more))
 
 
-def test_zero_and_mean_stand_beside_one_another(tmp_path: Path) -> None:
+def test_few_sentences_and_no_control_of_the_layers_are_cautions(tmp_path: Path) -> None:
+    few = cautions(write_removal(tmp_path / "few", sentences=5, matched=False))
+    assert "swapped in 32 ways only: p over sentences stays in the order of 0.031" in few
+    assert "No random heads of the same layers were drawn" in few
+
+
+def test_zero_and_mean_stand_in_one_table(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", kinds=("mean", "zero"))
-    text = words(run)
-    # The page speaks of the first kind, whose draws are its own; the other stands in a table.
-    assert "With the 14 highest heads replaced by their mean output" in text
-    assert "goes from 90.0 to 55.0" in text and "mean of 4 draws" in text
-    assert "zero 20.0 80.5 (79.0\u2009\u2013\u200982.0)" in text
-    assert "mean 55.0 85.2 (84.5\u2009\u2013\u200986.0)" in text
-    shown = read_sentences(run, 14, 0.0, {}, "mean")
-    assert all(one.outputs["top"].endswith(" mean") for one in shown)
+    told = shown(run)
+    # The finding is of the first kind, whose draws are its own.
+    assert "falls from 90.0 to 55.0" in told.finding[0]
+    rows = rows_of(told, ALL)
+    assert rows["14 selected, removed"]["chrF++"].value == 20.0
+    assert rows["14 selected, replaced by mean output"]["chrF++"].value == 55.0
+    (outputs,) = blocks_of(told, Sentences)
+    assert all(one.outputs["top"].endswith(" mean") for one in outputs.sentences)
+    assert outputs.sentences == read_sentences(
+        run, 14, 0.0, {"baseline": 0, "top": 19, "random": 21, "random-layer-matched": 29}, "mean"
+    )
     plain = write_removal(tmp_path / "plain")
     zero = [one for one in removal_of(run).conditions if one.label.ablate == "zero"]
     assert list(removal_of(plain).conditions) == zero
-    assert "Zero and mean" not in words(plain)
 
 
-def test_filled_up_draws_are_told(tmp_path: Path) -> None:
+def test_filled_up_draws_are_told_with_what_they_share(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run")
-    result = json.loads((run / "result.json").read_bytes())
-    for row in result["conditions"]:
-        if row["kind"] != "top" and row["k"] == 14 and row["draw"] == 1:
-            row["filled_up"] = 3
-    text = words(write_removal(tmp_path / "other", entries={"conditions": result["conditions"]}))
-    assert "token alignment heads in 1 of 4 draws, with up to 3 heads" in text
-    assert "In 1 of 4 draws, with up to 3 heads of the same layers" in text
+    rows = json.loads((run / "result.json").read_bytes())["conditions"]
+    drawn = [one for one in rows if one["kind"] != "top" and one["k"] == 14]
+    for one in drawn:
+        if one["draw"] == 1:
+            one["filled_up"] = 3
+    alike = len(set.intersection(*(set(one["heads"]) for one in drawn[:4])))
+    said = cautions(other(tmp_path, conditions=rows))
+    assert "up to 3 heads of a draw, in 1 of 4 draws, are token alignment heads" in said
+    assert "up to 3 heads of a draw, in 1 of 4 draws of the same layers, come from" in said
+    assert said.count(f"All 4 share {alike}.") == 2
+    single = [one for one in rows if one["kind"] == "top" or one["draw"] == 1]
+    said = cautions(write_removal(tmp_path / "one", entries={"conditions": single}))
+    assert "in 1 of 1 draw" in said and "All 1 share" not in said
 
 
 def test_draws_that_repeat_count_once(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run")
-    result = json.loads((run / "result.json").read_bytes())
-    for row in result["conditions"]:
+    rows = json.loads((run / "result.json").read_bytes())["conditions"]
+    for row in rows:
         if row["kind"] == "top":
             row |= {"p_draws_layer_matched": 1 / 3, "distinct_draws_layer_matched": 2}
-    text = words(write_removal(tmp_path / "other", entries={"conditions": result["conditions"]}))
-    assert "Of 2 different draws of random heads of the same layers, none did" in text
-    assert "p over draws is 0.333; with so many draws it cannot be lower than 0.333" in text
-    assert "4 (2 different)" in text
-    assert "only 2 of 4 draws are different sets" in text
+    told = shown(other(tmp_path, conditions=rows))
+    tests = rows_of(told, "Selected minus random")
+    matched = tests["chrF++: 14 selected, removed \u2212 random, same layers"]
+    assert (matched["different sets"].value, matched["p over draws"].value) == (2, 1 / 3)
+    assert "Only 2 of 4 draws of the same layers are different sets" in " ".join(told.cautions)
 
 
-def test_how_much_filled_up_draws_have_in_common_is_told_where_there_are_several(
-    tmp_path: Path,
-) -> None:
-    run = write_removal(tmp_path / "run")
-    rows = json.loads((run / "result.json").read_bytes())["conditions"]
-    drawn = [one for one in rows if one["kind"] == "random-layer-matched" and one["k"] == 14]
-    for one in drawn:
-        one["filled_up"] = 3
-    alike = len(set.intersection(*(set(one["heads"]) for one in drawn)))
-    text = words(write_removal(tmp_path / "other", entries={"conditions": rows}))
-    assert f"All {len(drawn)} share {alike}." in text
-    single = [one for one in rows if one["kind"] == "top" or one["draw"] == 0]
-    text = words(write_removal(tmp_path / "one", entries={"conditions": single}))
-    assert "heads of the same layers" in text and "All 1 share" not in text
-
-
-def test_curves_are_there_where_there_are_several(tmp_path: Path) -> None:
-    one = words(write_removal(tmp_path / "one", k=(14,)))
-    assert "More heads, other strengths" not in one
-    text = words(write_removal(tmp_path / "several", k=(14,), gates=(0.0, 0.5, 2.0)))
-    assert "chrF++ as the output of 14 heads is weakened or strengthened" in text
-    assert "Over-strength leads to 20.0 at 2 from 90.0." in text
+def test_doses_are_there_where_there_are_several(tmp_path: Path) -> None:
+    assert blocks_of(shown(write_removal(tmp_path / "one", k=(14,))), Lines) == []
+    told = shown(write_removal(tmp_path / "several", k=(14,), gates=(0.0, 0.5, 2.0)))
+    (lines,) = blocks_of(told, Lines)
+    selected, random, _ = lines.series
+    assert selected.points == ((0.0, 20.0), (0.5, 55.0), (1, 90.0), (2.0, 20.0))
+    assert random.band[0] == (0.0, 79.0, 82.0)
 
 
 def test_one_direction_has_no_mean(tmp_path: Path) -> None:
-    run = write_removal(tmp_path / "run", directions=("en-de",))
-    text = words(run)
-    assert "the plain mean over" not in text
-    assert "mean of 1 " not in text
-
-
-def test_words_that_are_not_linked_are_said_to_be(tmp_path: Path) -> None:
-    text = words(write_removal(tmp_path / "run", links=None))
-    assert "Words are not linked, so none light up" in text
-    assert "light up under the pointer" in words(write_removal(tmp_path / "other"))
+    told = shown(write_removal(tmp_path / "run", directions=("en-de",)))
+    assert "Directions" not in [part.title for part in told.sections]
+    rows = rows_of(shown(write_removal(tmp_path / "two")), "chrF++ by direction")
+    assert list(rows) == ["mean of 2", "en \u2192 de", "de \u2192 en"]
+    assert [row["selected"].value for row in rows.values()] == [20.0, 21.0, 21.0]
 
 
 @pytest.mark.parametrize("left", [None, ""])
 def test_a_run_without_its_outputs_says_so(tmp_path: Path, left: str | None) -> None:
     run = write_removal(tmp_path / "run")
     (run / "outputs.jsonl").unlink() if left is None else (run / "outputs.jsonl").write_text(left)
-    assert "outputs.jsonl of the run folder is missing or empty" in words(run)
+    missing = blocks_of(shown(run), NotMeasured, "Outputs")
+    assert [one.why for one in missing] == ["outputs.jsonl of the run folder is missing or empty"]
+
+
+def test_words_without_links_are_named(tmp_path: Path) -> None:
+    page = write_report(write_removal(tmp_path / "no", links=None)).read_text("utf-8")
+    assert "Words are not linked" in page
+    run = write_removal(tmp_path / "run", sentences=3)
+    assert "are not linked and do not light up" not in write_report(run).read_text("utf-8")
+    lines = (run / "links.jsonl").read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if "random-layer-matched" not in line]
+    (run / "links.jsonl").write_text("".join(kept), "utf-8")
+    named = "The words of \u201cRandom, same layers, removed\u201d are not linked"
+    assert named in write_report(run).read_text("utf-8")
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
     hostile = "</script><script>x=1</script><img src=x onerror=x=1>\"'&\u2028"
     html = write_report(write_removal(tmp_path / "run", text=hostile)).read_text("utf-8")
-    assert len(re.findall(r"<script\b", html)) == len(re.findall(r"</script>", html)) == 3
+    assert html.count("<script") == html.count("</script>") and "<script>x" not in html
     assert "<img" not in html
     assert hostile in unescape(html)
 
@@ -193,7 +209,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["k", "gates", "baseline", "conditions", "directions", "heads"])
 def test_a_result_without_its_parts_is_named(tmp_path: Path, name: str) -> None:
     run = write_removal(tmp_path / "run", entries={name: None})
-    with pytest.raises(InputError, match=r"result\.json: is not the result of a removal"):
+    with pytest.raises(InputError, match=r"result\.json: is not the result of `headscope verify"):
         write_report(run)
 
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.measure.metrics import chrf
-from headscope.report.drawing.sentences import bigram_similarity, browser, browser_section
-from headscope.report.records.outputs import Linked, Sentence, read_sentences
-from headscope.report.records.sentence_scores import chrf_of_counts
-from headscope.report.sections import sentences as module
+from headscope.report.drawing import sentences as module
+from headscope.report.drawing.blocks import draw
+from headscope.report.drawing.sentences import bigram_similarity, browser
+from headscope.shown.blocks import LinkedWords, Sentence, Sentences
+from headscope.studies.sentences import chrf_of_counts, read_sentences
 from removal_report_helpers import write_removal
 
 LABELS = {"baseline": "As is", "top": "Highest removed"}
@@ -68,10 +69,6 @@ def test_stored_scores_go_before_similarity() -> None:
     assert [one.id for one in shown.sentences] == ["1", "0"]
 
 
-def test_nothing_to_show_is_no_section() -> None:
-    assert browser([], LABELS) is None
-
-
 def test_what_does_not_fit_is_left_out_evenly_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BYTES", 3000)
     directions = ("de-en", "de-es", "de-ru")
@@ -85,7 +82,7 @@ def test_what_does_not_fit_is_left_out_evenly_and_said(monkeypatch: pytest.Monke
         assert ids == list(range(len(kept) // 3))
     size = len(json.dumps(shown.data["rows"], ensure_ascii=False).encode())
     assert size < 3600
-    words = browser_section(shown, None)
+    words = draw("a", Sentences("Outputs", tuple(made), LABELS)).html
     assert f"{shown.left_out} more sentences did not fit into this page" in words
 
 
@@ -110,8 +107,8 @@ def test_spans_are_told_in_the_units_of_the_script(words: list[str]) -> None:
 
 def test_links_go_with_the_texts_that_have_them() -> None:
     linked = {
-        "baseline": Linked(((0, 3), (4, 8)), ((0, 3), (4, 7)), ((0, 0), (1, 1))),
-        "reference": Linked(((0, 3), (4, 8)), ((0, 3),), ((0, 0),)),
+        "baseline": LinkedWords(((0, 3), (4, 8)), ((0, 3), (4, 7)), ((0, 0), (1, 1))),
+        "reference": LinkedWords(((0, 3), (4, 8)), ((0, 3),), ((0, 0),)),
     }
     shown = browser([sentence(0, "a", linked=linked)], LABELS)
     assert shown
@@ -151,7 +148,7 @@ def test_damaged_links_are_named(tmp_path: Path, entry: str, value: object) -> N
     lines[2] = json.dumps(row)
     file.write_text("\n".join(lines), "utf-8")
     with pytest.raises(InputError, match=r"links\.jsonl, line 3: is damaged"):
-        read_sentences(run, 2, 0.0)
+        read_sentences(run, 2, 0.0, {})
 
 
 def test_statistics_of_other_sentences_are_refused(tmp_path: Path) -> None:

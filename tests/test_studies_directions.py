@@ -59,7 +59,7 @@ def test_counts_of_all_directions_are_sums(
 ) -> None:
     found = find_translation(FindTranslation(*inputs, SCORE), tmp_path / "find")
     covered = atlas(Atlas(*inputs, SCORE, draws=1, check=1, k=2), tmp_path / "atlas")
-    for result in (encode(found), covered):
+    for result in (encode(found), encode(covered)):
         parts = result["directions"]
         assert set(parts) == set(SIZES)
         for name in ("examples", "tokens", "left_out"):
@@ -153,7 +153,7 @@ def test_other_links_of_any_direction_are_another_signature(
         if recipe == "find":
             result = encode(find_translation(FindTranslation(*inputs, score), out))
         else:
-            result = atlas(Atlas(*inputs, score, draws=1, check=1, k=2), out)
+            result = encode(atlas(Atlas(*inputs, score, draws=1, check=1, k=2), out))
         assert len(calls) == 2
         signatures.append(result["signature"])
     assert signatures[0] != signatures[1]

@@ -24,6 +24,7 @@ from headscope.papers.trater.evaluation import WORD_TASKS, Evaluation
 from headscope.papers.trater.evidence import describe, paper_table, power_at
 from headscope.papers.trater.mixtures import Mixture, selected_share
 from headscope.papers.trater.training import Training, train_and_measure
+from headscope.runs import encode
 from headscope.studies.report import write_report
 from headscope.verify import removal
 
@@ -69,7 +70,7 @@ def finished(
         done = {path: path.stat().st_mtime_ns for path in out.glob("trainings/*/measured.json")}
         assert len(done) == 1
         patch.setattr(experiment, "train_and_measure", real)
-        result = trater_experiment(TINY, out)
+        result = encode(trater_experiment(TINY, out))
     kept = sum(path.stat().st_mtime_ns == when for path, when in done.items())
     return out, result, kept
 
@@ -86,7 +87,7 @@ def test_what_was_trained_is_kept_when_it_goes_on(
         "remove random",
         "enhance random",
     ]
-    assert trater_experiment(TINY, out) == result
+    assert encode(trater_experiment(TINY, out)) == result
 
 
 def test_mixtures_hold_what_their_names_say(finished: tuple[Path, dict[str, Any], int]) -> None:
@@ -242,7 +243,7 @@ def test_its_page_says_what_was_measured_and_what_the_paper_had(
     finished: tuple[Path, dict[str, Any], int],
 ) -> None:
     page = write_report(finished[0]).read_text(encoding="utf-8")
-    assert "46.68" in page and "remove random 5.0" in page and "enhance 5.0" in page
+    assert "46.68" in page and "random, remove 5.0" in page and "enhance 5.0" in page
 
 
 def test_the_papers_table_is_whole() -> None:

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from headscope.pocket.sample import sample_pairs
+from headscope.runs import encode
 from headscope.verify.failures.classify import KINDS, Row, classify, shares
 from headscope.verify.failures.support import Frequencies, Lexicon, akin, matches, plain_words
 
@@ -91,7 +92,7 @@ def test_evidence_names_the_words() -> None:
     assert set(case.evidence.backing.unsupported_words) == {"grünes", "boot"}
     assert set(case.evidence.backing.missing_words) == {"gestern", "gelbes", "fahrrad"}
     assert "boot" in case.evidence.because
-    flat = case.evidence.as_dict()
+    flat = encode(case.evidence)
     assert flat["unsupported"] == pytest.approx(2 / 6) and "backing" not in flat
     assert flat["source_covered"] is None and case.links is None
 

@@ -15,21 +15,21 @@ import torch
 from safetensors.numpy import load_file
 
 import find_helpers
-from headscope.cli.verify.removal import removal_table
 from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
 from headscope.lm import load
 from headscope.lm.prompting import chat_writer
+from headscope.report.terminal import text_of
 from headscope.results.removal import RemovalResult
 from headscope.runs import decode, encode
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.studies.report import write_report
+from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import (
-    MeasureAgain,
     VerifyRemoval,
-    measure_again,
     verify_removal,
 )
+from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.removal import Removal
 from headscope.verify.removal.loss_evidence import loss_evidence
 from headscope.verify.removal.losses import ReferenceLosses
@@ -70,6 +70,11 @@ def naive(config: VerifyRemoval, result: dict[str, Any]) -> dict[str, Any]:
             rows = zip(prompts, pairs.pairs, strict=True)
             found[name].append([of_sentence(lm, model, *row) for row in rows])
     return found
+
+
+def terminal(result: dict[str, Any]) -> str:
+    """What the command prints of a result."""
+    return text_of(show_removal(decode(RemovalResult, result), Path()))
 
 
 def figures(sentences: list[list[list[float]]]) -> dict[str, float]:
@@ -217,7 +222,7 @@ def test_texts_are_those_of_the_first_draws_and_both_can_be_measured_again(
         again = encode(measure_again(MeasureAgain(tmp_path / run)))
         assert {**again, "run": ""} == {**result, "run": ""}
         html = write_report(tmp_path / run, tmp_path / "report.html").read_text("utf-8")
-        for shown in (removal_table(decode(RemovalResult, result)), html):
+        for shown in (terminal(result), html):
             draws = [one["nll"] for one in result["conditions"] if one["kind"] == "random"]
             for value in (result["baseline"]["nll"], top["nll"], fmean(draws)):
                 assert f"{value:.3f}" in shown
@@ -264,7 +269,7 @@ def test_zero_and_mean_are_conditions_of_the_same_heads(tmp_path: Path) -> None:
     draws = [one["nll"] for one in mean if one["kind"] == "random"]
     assert mean[0]["against_random"]["value"] == pytest.approx(mean[0]["nll"] - fmean(draws))
     html = write_report(tmp_path / "a", tmp_path / "report.html").read_text("utf-8")
-    for shown in (removal_table(decode(RemovalResult, result)), html):
+    for shown in (terminal(result), html):
         assert f"{zero[0]['nll']:.3f}" in shown and f"{mean[0]['nll']:.3f}" in shown
 
 

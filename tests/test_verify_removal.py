@@ -28,10 +28,9 @@ from headscope.results.removal import Measuring
 from headscope.runs import encode
 from headscope.runs.folder import reopen_run
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
+from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import (
-    MeasureAgain,
     VerifyRemoval,
-    measure_again,
     read_test_directions,
     verify_removal,
 )

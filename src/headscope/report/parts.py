@@ -10,7 +10,6 @@ __all__ = [
     "RAMP",
     "diverging_class",
     "figure",
-    "in_short",
     "legend",
     "ramp_class",
     "scroll",
@@ -28,13 +27,6 @@ def section(identifier: str, title: str, *children: Child, class_: str | None = 
     heading = tag("h2", title, id=f"{identifier}-title")
     labelled = {"id": identifier, "aria_labelledby": f"{identifier}-title"}
     return tag("section", heading, *children, class_=class_, **labelled)
-
-
-def in_short(*paragraphs: Child) -> Html:
-    """The part that a page begins with: what was found, in a few sentences."""
-    heading = tag("h2", "In short", id="summary-title", class_="unseen")
-    body = [tag("p", words) for words in paragraphs]
-    return tag("section", heading, body, id="summary", aria_labelledby="summary-title")
 
 
 def figure(identifier: str, caption: Child, *children: Child, class_: str | None = None) -> Html:

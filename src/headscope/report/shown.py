@@ -10,8 +10,8 @@ from typing import Any
 from headscope.report.drawing.blocks import draw
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.page import Page
-from headscope.report.pages.frame import about_run, masthead, simple_page
 from headscope.report.parts import section
+from headscope.report.provenance import about_run
 from headscope.shown.blocks import Block, Histograms, KeyText, Sentences, Shown
 from headscope.shown.words import MEAN, arrow
 
@@ -54,17 +54,34 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
     parts = list(dict.fromkeys(parts))
     sections.append(("provenance", "Provenance", about_run(run)))
     blocks = {type(block) for each in shown.sections for block in each.blocks}
-    page = simple_page(
-        shown.title,
-        masthead(shown.title, shown.lead, shown.facts, f"headscope {command}"),
-        sections,
-        tuple(dict.fromkeys(scripts)),
-        ("paper.css", *(style for kind, style in STYLES.items() if kind in blocks)),
-        data,
-    )
     many = len(parts) - (MEAN in parts)
     named = [(part, f"mean of {many}" if part == MEAN else arrow(part)) for part in parts]
-    return Page(**{**vars(page), "choices": named if len(parts) > 1 else ()})
+    return Page(
+        f"{shown.title} \u00b7 headscope",
+        _masthead(shown, command),
+        sections,
+        named if len(parts) > 1 else (),
+        data,
+        tuple(dict.fromkeys(scripts)),
+        ("paper.css", *(style for kind, style in STYLES.items() if kind in blocks)),
+    )
+
+
+def _masthead(shown: Shown, command: str) -> Html:
+    line = [
+        tag("span", tag("span", f"{name}: ") if name else None, tag("bdi", words))
+        for name, words in shown.facts
+        if words
+    ]
+    between: list[Child] = [part for fact in line for part in (" \u00b7 ", fact)]
+    return tag(
+        "header",
+        tag("p", f"headscope {command}", class_="kicker"),
+        tag("h1", tag("bdi", shown.title)),
+        tag("p", shown.lead, class_="lead"),
+        tag("p", between[1:], class_="facts") if line else None,
+        class_="masthead",
+    )
 
 
 def with_flags(words: str) -> list[Child]:

@@ -1,14 +1,18 @@
-"""The atlas of a model: the causal check beside the scores of its heads."""
+"""The atlas of a model: the scores of its heads, and the causal check beside them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from headscope.results.common import Ablation
-from headscope.results.removal import Effect, Shown
+from headscope.results.common import Ablation, Checked, ModelResult
+from headscope.results.overlap import PairOverlap
+from headscope.results.removal import Shown
+from headscope.results.translation import TranslationScores
 from headscope.runs import Record
 
-__all__ = ["AtlasCheck", "Mean"]
+__all__ = ["AtlasCheck", "AtlasOverlap", "AtlasResult", "Mean"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Mean(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AtlasCheck(Ablation, Shown):
-    """What the model does as it is, without its `k` top heads, and without as many random ones."""
+    """What the original model does, without its `k` top heads, and without as many random ones."""
 
     k: int
     draws: int
@@ -29,13 +33,25 @@ class AtlasCheck(Ablation, Shown):
     top: Mean
     random_mean: Mean
 
-    @property
-    def whole(self) -> Effect | None:
-        """The effect over all directions; None where it was not computed."""
-        return self.effect(next(self.cases, None))
 
-    @property
-    def single(self) -> dict[str, Effect]:
-        """The effects of directions, as far as they were computed."""
-        found = {n: part.effect(next(part.cases, None)) for n, part in self.directions.items()}
-        return {name: effect for name, effect in found.items() if effect is not None}
+@dataclass(frozen=True)
+class AtlasOverlap(Record):
+    """How far the top `k` heads of every two directions are the same."""
+
+    k: int
+    pairs: tuple[PairOverlap, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtlasResult(TranslationScores, Checked, ModelResult):
+    """The scores of the only direction, or the mean over several, and of each of them.
+
+    `data` tells of each direction what heads were found and checked on, `report` is the page.
+    """
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    directions: Mapping[str, TranslationScores]
+    overlap: AtlasOverlap
+    removal: AtlasCheck | None = None
+    report: str | None = None

@@ -514,15 +514,15 @@ class RemovalResult(ModelResult, Ranking, Checked, Ablation, Controls, Shown):
         """The kinds of ablation, that of the page first."""
         return tuple(dict.fromkeys([self.ablate, *(one.label.ablate for one in self.conditions)]))
 
+    def named(self) -> RemovalResult:
+        """This result, with conditions of before there were several kinds of ablation named."""
+        if any(one.label.ablate == self.ablate for one in self.conditions):
+            return self
+        parts = self.directions.items()
+        directions = {name: part.with_ablation(self.ablate) for name, part in parts}
+        return replace(self.with_ablation(self.ablate), directions=directions)
+
 
 def removal_of(path: Path) -> RemovalResult:
-    """The result of a finished run; InputError if it is missing, damaged, or of another kind.
-
-    Conditions of before there were several kinds of ablation are named by that of the run.
-    """
-    result = result_of(path, RemovalResult, "a removal")
-    if any(one.label.ablate == result.ablate for one in result.conditions):
-        return result
-    parts = result.directions.items()
-    named = {name: part.with_ablation(result.ablate) for name, part in parts}
-    return replace(result.with_ablation(result.ablate), directions=named)
+    """The result of a finished run; InputError if it is missing, damaged, or of another kind."""
+    return result_of(path, RemovalResult, "a removal").named()

@@ -397,8 +397,9 @@ class LinkedWords:
 class Sentence:
     """A sentence, and by condition its output, its score where known, and its word links.
 
-    `linked` may hold the condition `reference`, too. `kind` and `evidence` say what is wrong with
-    it, where that was judged.
+    `linked` may hold the condition `reference`, too. Where failures are sorted, sentences stand by
+    `kind`, and `evidence` says in sentences what speaks for it: words that are `made` stand in the
+    last output and nothing backs them, `missing` ones stand in a good translation alone.
     """
 
     direction: str
@@ -408,6 +409,10 @@ class Sentence:
     outputs: Mapping[str, str]
     chrf: Mapping[str, float] = field(default_factory=dict)
     linked: Mapping[str, LinkedWords] = field(default_factory=dict)
+    kind: str = ""
+    evidence: Sequence[str] = ()
+    made: Sequence[str] = ()
+    missing: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

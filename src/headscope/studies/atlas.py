@@ -30,9 +30,10 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
-from headscope.results.atlas import AtlasCheck, Mean
-from headscope.runs import Run, encode, plain
+from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult, Mean
+from headscope.runs import Run, plain
 from headscope.settings import Option, Part, Settings
+from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.translation import describe, describe_all
 from headscope.studies.inputs import (
@@ -46,6 +47,7 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.report import write_report
+from headscope.studies.study import Study
 from headscope.studies.verify.reference import (
     Reference,
     reference_number,
@@ -90,9 +92,7 @@ class Atlas(Settings):
         super().__post_init__()
 
 
-def atlas(
-    config: Atlas, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = None) -> AtlasResult:
     """Make the atlas and its report; a run that was stopped goes on where it was."""
     from headscope.find.capture import check_peaks
     from headscope.find.translation import check_aligner
@@ -114,13 +114,15 @@ def atlas(
         "reference text": None if reference is None else reference.digest,
     }
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> AtlasResult:
         return _make(lm, config, found_on, checked_on, reference, run, progress)
 
     data, seed = pair_inputs(found_on, checked_on), config.score.seed
-    result = run_with_model(lm, COMMAND, out, settings, data, compute, began, seed=seed)
-    check_peaks(result["run"], config.score.keep_peaks)
-    return {**result, "report": str(write_report(result["run"]).resolve())}
+    result = run_with_model(
+        lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=AtlasResult
+    )
+    check_peaks(str(result.run), config.score.keep_peaks)
+    return replace(result, report=str(write_report(str(result.run)).resolve()))
 
 
 def _make(
@@ -131,7 +133,7 @@ def _make(
     reference: Reference | None,
     run: Run,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> AtlasResult:
     from headscope.find.translation import translation_score
 
     works = check_translations(lm, checked_on, config.score, run, config.baseline, progress)
@@ -146,21 +148,17 @@ def _make(
     k = _amount(config, lm)
     rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
     how = config.threshold, config.rank, config.inactive
-    result = {
-        **encode(describe_all(scores, *how)),
+    heads = mean.top(k, rank)
+    return AtlasResult(
+        **vars(describe_all(scores, *how)),
         **works,
-        "config": asdict(config),
-        "data": {
-            pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores
-        },
-        "directions": {pair: encode(describe(one, *how)) for pair, one in scores.items()},
-        "overlap": _overlaps(scores, len(mean.top(k)), rank),
-        "removal": encode(
-            _check(lm, config, mean, mean.top(k, rank), checked_on, reference, run, progress)
-        ),
-        "report": str((run.path / "report.html").resolve()),
-    }
-    return dict(plain(result))  # as it is read again
+        config=dict(plain(asdict(config))),
+        data={pair: _about_data(found_on[pair], checked_on[pair], scores[pair]) for pair in scores},
+        directions={pair: describe(one, *how) for pair, one in scores.items()},
+        overlap=_overlaps(scores, len(heads), rank),
+        removal=_check(lm, config, mean, heads, checked_on, reference, run, progress),
+        report=str((run.path / "report.html").resolve()),
+    )
 
 
 def _amount(config: Atlas, lm: LanguageModel) -> Amount:
@@ -169,8 +167,8 @@ def _amount(config: Atlas, lm: LanguageModel) -> Amount:
 
 def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str, Any]:
     return {
-        "path": find.path,
-        "verified_path": check.path,
+        "path": str(find.path),
+        "verified_path": str(check.path),
         "digest": find.digest,
         "found_on": len(find.pairs),
         "verified_on": len(check.pairs),
@@ -178,10 +176,10 @@ def _about_data(find: PairFile, check: PairFile, scores: HeadScores) -> dict[str
     }
 
 
-def _overlaps(scores: Mapping[str, HeadScores], k: int, rank: Rank) -> dict[str, Any]:
+def _overlaps(scores: Mapping[str, HeadScores], k: int, rank: Rank) -> AtlasOverlap:
     """Overlap of the top sets of every two directions, beside what chance gives."""
     tops = {pair: one.top(k, rank) for pair, one in scores.items()}
-    return {"k": k, "pairs": [asdict(row) for row in overlaps(tops, scores)]}
+    return AtlasOverlap(k, tuple(overlaps(tops, scores)))
 
 
 def _check(
@@ -222,3 +220,6 @@ def _check(
         top=Mean(case.top.chrf),
         random_mean=Mean(fmean(chrf) if chrf else None),
     )
+
+
+command = Study(Atlas, atlas, result=AtlasResult, show=show_atlas)

@@ -12,7 +12,7 @@ __all__ = ["COMMANDS", "study_of"]
 
 #: The module of each study by the words of its command; its study is the module's `command`.
 COMMANDS = {
-    "atlas": "headscope.cli.atlas",
+    "atlas": "headscope.studies.atlas",
     "align": "headscope.studies.align",
     "survey": "headscope.studies.survey",
     "reproduce": "headscope.papers.command",
@@ -37,18 +37,18 @@ COMMANDS = {
     "compare classes": "headscope.studies.compare.classes",
     "compare masks": "headscope.studies.compare.masks",
     "compare states": "headscope.studies.compare.states",
-    "verify removal": "headscope.cli.verify.removal",
+    "verify removal": "headscope.studies.verify.removal",
     "verify heads": "headscope.studies.verify.heads",
-    "verify tasks": "headscope.cli.verify.tasks",
-    "verify attention": "headscope.cli.verify.attention",
-    "verify one-by-one": "headscope.cli.verify.one_by_one",
+    "verify tasks": "headscope.studies.verify.tasks",
+    "verify attention": "headscope.studies.verify.attention",
+    "verify one-by-one": "headscope.studies.verify.one_by_one",
     "verify perplexity": "headscope.studies.verify.perplexity",
     "verify layers": "headscope.studies.verify.layers",
     "verify summaries": "headscope.studies.verify.summaries",
     "verify off-target": "headscope.studies.verify.off_target",
     "verify transfer": "headscope.studies.verify.transfer",
-    "verify measure": "headscope.cli.verify.measure",
-    "verify failures": "headscope.cli.verify.failures",
+    "verify measure": "headscope.studies.verify.measure",
+    "verify failures": "headscope.studies.verify.failures",
     "verify mask": "headscope.studies.verify.mask",
     "verify scaling": "headscope.studies.verify.scaling",
     "verify families": "headscope.studies.verify.families",
@@ -59,7 +59,7 @@ COMMANDS = {
     "pocket sample": "headscope.studies.pocket.sample",
     "pocket tasks": "headscope.studies.pocket.tasks",
     "pocket train": "headscope.studies.pocket.train",
-    "pocket trater": "headscope.cli.pocket.trater",
+    "pocket trater": "headscope.papers.trater.experiment",
 }
 
 

@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
-from headscope.report.page import Page, render
-from headscope.report.pages import (
-    atlas,
-    attention,
-    failures,
-    one_by_one,
-    removal,
-    tasks,
-    trater,
-)
-from headscope.report.sections.baseline import baseline_section
+from headscope.report.page import render
 from headscope.report.shown import page_of
 from headscope.runs import Signature, file_digest
-from headscope.runs.reading import naming, read_object, read_result, result_of
+from headscope.runs.reading import naming, read_object, result_of
 from headscope.settings import Option, Settings
 from headscope.studies.registry import COMMANDS, study_of
 from headscope.studies.study import OUT_FILE, Study, shown_of
 
 __all__ = ["write_report"]
-
-PAGES: dict[str, Callable[[Path], Page]] = {
-    "atlas": atlas.page,
-    "pocket trater": trater.page,
-    "verify one-by-one": one_by_one.page,
-    "verify attention": attention.page,
-    "verify failures": failures.page,
-    "verify removal": removal.page,
-    "verify tasks": tasks.page,
-}
-"""How the runs of a command become a page whose study has no `show`."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +47,16 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
     if not _has_page(command):
         raise InputError(
             f"{folder}: holds a run of '{command}', which has no report; "
-            f"there are reports of: {', '.join(filter(_has_page, COMMANDS | PAGES))}"
+            f"there are reports of: {', '.join(filter(_has_page, COMMANDS))}"
         )
     if not (folder / "DONE.json").exists():
         raise InputError(
             f"{folder}: this run is not finished; run the same command again to finish it"
         )
     with naming(folder / "result.json", f"`headscope {command}`"):
-        document = render(_page(folder, command))
+        study = study_of(command)
+        result = result_of(folder, study.result, f"`headscope {command}`")
+        document = render(page_of(shown_of(study, result, folder), folder, command))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, document.encode())
     return file
@@ -84,19 +64,7 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
 
 def _has_page(command: str) -> bool:
     known = command in COMMANDS or command.startswith("reproduce ")
-    return command in PAGES or (known and study_of(command).show is not None)
-
-
-def _page(folder: Path, command: str) -> Page:
-    if command not in PAGES:
-        study = study_of(command)
-        result = result_of(folder, study.result, f"`headscope {command}`")
-        return page_of(shown_of(study, result, folder), folder, command)
-    page = PAGES[command](folder)
-    warning = baseline_section(read_result(folder))
-    if warning is not None:
-        page = replace(page, sections=[("warning", "Warning", warning), *page.sections])
-    return page
+    return known and study_of(command).show is not None
 
 
 def _report(config: Report, out: Path | None) -> dict[str, Any]:

@@ -218,4 +218,4 @@ def _removal(setting: Setting, out: Path, progress: Progress | None) -> Result:
 
 def _failures(setting: Setting, out: Path, progress: Progress | None) -> Result:
     config = VerifyFailures(run=setting.at("removal"), llm=setting.llm)
-    return verify_failures(config, out, progress)
+    return encode(verify_failures(config, out, progress))

@@ -20,6 +20,8 @@ from headscope.papers.token_alignment_heads.cells import (
 from headscope.papers.token_alignment_heads.setting import NAME
 from headscope.papers.trater import TraterExperiment, trater_experiment
 from headscope.papers.trater.evidence import TRAINED, published_selection
+from headscope.papers.trater.result import MEASURES
+from headscope.runs import encode
 from headscope.shown.blocks import Bars, Cell, Claim, Findings, Row, Table
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress
@@ -33,16 +35,6 @@ RANDOM = {
     "remove random": "without as many random ones",
     "enhance random": "with three times as many random ones",
 }
-#: What is told of every mixture beside the corpus as it is: key, heading, digits.
-MEASURES = (
-    ("chrf_prompt", "chrF++, prompt", 1),
-    ("chrf_document", "chrF++, document", 1),
-    ("words_across", "words translated %", 1),
-    ("words_within", "word tasks %", 1),
-    ("questions", "questions %", 1),
-    ("gain", "gain, nats", 2),
-    ("plain_nll", "NLL of plain text", 2),
-)
 WAYS = {"remove": -1, "enhance": 1}
 #: The column of Table 1 that is measured here.
 COLUMN = "flores_chrF++"
@@ -78,7 +70,7 @@ def _training_steps(setting: Setting) -> tuple[Step, ...] | Missing:
 
 
 def _train(setting: Setting, out: Path, progress: Progress | None) -> Mapping[str, Any]:
-    return trater_experiment(TraterExperiment(), out, progress)
+    return encode(trater_experiment(TraterExperiment(), out, progress))
 
 
 def _tell_trainings(setting: Setting) -> Findings:

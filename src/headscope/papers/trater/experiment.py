@@ -19,11 +19,14 @@ from headscope.papers.trater.mixtures import (
     prepare,
     write_corpus,
 )
+from headscope.papers.trater.result import TraterResult
+from headscope.papers.trater.show import show
 from headscope.papers.trater.training import Training, progress_of, train_and_measure
-from headscope.runs import Run, carry_out, plain
+from headscope.runs import Run, carry_out, decode, plain
 from headscope.studies.inputs import Progress, about_model, model_inputs, model_provenance
+from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "TraterExperiment", "trater_experiment"]
+__all__ = ["COMMAND", "TraterExperiment", "command", "trater_experiment"]
 
 COMMAND = "pocket trater"
 #: Seconds between looks at how far the trainings are.
@@ -36,7 +39,7 @@ def trater_experiment(
     config: TraterExperiment,
     out: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> TraterResult:
     """Run the experiment, as far as it has not been run, and return the command's result.
 
     `config.workers` trainings run at a time, each in a process of its own with one thread (with one
@@ -49,7 +52,7 @@ def trater_experiment(
     lm = load("pocket")
     model, provenance, inputs = about_model(lm), model_provenance(lm), model_inputs(lm, {})
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> TraterResult:
         nonlocal lm
         check_size(config, write_corpus(config, run.path, progress), lm)
         del lm  # the commands below load it by themselves
@@ -57,9 +60,11 @@ def trater_experiment(
         mixtures = mixtures_of(config, prepared, run.path, progress)
         measured = _train(config, mixtures, run, progress)
         found = {"model": model, "corpus": prepared.about, **describe(mixtures, measured)}
-        return dict(plain(found))  # as it is read again
+        result: TraterResult = decode(TraterResult, plain(found))
+        return result
 
-    return carry_out(COMMAND, out, {"settings": config}, inputs, compute, began, provenance)
+    settings = {"settings": config}
+    return carry_out(COMMAND, out, settings, inputs, compute, began, provenance, kind=TraterResult)
 
 
 def _train(
@@ -133,3 +138,6 @@ def _in_processes(
         for process in running:
             process.terminate()  # it goes on from its last state another time
             process.join()
+
+
+command = Study(TraterExperiment, trater_experiment, result=TraterResult, show=show)

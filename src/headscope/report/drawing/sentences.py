@@ -1,4 +1,4 @@
-"""Sentences side by side: as is, without the highest heads, without random ones.
+"""Sentences side by side: of the original model, without selected heads, without random ones.
 
 The page holds the sentences as data and the script shows ten at a time; without scripts the first
 ones can be read all the same. Where words are linked, those that belong together light up.
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.report.drawing.drawn import Drawn
+from headscope.report.drawing.marked import marked
 from headscope.report.html import Child, Html, dump_json, join, tag
-from headscope.report.parts import section
+from headscope.report.parts import legend
 from headscope.shown.blocks import LinkedWords, Sentence, Sentences
-from headscope.shown.words import arrow, count, enumeration, fixed, languages_of
+from headscope.shown.words import arrow, count, enumeration, fixed, languages_of, sentence_of
 
 __all__ = [
     "SCRIPT",
@@ -23,15 +24,14 @@ __all__ = [
     "Browser",
     "bigram_similarity",
     "browser",
-    "browser_section",
     "sentences",
 ]
 
 SCRIPT, STYLE = "sentences.js", "sentences.css"
 """The assets that the section needs."""
 
-SHOWN = 10
-"""Sentences shown at a time."""
+SHOWN, OF_A_KIND = 10, 60
+"""Sentences shown at a time, and of one kind."""
 
 BYTES = 2_300_000
 """The most that the sentences of one page may take, so that a report stays under about 3 MB."""
@@ -63,6 +63,8 @@ def sentences(identifier: str, block: Sentences) -> Drawn:
     shown = browser(block.sentences, block.labels)
     if shown is None:
         return Drawn(tag("p", "There are no sentences.", class_="note"))
+    if any(sentence.kind for sentence in shown.sentences):
+        return Drawn(tag("div", _by_kind(shown, block), id=identifier))
     body = _body(shown, block.links, block.note)
     return Drawn(tag("div", body, id=identifier), {"sentences": shown.data}, (SCRIPT,))
 
@@ -104,15 +106,6 @@ def browser(sentences: Sequence[Sentence], labels: Mapping[str, str]) -> Browser
     )
 
 
-def browser_section(shown: Browser, links: str | None, reason: str = "") -> Html:
-    """The section: controls, the first sentences, and what was left out.
-
-    `links` is the method that linked the words, None where they are not linked; then `reason`
-    says why in a sentence.
-    """
-    return section("examples", "In sentences", _body(shown, links, reason))
-
-
 def _body(shown: Browser, links: str | None, reason: str) -> list[Child]:
     directions = list(dict.fromkeys(sentence.direction for sentence in shown.sentences))
     first = list(zip(shown.sentences, shown.scores, strict=True))[:SHOWN]
@@ -140,12 +133,26 @@ def _body(shown: Browser, links: str | None, reason: str) -> list[Child]:
     ]
 
 
+def _by_kind(shown: Browser, block: Sentences) -> Iterator[Child]:
+    """The sentences of each kind, with what speaks for it; the first kind is open."""
+    if block.note:
+        yield tag("p", sentence_of(block.note), class_="note")
+    yield legend(("key-made", "nothing backs it"), ("key-lost", "missing in the last output"))
+    rows = list(zip(shown.sentences, shown.scores, strict=True))
+    for at, kind in enumerate(dict.fromkeys(sentence.kind for sentence in block.sentences)):
+        own = [(sentence, score) for sentence, score in rows if sentence.kind == kind]
+        cards = [_card(sentence, score, shown) for sentence, score in own[:OF_A_KIND]]
+        left = len(own) - len(cards)
+        more = tag("p", f"{left} more are in the run.", class_="note") if left else None
+        summary = tag("summary", f"{kind}: {count(len(own), 'sentence')}")
+        yield tag("details", summary, cards, more, open=at == 0)
+
+
 def _words(shown: Browser, links: str | None, reason: str, same: int) -> Html:
     total = len(shown.sentences)
     text = (
-        f"{count(total, 'sentence')}, those that lost most without the highest heads first, so "
-        f"the first ones are the worst and not typical; {same or 'none'} of them kept their "
-        "output to the letter. "
+        f"{count(total, 'sentence')}, those that lost most first, so the first ones are the worst "
+        f"and not typical; {same or 'none'} of them kept their output to the letter. "
     )
     if shown.measure != "chrF++":
         text += (
@@ -224,19 +231,33 @@ def _card(sentence: Sentence, score: tuple[float, float], shown: Browser) -> Htm
         tag("bdi", sentence.id, class_="id"),
         tag("span", f"{shown.measure} ", tag("b", f"{before} \u2192 {after}")),
     )
+    marks = {BASELINE: (sentence.missing, "lost"), TOP: (sentence.made, "made")}
+    lost = marks[BASELINE]
     texts = [
         _text("source", "Source", sentence.source, source or None),
-        _text("reference", "Reference", sentence.reference, target or None),
+        _text("reference", "Reference", sentence.reference, target or None, *lost),
         *(
-            _text(f"out {MARKS[key]}", words, sentence.outputs.get(key))
+            _text(f"out {MARKS[key]}", words, sentence.outputs.get(key), None, *marks.get(key, ()))
             for key, words in shown.labels.items()
         ),
     ]
-    return tag("article", title, tag("dl", texts), class_=f"example of{len(shown.labels)}")
+    said = [tag("p", words) for words in sentence.evidence]
+    look = f"example of{len(shown.labels)}{' case' if said else ''}"
+    return tag("article", title, tag("dl", texts), said, class_=look)
 
 
-def _text(kind: str, label: str, text: str | None, language: str | None = None) -> Html:
-    content = text if text and text.strip() else tag("em", "(nothing)" if text is not None else "–")
+def _text(
+    kind: str,
+    label: str,
+    text: str | None,
+    language: str | None = None,
+    words: Sequence[str] = (),
+    mark: str = "",
+) -> Html:
+    """A text under its label, with these words in marks of a class."""
+    content: Child = tag("em", "(nothing)" if text is not None else "–")
+    if text and text.strip():
+        content = marked(text, words, mark) if words else text
     shown = tag("dd", content, dir="auto", lang=language)
     return tag("div", tag("dt", label), shown, class_=f"text {kind}")
 

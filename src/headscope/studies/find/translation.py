@@ -210,24 +210,10 @@ def _show(result: TranslationResult, run: Path) -> Shown:
         "A score says where a head looks, not whether the model needs it: verify removal tests "
         "that. The highest of many scores are a little too high."
     )
-    layers = Heatmap(
-        f"Token alignment heads by layer, score above {fixed(result.threshold, 2)}",
-        tuple(direction_label(name, len(directions)) for name in parts),
-        tuple(str(layer.layer) for layer in result.layer_profile or ()),
-        tuple(
-            tuple(layer.token_alignment for layer in part.layer_profile or ())
-            for part in parts.values()
-        ),
-        "heads",
-        "",
-        "layer",
-        low=0.0,
-        digits=1 if len(directions) > 1 else 0,
-    )
     return Shown(
         "Translation scores",
         "Which attention heads find the source word while the model translates?",
-        _finding(result, by),
+        alignment_finding(result, by),
         _uncertainty(result, by),
         "",
         cautions,
@@ -240,9 +226,12 @@ def _show(result: TranslationResult, run: Path) -> Shown:
             ("units", enumeration(sorted(units))),
         ],
         [
-            Section("Classes of heads", [_classes(parts, result)], brief=True),
-            Section("Token alignment heads", [HeadSets("Best first", aligned), layers]),
-            Section("Every head", [_every_head(parts, result, by)], brief=True),
+            Section("Classes of heads", [classes_table(parts, result)], brief=True),
+            Section(
+                "Token alignment heads",
+                [HeadSets("Best first", aligned), layers_map(parts, result)],
+            ),
+            Section("Every head", [every_head(parts, result, by)], brief=True),
             Section(
                 "Method",
                 (),
@@ -258,7 +247,8 @@ def _show(result: TranslationResult, run: Path) -> Shown:
     )
 
 
-def _finding(result: TranslationResult, by: str) -> list[str]:
+def alignment_finding(result: TranslationScores, by: str) -> list[str]:
+    """How many heads align tokens, by what they are ranked by, and the strongest of them."""
     counts, plain, total = result.counts_above_chance, result.counts, len(result.heads)
     corrected = by == "above_chance" and counts is not None
     first = counts if corrected and counts is not None else plain
@@ -293,10 +283,30 @@ def _uncertainty(result: TranslationResult, by: str) -> str:
     )
 
 
-def _classes(parts: Mapping[str, TranslationScores], result: TranslationResult) -> Table:
+def layers_map(parts: Mapping[str, TranslationScores], result: TranslationScores) -> Heatmap:
+    """The token alignment heads of each layer, by score alone, of the mean and each direction."""
+    directions = len(parts) - (MEAN in parts)
+    return Heatmap(
+        f"Token alignment heads by layer, score above {fixed(result.threshold, 2)}",
+        tuple(direction_label(name, directions) for name in parts),
+        tuple(str(layer.layer) for layer in result.layer_profile or ()),
+        tuple(
+            tuple(layer.token_alignment for layer in part.layer_profile or ())
+            for part in parts.values()
+        ),
+        "heads",
+        "",
+        "layer",
+        low=0.0,
+        digits=1 if directions > 1 else 0,
+    )
+
+
+def classes_table(parts: Mapping[str, TranslationScores], result: TranslationScores) -> Table:
+    """Heads of each class, of the mean of several directions and of each."""
     rows = []
     for name, part in parts.items():
-        label = direction_label(name, len(parts) - 1)
+        label = direction_label(name, max(len(parts) - 1, result.counted_over))
         counted = Cell(part.examples), Cell(part.tokens)
         for score, counts in ("TS \u2212 chance", part.counts_above_chance), ("TS", part.counts):
             if counts is not None:
@@ -312,9 +322,10 @@ def _classes(parts: Mapping[str, TranslationScores], result: TranslationResult) 
     )
 
 
-def _every_head(
-    parts: Mapping[str, TranslationScores], result: TranslationResult, by: str
+def every_head(
+    parts: Mapping[str, TranslationScores], result: TranslationScores, by: str
 ) -> HeadTable:
+    """Every head with its score, chance, and score on words of the same and of another form."""
     columns = (
         Column("identical", "Same form", "TS where source and target word are spelled alike"),
         Column("different", "Other form", "TS where source and target word differ"),

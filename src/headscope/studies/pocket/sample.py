@@ -133,4 +133,4 @@ def _text(result: Result) -> str:
     return "\n".join(f"{name}: {', '.join(held)}" for name, held in result.unknown.items())
 
 
-command = Study(PocketSample, sample, _text, OUT_FILE)
+command = Study(PocketSample, sample, _text, out=OUT_FILE)

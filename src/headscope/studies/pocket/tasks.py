@@ -48,4 +48,4 @@ def _text(result: WrittenTasks) -> str:
     return "\n".join([*lines, f"task files: {result.run}"])
 
 
-command = Study(PocketTasks, write, _text, Option("Where the task files go.", metavar="DIR"))
+command = Study(PocketTasks, write, _text, out=Option("Where the task files go.", metavar="DIR"))

@@ -49,4 +49,4 @@ def _text(result: Trained) -> str:
     return f"stopped; run again to go on: {Path(str(result.run)) / 'state'}"
 
 
-command = Study(Train, train, _text, Option("Where weights and state go.", metavar="DIR"))
+command = Study(Train, train, _text, out=Option("Where weights and state go.", metavar="DIR"))

@@ -13,21 +13,28 @@ from typing import TYPE_CHECKING, Annotated
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
+from headscope.estimates import Estimate, Mean, known
 from headscope.measure.baseline import Rules
 from headscope.results.attention import (
     AttendedCondition,
     AttendedTask,
     AttentionResult,
+    Bounds,
     GroupShare,
     MeanShares,
+    RandomSets,
 )
 from headscope.results.common import Leakage
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
 from headscope.settings import UNSIGNED, Part, Settings
+from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, p_cell
+from headscope.shown.words import arrow, between, count, enumeration, p_value, percent
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_task_leakage
+from headscope.studies.shows import interval, leakage_caution, model_facts
+from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of, masks_by_task
 from headscope.verify.attention.evidence import describe
@@ -37,9 +44,12 @@ from headscope.verify.masks.mask import Mask, read_mask, shuffled
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyAttention", "verify_attention"]
+__all__ = ["COMMAND", "VerifyAttention", "command", "verify_attention"]
 
 COMMAND = "verify attention"
+GROUPS = {"in": "heads in the mask", "all": "all heads", "out": "heads outside the mask"}
+#: Of fewer examples a task says little.
+FEW = 50
 
 
 @dataclass(frozen=True)
@@ -202,3 +212,169 @@ def _means(tasks: Sequence[Mapping[str, AttendedCondition]]) -> tuple[MeanShares
             heads = {group: _mean([row.heads[group].mean for row in own]) for group in first.heads}
             rows.append(MeanShares(name, heads, fmean(row.uniform.mean for row in own)))
     return tuple(rows)
+
+
+def _show(result: AttentionResult, run: Path) -> Shown:
+    """Shares by condition and task, bars of each task, and differences with their tests."""
+    tasks = result.tasks
+    examples = sum(task.examples for task in tasks.values())
+    return Shown(
+        "Attention on the answer",
+        "Do the heads that a mask keeps look at the right one of several words?",
+        _finding(tasks),
+        f"Intervals are over {count(examples, 'example')}, p over random sets of as many heads; "
+        f"shuffled masks: {count(result.draws, 'draw')}.",
+        "--draws 20" if result.draws < 20 else "",
+        _cautions(tasks),
+        [
+            *model_facts(result.model_name),
+            ("tasks", str(len(tasks))),
+            ("examples", str(examples)),
+            ("heads in the mask", ", ".join(str(task.mask.kept) for task in tasks.values())),
+        ],
+        [
+            Section("Shares by task", [_shares(result)], brief=True),
+            Section("Heads in and outside the mask", [_differences(tasks)], brief=True),
+            Section("By condition", [_bars(name, task) for name, task in tasks.items()]),
+        ],
+    )
+
+
+def _finding(tasks: Mapping[str, AttendedTask]) -> list[str]:
+    masked = {name: task.by_name["masked"] for name, task in tasks.items()}
+    gaps = {name: row.in_minus_out or Mean() for name, row in masked.items()}
+    more = sum(gap.low > 0 for gap in gaps.values())
+    less = sum(gap.high < 0 for gap in gaps.values())
+    words = []
+    if len(tasks) > 1:
+        words.append(
+            "In the masked model the heads in the mask give the right word more of their attention "
+            f"on the candidates than heads outside it in {more} of {len(tasks)} tasks, and "
+            f"less in {less} (the 95\u00a0% CI of the difference excludes zero)."
+        )
+    for name, row in masked.items():
+        before, gap = tasks[name].by_name["as is"], gaps[name]
+        points = Estimate(100 * gap.mean, 100 * gap.low, 100 * gap.high)
+        inside = row.heads["in"].mean if "in" in row.heads else None
+        random = row.random or RandomSets()
+        words.append(
+            f"{arrow(name)}: in the masked model the heads in the mask give the right word "
+            f"{percent(inside, 1)} of their attention on the candidates; minus that of heads "
+            f"outside the mask: {interval(points, 1, ' pp')}; against random sets of as many heads "
+            f"p\u00a0=\u00a0{p_value(random.p_value)}. All heads: "
+            f"{percent(before.heads['all'].mean, 1)} in the original model, "
+            f"{percent(row.heads['all'].mean, 1)} in the masked model, "
+            f"{percent(before.uniform.mean, 1)} if attention were even."
+        )
+    return words
+
+
+def _cautions(tasks: Mapping[str, AttendedTask]) -> list[str]:
+    leaks = [
+        words for task in tasks.values() for words in leakage_caution(task.leakage, "examples")
+    ]
+    cautions = list(dict.fromkeys(leaks))
+    if few := [arrow(name) for name, task in tasks.items() if task.examples < FEW]:
+        cautions.append(f"Fewer than {FEW} examples: {enumeration(few)}.")
+    undefined = {
+        name: share
+        for name, task in tasks.items()
+        if (share := max(row.undefined or 0.0 for row in task.conditions)) > 0
+    }
+    if undefined:
+        named = [f"{arrow(name)} {percent(share, 1)}" for name, share in undefined.items()]
+        cautions.append(
+            "Some heads pay the candidates no attention in some examples, which are left out: up "
+            f"to {enumeration(named)} of heads and examples."
+        )
+    return cautions
+
+
+def _shares(result: AttentionResult) -> Table:
+    tasks = result.tasks.values()
+    rows = [
+        Row(
+            f"{_named(row.condition)}, {GROUPS[group]}",
+            tuple(
+                Cell.of(_estimate(task.by_name[row.condition].heads[group]), 1, "%")
+                for task in tasks
+            ),
+        )
+        for row in result.conditions
+        for group in row.heads
+    ]
+    even = tuple(Cell.of(task.conditions[0].uniform, 1, "%", 100) for task in tasks)
+    note = (
+        "Share of the attention on the candidates that goes to the right word, from the last input "
+        "token: exact weights, mean over heads and examples. Even attention: the share of tokens "
+        "that are the right word's. The masked model computes heads outside the mask but does not "
+        "use them"
+    )
+    title = "The right word's share of the attention on the candidates"
+    return Table(
+        title, tuple(map(arrow, result.tasks)), (*rows, Row("even attention", even)), note=note
+    )
+
+
+def _named(condition: str) -> str:
+    return {"as is": "original", "shuffled": "shuffled masks"}.get(condition, condition)
+
+
+def _estimate(share: GroupShare | None) -> Estimate:
+    """A share in per cent, with its interval."""
+    if share is None or share.mean is None:
+        return Estimate()
+    ends = share.bounds or Bounds()
+    return Estimate(100 * share.mean, 100 * ends.low, 100 * ends.high)
+
+
+def _bars(name: str, task: AttendedTask) -> Bars:
+    shares = [[row.heads.get(group) for group in GROUPS] for row in task.conditions]
+    rows = [[_estimate(share) for share in row] for row in shares]
+    drawn = [[share.draws or () if share else () for share in row] for row in shares]
+    return Bars(
+        f"{arrow(name)}, {count(task.examples, 'example')}",
+        tuple(_named(row.condition) for row in task.conditions),
+        tuple(GROUPS.values()),
+        tuple(tuple(known(each.value) for each in row) for row in rows),
+        "share of the right word, %",
+        tuple(tuple(known(each.low) for each in row) for row in rows),
+        tuple(tuple(known(each.high) for each in row) for row in rows),
+        draws=tuple(
+            tuple(tuple(100 * draw for draw in each if draw is not None) for each in row)
+            for row in drawn
+        ),
+        start=0.0,
+        end=100.0,
+    )
+
+
+def _differences(tasks: Mapping[str, AttendedTask]) -> Table:
+    rows = []
+    for name, task in tasks.items():
+        for row in task.conditions:
+            if row.in_minus_out is None:
+                continue
+            random = row.random or RandomSets()
+            low, high = (None if end is None else 100 * end for end in (random.low, random.high))
+            cells = (
+                Cell.of(row.in_minus_out, 1, "pp", 100),
+                Cell.share(row.heads["in"].mean if "in" in row.heads else None),
+                Cell.share(random.mean),
+                Cell(between(low, high, 1)),
+                p_cell(random.p_value),
+                Cell.of(row.above_uniform, 1, "pp", 100),
+                Cell.share(row.heads["all"].attention),
+            )
+            rows.append(Row(f"{arrow(name)}, {_named(row.condition)}", cells))
+    columns = ("in minus outside", "in the mask", "random sets", "central 95\u00a0%", "p",
+               "all heads minus even", "attention on candidates")  # fmt: skip
+    note = (
+        "Random sets: the share of as many heads, drawn from all; p, two-sided: how often such a "
+        "set lies as far from their mean as the heads of the mask. Attention on candidates: the "
+        "part of all attention that falls on any of them"
+    )
+    return Table("Heads in and outside the mask", columns, tuple(rows), note=note)
+
+
+command = Study(VerifyAttention, verify_attention, result=AttentionResult, show=_show)

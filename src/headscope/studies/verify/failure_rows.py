@@ -14,7 +14,9 @@ from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
 from headscope.data.links import Links
 from headscope.errors import InputError, naming
-from headscope.runs import file_digest
+from headscope.results.failures import Subject
+from headscope.runs import decode, file_digest
+from headscope.runs.reading import naming as told
 from headscope.settings import Option, Settings
 from headscope.verify.failures.classify import Row
 from headscope.verify.removal.outputs import Label, read_outputs
@@ -50,14 +52,15 @@ class Rows:
     """Rows to judge and where they are from.
 
     `label` is the condition of a run, None for a file. `inputs` are digests of what was read.
-    `about` is what the run's result says of its model, of the condition's heads and their rank.
+    `subject` is the run's model with the condition's heads, `ranked` what these are ranked by.
     """
 
     rows: tuple[Row, ...]
     path: Path
     label: Label | None
     inputs: Mapping[str, str]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    subject: Subject | None = None
+    ranked: Mapping[str, Any] = field(default_factory=dict)
 
 
 def rows_of_file(
@@ -128,28 +131,26 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
         for name, one in made.items()
         for at, identifier in enumerate(one.ids)
     )
-    about = {"model": result.get("model")} | _about_heads(result, shown, label)
-    return Rows(rows, path, label, inputs, about)
+    with told(path / "result.json", "a removal"):
+        about = {"model": result.get("model"), "heads": _heads(shown, label)}
+        subject = decode(Subject, about)
+    ranked: dict[str, Any] = {"rank": None}  # random heads are the top of nothing
+    if label.kind == "top":
+        ranked = {name: result[name] for name in ("rank", "rank_note") if name in result}
+    return Rows(rows, path, label, inputs, subject, ranked)
 
 
-def _about_heads(
-    result: Mapping[str, Any], shown: Mapping[str, Any], label: Label
-) -> dict[str, Any]:
-    """The heads of a condition and, of the chosen ones, what they are ranked by, where it is known.
-
-    An atlas tells its removal apart from the rest, and has no list of conditions.
-    """
+def _heads(shown: Mapping[str, Any], label: Label) -> Any:
+    """The heads of a condition; an atlas tells its removal apart, and has no list of conditions."""
     like = {"kind": label.kind, "k": label.k, "gate": label.gate, "draw": label.draw}
     rows = [
         one
         for one in shown.get("conditions") or ()
         if all(one.get(name) == value for name, value in like.items())
     ]
-    heads = (shown.get("heads") or [])[: label.k] if label.kind == "top" else None
     if rows:
-        heads = rows[0].get("heads")
-    ranked = {name: result[name] for name in ("rank", "rank_note") if name in result}
-    return {"heads": heads, **(ranked if label.kind == "top" else {"rank": None})}
+        return rows[0].get("heads")
+    return (shown.get("heads") or [])[: label.k] if label.kind == "top" else None
 
 
 def _row(one: Compared, languages: Direction | None) -> Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,14 +12,27 @@ from typing import Annotated, Any, Literal
 from headscope import options
 from headscope.data.chat import ChatModel, default_cache
 from headscope.errors import Caution, InputError, MissingExtra
-from headscope.runs import Run, carry_out
+from headscope.results.failures import (
+    KINDS,
+    FailedCase,
+    FailedText,
+    FailuresResult,
+    Judged,
+    Judging,
+    Selected,
+    Sorted,
+    Verdict,
+)
+from headscope.runs import Run, carry_out, encode
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.inputs import Progress, steps_of
+from headscope.studies.study import Study
 from headscope.studies.verify.failure_rows import Choice, Rows, rows_of_file, rows_of_run
-from headscope.verify.failures.classify import GOOD, KINDS, LOSS, Case, Row, Rules, classify, shares
-from headscope.verify.failures.judge import Verdict, Verdicts, judge
+from headscope.studies.verify.failures_show import show
+from headscope.verify.failures.classify import GOOD, LOSS, Case, Row, Rules, classify, shares
+from headscope.verify.failures.judge import Verdicts, judge
 
-__all__ = ["COMMAND", "VerifyFailures", "verify_failures"]
+__all__ = ["COMMAND", "VerifyFailures", "command", "verify_failures"]
 
 COMMAND = "verify failures"
 UNSEGMENTED = (
@@ -73,7 +86,7 @@ class VerifyFailures(Settings):
 
 def verify_failures(
     config: VerifyFailures, out: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
+) -> FailuresResult:
     """Sort every row, keep the cases in the run folder, and return the result.
 
     Of a removal run the shares are over the selected rows (good before, bad after), of a file
@@ -86,43 +99,43 @@ def verify_failures(
     settings = {"settings": config, "identifier": identifier, "segmenter": segmenter}
     about = {"data": str(read.path)}
 
-    def compute(run: Run) -> dict[str, Any]:
+    def compute(run: Run) -> FailuresResult:
         languages = _identified(read.rows, identifier, progress)
         cases = classify(read.rows, languages, config.rules)
         of_run = read.label is not None
         counted = [case for case in cases if case.selected or not of_run]
         verdicts = _judged(config, [case.row for case in counted], progress)
         judged = dict(zip(map(id, counted), verdicts.verdicts if verdicts else (), strict=False))
-        rows = [_plain(case, judged.get(id(case)), verdicts is not None) for case in cases]
-        run.write_jsonl(
-            "cases.jsonl",
-            (
-                {**row, **{name: getattr(case.row, name) for name in _SHOWN}}
-                for row, case in zip(rows, cases, strict=True)
-            ),
+        rows = [_case(case, judged.get(id(case)), verdicts is not None) for case in cases]
+        texts = (
+            FailedText(
+                **vars(row),
+                source=case.row.source,
+                reference=case.row.reference,
+                before=case.row.before,
+                after=case.row.after,
+            )
+            for row, case in zip(rows, cases, strict=True)
         )
-        return {
-            "of": str(read.path),
-            **read.about,
-            "condition": None if read.label is None else asdict(read.label),
-            "rule": {"good": GOOD, "loss": LOSS},
-            "rules": config.rules,
-            "identifier": identifier,
-            "segmenter": segmenter,
-            "links": _links(cases),
-            "rows": len(cases),
-            "selected": sum(case.selected for case in cases),
-            "shares": shares(cases, of_run),
-            "counts": {kind: sum(case.kind == kind for case in counted) for kind in KINDS},
-            "directions": _by_direction(cases, of_run),
-            "judge": None if verdicts is None else _about_judge(config, counted, verdicts),
-            "cases": rows,
-        }
+        run.write_jsonl("cases.jsonl", map(encode, texts))
+        return FailuresResult(
+            **vars(_sorted(cases, of_run)) | {"unknown": read.ranked},
+            of=str(read.path),
+            subject=read.subject,
+            condition=read.label,
+            rule=Selected(GOOD, LOSS),
+            rules=asdict(config.rules),
+            identifier=identifier,
+            segmenter=segmenter,
+            links=_links(cases),
+            directions=_by_direction(cases, of_run),
+            judge=None if verdicts is None else _about_judge(config, counted, verdicts),
+            cases=tuple(rows),
+        )
 
-    return carry_out(COMMAND, out, settings, read.inputs, compute, began, about)
-
-
-_SHOWN = ("source", "reference", "before", "after")
+    return carry_out(
+        COMMAND, out, settings, read.inputs, compute, began, about, kind=FailuresResult
+    )
 
 
 def _read(config: VerifyFailures) -> Rows:
@@ -186,15 +199,15 @@ def _judged(
     return judge(rows, config.llm, steps_of(progress, "judging"))
 
 
-def _plain(case: Case, verdict: Verdict | None, judged: bool) -> dict[str, Any]:
-    return {
-        "id": case.row.id,
-        "direction": case.row.direction,
-        "kind": case.kind,
-        "selected": case.selected,
-        "evidence": case.evidence.as_dict(),
-        **({"judge": verdict} if judged else {}),
-    }
+def _case(case: Case, verdict: Verdict | None, judged: bool) -> FailedCase:
+    return FailedCase(
+        id=case.row.id,
+        direction=case.row.direction,
+        kind=case.kind,
+        selected=case.selected,
+        evidence=case.evidence,
+        judged=Judged(verdict) if judged else None,
+    )
 
 
 def _links(cases: Sequence[Case]) -> str | None:
@@ -202,24 +215,27 @@ def _links(cases: Sequence[Case]) -> str | None:
     return next((case.links for case in cases if case.links is not None), None)
 
 
-def _by_direction(cases: Sequence[Case], selected_only: bool) -> dict[str, Any]:
+def _sorted(cases: Sequence[Case], selected_only: bool) -> Sorted:
+    counted = [case for case in cases if case.selected or not selected_only]
+    return Sorted(
+        rows=len(cases),
+        selected=sum(case.selected for case in cases),
+        shares=shares(cases, selected_only),
+        counts={kind: sum(case.kind == kind for case in counted) for kind in KINDS},
+    )
+
+
+def _by_direction(cases: Sequence[Case], selected_only: bool) -> dict[str, Sorted]:
     directions = dict.fromkeys(case.row.direction for case in cases)
-    found = {}
-    for direction in directions:
-        own = [case for case in cases if case.row.direction == direction]
-        counted = [case for case in own if case.selected or not selected_only]
-        found[direction or ""] = {
-            "rows": len(own),
-            "selected": sum(case.selected for case in own),
-            "shares": shares(own, selected_only),
-            "counts": {kind: sum(case.kind == kind for case in counted) for kind in KINDS},
-        }
-    return found
+    return {
+        direction or "": _sorted(
+            [case for case in cases if case.row.direction == direction], selected_only
+        )
+        for direction in directions
+    }
 
 
-def _about_judge(
-    config: VerifyFailures, cases: Sequence[Case], verdicts: Verdicts
-) -> dict[str, Any]:
+def _about_judge(config: VerifyFailures, cases: Sequence[Case], verdicts: Verdicts) -> Judging:
     """The judge's shares, and how often the rules agree with it, over the rows it answered."""
     both = [
         (case.kind, verdict.kind)
@@ -227,15 +243,16 @@ def _about_judge(
         if verdict is not None
     ]
     chosen = [kind for _, kind in both]
-    table: Mapping[str, Any] = {
-        ours: {theirs: sum(one == (ours, theirs) for one in both) for theirs in KINDS}
-        for ours in KINDS
-    }
-    return {
-        "model": config.llm.model if config.llm else None,
-        "answered": len(both),
-        "shares": {k: chosen.count(k) / len(both) if both else None for k in KINDS},
-        "agreement": sum(one == other for one, other in both) / len(both) if both else None,
-        "rules_and_judge": table,
-        **verdicts.stats,
-    }
+    return Judging(
+        model=config.llm.model if config.llm else None,
+        shares={k: chosen.count(k) / len(both) if both else None for k in KINDS},
+        agreement=sum(one == other for one, other in both) / len(both) if both else None,
+        rules_and_judge={
+            ours: {theirs: sum(one == (ours, theirs) for one in both) for theirs in KINDS}
+            for ours in KINDS
+        },
+        **dict[str, Any](verdicts.stats),
+    )
+
+
+command = Study(VerifyFailures, verify_failures, result=FailuresResult, show=show, loads=False)

@@ -39,6 +39,7 @@ from headscope.studies.inputs import (
 )
 from headscope.studies.leakage import check_leakage
 from headscope.studies.masked_tasks import MaskedTask, mask_result
+from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
 from headscope.studies.verify.mask_walks import (
     about_cut,
@@ -49,6 +50,7 @@ from headscope.studies.verify.mask_walks import (
     read_walked_task,
     task_subjects,
 )
+from headscope.studies.verify.one_by_one_show import show
 from headscope.studies.verify.reference import (
     reference_number,
     translations_or_documents,
@@ -410,3 +412,6 @@ def _make(
         random_orders=tuple(random),
         example=first_example(everyone[0], walks[0], order),
     )
+
+
+command = Study(OneByOne, verify_one_by_one, result=OneByOneResult, show=show)

@@ -1,4 +1,4 @@
-"""Removal with controls, in a run folder: outputs, measures, tests; and measuring a run again."""
+"""Removal with controls, in a run folder: outputs, measures, tests."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from headscope.heads.resolve import place_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
-from headscope.results.removal import Controls, RemovalResult, Shown, removal_of
-from headscope.runs import Run, carry_out_again
-from headscope.settings import UNSIGNED, Option, Part, Settings
-from headscope.studies.baseline import check_translations, judge_translations
+from headscope.results.removal import Controls, RemovalResult, Shown
+from headscope.runs import Run
+from headscope.settings import UNSIGNED, Part, Settings
+from headscope.studies.baseline import check_translations
 from headscope.studies.inputs import (
     POCKET,
     ModelChoice,
@@ -40,10 +40,11 @@ from headscope.studies.inputs import (
     run_with_model,
 )
 from headscope.studies.leakage import check_leakage
+from headscope.studies.study import Study
 from headscope.studies.verify.reference import reference_number, translations
-from headscope.studies.verify.removal_run import describe_conditions, read_losses, removal_run
+from headscope.studies.verify.removal_run import removal_run
+from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.removal import Removal, conditions
-from headscope.verify.removal.outputs import read_outputs
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -190,69 +191,6 @@ def verify_removal(
     )
 
 
-@dataclass(frozen=True)
-class MeasureAgain(Settings):
-    """Measure the stored outputs of a removal run again, on any machine.
-
-    For what was missing where the run was made, such as COMET; replaces the run's result.
-    """
-
-    run: Annotated[
-        Path, Option("The folder of a `verify removal` run.", metavar="RUN", argument=True)
-    ]
-
-
-def measure_again(config: MeasureAgain, progress: Progress | None = None) -> RemovalResult:
-    """Work out a run's evidence again from its stored outputs, without the model.
-
-    Replaces its statistics and its result. A measure that cannot be computed here either keeps its
-    value. Raises `InputError` if it is no finished run of `verify removal` or is damaged.
-    """
-    path = config.run
-
-    def compute(run: Run) -> RemovalResult:
-        if run.key.command != COMMAND:
-            raise InputError(
-                f"{path}: is a run of '{run.key.command}'; name the folder of a '{COMMAND}' run"
-            )
-        old = removal_of(run.path)
-        languages = {
-            name: (part.source_language or "", part.target_language or "")
-            for name, part in old.directions.items()
-        }
-        texts = [one.label for one in old.conditions if one.text is not None]
-        made = None
-        if texts:
-            labels, made = read_outputs(run.path / "outputs.jsonl", languages, old.ablate)
-            if labels[1:] != texts:
-                raise InputError(
-                    f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run "
-                    "the verification again"
-                )
-        shown = describe_conditions(
-            run,
-            old.conditions,
-            languages,
-            len({label.draw for label in texts} - {None}),
-            made,
-            read_losses(run, languages) if "loss" in old.measures else None,
-            old.seed,
-            progress,
-            old.measuring,
-        )
-        works = {}
-        if old.baseline_check:
-            settings = run.key.config["settings"]["baseline"]
-            works = judge_translations(run, Rules(**settings), old.seed, old.baseline_check["try"])
-        if works.get("baseline_works") is None:
-            works = {}
-        kept = {name: getattr(old, name) for name in ("links", "reference_links", "unknown")}
-        return replace(old, **{**vars(shown), **kept, **works})
-
-    result: RemovalResult = carry_out_again(path, compute)
-    return result
-
-
 def read_test_directions(
     choice: PairsChoice, model: str, seed: int, reference: int = 0
 ) -> dict[str, PairFile]:
@@ -309,3 +247,6 @@ def _links(shown: Shown) -> list[str]:
     digests = [one.digest for one in (shown.reference_links or {}).values()]
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
     return [f"links:{together[:12]}"] if digests else []
+
+
+command = Study(VerifyRemoval, verify_removal, result=RemovalResult, show=show_removal)

@@ -16,22 +16,26 @@ from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.results.common import Leakage
 from headscope.results.tasks import Group, Task, TasksResult, Value, ValueCondition
-from headscope.runs import Run
+from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Option, Part, Settings
 from headscope.studies.baseline import about_baseline
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.leakage import check_leakage
+from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.removal import alignment_heads, head_sets
+from headscope.studies.verify.tasks_show import show
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.tasks.evaluate import Outcome, main_metric, run_task, summarise
-from headscope.verify.tasks.library import Example, LoadedTask, load_tasks
+from headscope.verify.tasks.library import GROUPS, Example, LoadedTask, load_tasks
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from headscope.lm import LanguageModel
+
+__all__ = ["COMMAND", "VerifyTasks", "command", "harness_version", "verify_tasks"]
 
 COMMAND = "verify tasks"
 
@@ -362,3 +366,20 @@ def _reporter(
         progress(title, min(done, total), total)
 
     return report
+
+
+def _groups_alone(given: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None:
+    """With `--list` the known groups, as a result and as text."""
+    if not given["list"]:
+        return None
+    began = time.monotonic()
+    key = Signature.of(f"{COMMAND} --list", GROUPS, {})
+    width = max(map(len, GROUPS))
+    lines = [f"{name:<{width}}  {words}" for name, words in GROUPS.items()]
+    more = "and every other task of lm-evaluation-harness, and task files in its format"
+    seconds = time.monotonic() - began
+    result = {"signature": str(key), "run": None, "groups": GROUPS, "seconds": seconds}
+    return result, "\n".join([*lines, more])
+
+
+command = Study(VerifyTasks, verify_tasks, result=TasksResult, show=show, instead=_groups_alone)

@@ -10,6 +10,7 @@ from headscope.data.align.eflomal import align_eflomal, check_eflomal
 from headscope.data.align.outputs import shared_words
 from headscope.data.links import Links
 from headscope.errors import MissingExtra
+from headscope.results.failures import Backing
 from headscope.verify.failures.support import (
     STEM,
     Frequencies,
@@ -66,38 +67,6 @@ class Knowledge:
         return self.target.content(word) and not (
             self.lexicon is not None and self.lexicon.joins(word, self.source)
         )
-
-
-@dataclass(frozen=True)
-class Backing:
-    """What backs an output, in shares between 0 and 1; None where there is nothing to count.
-
-    `copied`: output words that stand in the source and in no translation. `unsupported`: output
-    content words that stand, in any form, neither in a translation nor in the source, and that
-    translate no source word by the lexicon. `missing`: content words of a translation without a
-    counterpart in the output (of the translation that lacks the least). A paraphrase has as many
-    words of the one sort as of the other, so two shares count what is left of one of them without
-    the number of the other: `added`, unsupported words less missing ones, of the output's content
-    words; `dropped`, missing words less unsupported ones, of the translation's. `left_out`: words
-    that an output lacks which is a translation otherwise, word by word, as a share of the
-    translation's content words; 0 where anything else differs. `source_covered`: source
-    content words that the output translates, by links and lexicon; `output_covered`: output
-    content words linked to a source word. `repeated`: output words beyond the times that a
-    translation or the source has them.
-    """
-
-    copied: float | None = None
-    unsupported: float | None = None
-    unsupported_words: tuple[str, ...] = ()
-    missing: float | None = None
-    missing_words: tuple[str, ...] = ()
-    added: float | None = None
-    dropped: float | None = None
-    left_out: float | None = None
-    left_out_words: tuple[str, ...] = ()
-    source_covered: float | None = None
-    output_covered: float | None = None
-    repeated: float | None = None
 
 
 def learn(sentences: Sequence[Sentences], align: bool = True) -> Knowledge:

@@ -12,16 +12,26 @@ and a sentence put otherwise throughout looks made up, which is what the judge b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 from headscope.data.languages import is_known, language_tag
 from headscope.data.links import Links
 from headscope.measure.metrics import sentence_chrf, source_copies
-from headscope.verify.failures.backing import Backing, Sentences, back, learn
+from headscope.results.failures import KINDS, Evidence, Kind
+from headscope.verify.failures.backing import Sentences, back, learn
 
-Kind = Literal["no translation", "hallucination", "missing details", "other"]
-KINDS: tuple[Kind, ...] = ("no translation", "hallucination", "missing details", "other")
+__all__ = [
+    "GOOD",
+    "KINDS",
+    "LOSS",
+    "Case",
+    "Evidence",
+    "Kind",
+    "Row",
+    "Rules",
+    "classify",
+    "shares",
+]
 
 #: A sentence is good from this sentence chrF++ on, and fails where it loses this much of it.
 GOOD = 50.0
@@ -65,34 +75,6 @@ class Rules:
     added: float = 0.35
     dropped: float = 0.35
     left_out: float = 0.06
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What speaks for a kind.
-
-    `language`: the one identified in the output, None if undecided or not looked for.
-    `chrf_source` is the chrF of the output to its source; `chrf_before` and `chrf_after` are
-    chrF++ to the reference, all 0 to 100. `repeats_source`: it is a copy by the rule of
-    `source_copies`. `backing`: see there; its fields are written beside these. `because` says in
-    words what decided.
-    """
-
-    empty: bool
-    language: str | None
-    chrf_source: float
-    chrf_before: float
-    chrf_after: float
-    repeats_source: bool
-    backing: Backing
-    because: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """The evidence as JSON."""
-        flat = asdict(self)
-        because = flat.pop("because")
-        backing = flat.pop("backing")
-        return {"because": because, **flat, **backing}
 
 
 @dataclass(frozen=True)

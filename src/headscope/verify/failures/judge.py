@@ -13,7 +13,8 @@ from typing import Any
 from headscope.data.chat import Chat, ChatModel, cache_file
 from headscope.data.files import write_text_atomically
 from headscope.data.languages import is_known, language_name
-from headscope.verify.failures.classify import KINDS, Kind, Row
+from headscope.results.failures import KINDS, Verdict
+from headscope.verify.failures.classify import Row
 
 __all__ = ["Verdict", "Verdicts", "judge"]
 
@@ -52,14 +53,6 @@ RESPONSE_FORMAT: dict[str, Any] = {
         },
     },
 }
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The kind that the model chose and its reason."""
-
-    kind: Kind
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,59 @@
-"""Sentences of a run with what the model made of them, and which words belong together."""
+"""Sentences of a removal: what the model made of them, their chrF++, and linked words.
+
+They are read of the run folder alone: a page is made on machines that have neither models nor
+metrics, so the few lines from counts to a score stand here, too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from headscope.report.records.sentence_scores import sentence_scores
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.results.removal import Label, Shown
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import LinkedWords, Sentence
+from headscope.shown.blocks import LinkedWords, NotMeasured, Sentence, Sentences
 
-__all__ = [
-    "BASELINE",
-    "MATCHED",
-    "RANDOM",
-    "REFERENCE",
-    "TOP",
-    "read_sentences",
-]
+__all__ = ["chrf_of_counts", "read_sentences", "sentences_of"]
 
-BASELINE: Final = "baseline"
-TOP: Final = "top"
-RANDOM: Final = "random"
-MATCHED: Final = "random-layer-matched"
 REFERENCE = "reference"
 
 Span = tuple[int, int]
+
+
+def sentences_of(run: Path, shown: Shown, main: Label, done: str) -> Sentences | NotMeasured:
+    """The sentences under the conditions beside `main`; `done` is what was done to heads.
+
+    Of several draws of random heads the first is taken.
+    """
+    title, places = "Outputs", {"baseline": 0}
+    texts = [one.label for one in shown.conditions if one.text is not None]
+    for place, label in enumerate(texts, 1):
+        if label.beside(main):
+            places.setdefault(label.kind, place)
+    found = read_sentences(run, main.k, main.gate, places, main.ablate)
+    if not found:
+        return NotMeasured(title, "outputs.jsonl of the run folder is missing or empty")
+    labels = {
+        "baseline": "Original",
+        "top": f"Selected {done}",
+        "random": f"Random {done}",
+        "random-layer-matched": f"Random, same layers, {done}",
+    }
+    links = shown.linked_by
+    note = (
+        ""
+        if links
+        else (
+            "Words are not linked: the data have no word links, and no aligner was installed when "
+            "the run was made."
+        )
+    )
+    return Sentences(title, found, labels, links, note)
 
 
 def read_sentences(
@@ -55,7 +83,7 @@ def read_sentences(
             raise damaged_line(file, number)
         row = rows.setdefault(key, {"outputs": {}, **known})
         wanted = {"k": k, "gate": gate, "ablate": ablate}
-        if kind in row["outputs"] or not (kind == BASELINE or _meant(entry, wanted)):
+        if kind in row["outputs"] or not (kind == "baseline" or _meant(entry, wanted)):
             continue
         row["outputs"][kind] = output
     linked = _links(path / "links.jsonl", rows)
@@ -63,7 +91,7 @@ def read_sentences(
     return tuple(
         Sentence(*key, **row, chrf=chrf.get(key, {}), linked=linked.get(key, {}))
         for key, row in rows.items()
-        if BASELINE in row["outputs"] and TOP in row["outputs"]
+        if {"baseline", "top"} <= row["outputs"].keys()
     )
 
 
@@ -74,7 +102,7 @@ def _chrf(
     by_direction: dict[str, list[tuple[str, str]]] = {}
     for key in keys:
         by_direction.setdefault(key[0], []).append(key)
-    scores = sentence_scores(path, {name: len(own) for name, own in by_direction.items()}, places)
+    scores = _sentence_scores(path, {name: len(own) for name, own in by_direction.items()}, places)
     return {
         key: {kind: float(values[place]) for kind, values in scores[name].items()}
         for name, own in by_direction.items()
@@ -122,3 +150,52 @@ def _spans(value: Sequence[Sequence[int]], text: str) -> tuple[Span, ...]:
             raise ValueError("a span lies outside its text")
         last = end
     return spans
+
+
+def _sentence_scores(
+    path: Path, directions: Mapping[str, int], places: Mapping[str, int]
+) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """chrF++ (0 to 100) by direction and condition, (sentences,), in the order of the outputs.
+
+    `directions` gives the number of sentences, `places` the place of each condition among those of
+    the run, the model as it is being 0. Directions without such counts are left out; InputError if
+    `statistics.safetensors` is damaged or has other sentences.
+    """
+    file = path / "statistics.safetensors"
+    if not file.exists():
+        return {}
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(file)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise InputError(f"{file}: is damaged; run the same command again") from error
+    found: dict[str, dict[str, NDArray[np.float64]]] = {}
+    for name, sentences in directions.items():
+        counts = arrays.get(f"{name}.chrf")
+        if counts is None:
+            continue
+        if counts.ndim != 3 or counts.shape[1] != sentences or len(counts) <= max(places.values()):
+            raise InputError(
+                f"{file}: holds other sentences of {name} than outputs.jsonl; "
+                "run the same command again"
+            )
+        found[name] = {kind: chrf_of_counts(counts[place]) for kind, place in places.items()}
+    return found
+
+
+def chrf_of_counts(counts: NDArray[np.int32] | Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """chrF (Popovi\u0107 2015; \u03b2 = 2) from counts (sentences, 3 \u00d7 orders).
+
+    Of each order come n-grams of the output, of the reference, and matches. Precision and recall
+    are averaged over the orders that both sides have.
+    """
+    table = np.asarray(counts, dtype=np.float64)
+    made, wanted, matches = table[..., 0::3], table[..., 1::3], table[..., 2::3]
+    present = (made > 0) & (wanted > 0)
+    orders = np.maximum(present.sum(axis=-1), 1)
+    p = (matches / np.where(present, made, 1) * present).sum(axis=-1) / orders
+    r = (matches / np.where(present, wanted, 1) * present).sum(axis=-1) / orders
+    below = 4 * p + r
+    return np.asarray(100 * 5 * p * r / np.where(below > 0, below, 1))

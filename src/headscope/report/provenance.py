@@ -11,20 +11,11 @@ from typing import Any
 from headscope.heads import rank_words
 from headscope.report.html import Html, tag
 from headscope.report.parts import scroll, section, table
-from headscope.report.records.atlas import AtlasRecord
 from headscope.results.common import few_draws
+from headscope.runs.reading import read_object, read_result
 from headscope.shown.words import arrow
 
-__all__ = [
-    "configuration",
-    "data_table",
-    "facts_list",
-    "model_facts",
-    "origin_section",
-    "provenance_section",
-    "run_facts",
-    "software_facts",
-]
+__all__ = ["about_run", "facts_list"]
 
 PACKAGES = (
     "headscope",
@@ -54,34 +45,42 @@ MOST, LONG = 24, 26
 """The most facts that stand open; characters of the longest name that stands beside its value."""
 
 
-def origin_section(record: AtlasRecord) -> Html:
-    """The box beside the summary: which model, which run."""
-    return section(
-        "origin",
-        "Model and run",
-        facts_list("Model", model_facts(record.model)),
-        facts_list("Run", run_facts(record.result, record.provenance, record.path)),
-        tag("p", tag("a", "Data, software and configuration", href="#provenance")),
-        class_="box",
-    )
+def about_run(path: Path) -> Html:
+    """Where the numbers of any run come from: run, model, data, software, configuration.
 
-
-def provenance_section(record: AtlasRecord) -> Html:
-    """The data of every direction, versions and the configuration, as stored in the run."""
+    InputError if the files of the run are missing or damaged.
+    """
+    run, provenance = read_object(path / "run.json"), read_object(path / "provenance.json")
+    result = read_result(path)
+    model = result.get("model")
+    described = dict(model) if isinstance(model, Mapping) else {"name": model}
+    for name, key in (("name", "model"), ("digest", "weights")):
+        described[name] = described.get(name) or provenance.get(key)
+    for name in ("revision", "dtype", "device"):
+        described[name] = described.get(name) or provenance.get(name)
+    data = _data_table(result.get("data"))
+    inputs = run.get("inputs")
     return section(
         "provenance",
         "Where the numbers come from",
-        data_table(record.result.get("data")),
         tag(
             "div",
-            facts_list("Software", software_facts(record.provenance)),
-            configuration(record.result.get("config")),
+            facts_list("Run", _run_facts(result, provenance, path)),
+            facts_list("Model", _model_facts(described)),
             class_="facts-grid",
         ),
+        data,
+        tag(
+            "div",
+            facts_list("Software", _software_facts(provenance)),
+            facts_list("What was read (SHA-256)", inputs if isinstance(inputs, Mapping) else {}),
+            class_="facts-grid",
+        ),
+        _configuration(_config(run, result)),
     )
 
 
-def run_facts(
+def _run_facts(
     result: Mapping[str, Any], provenance: Mapping[str, Any], path: Path
 ) -> dict[str, Any]:
     """Signature, command line, folder and times of a run."""
@@ -99,17 +98,17 @@ def run_facts(
     }
 
 
-def software_facts(provenance: Mapping[str, Any]) -> dict[str, Any]:
+def _software_facts(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """The versions of what took part."""
     return {name: provenance.get(name) for name in (*PACKAGES, "platform")}
 
 
-def configuration(config: Any) -> Html:
+def _configuration(config: Any) -> Html:
     """A configuration as it is stored."""
     return tag("div", tag("h3", "Configuration"), tag("pre", _json(config), tabindex=0))
 
 
-def model_facts(model: Mapping[str, Any]) -> dict[str, Any]:
+def _model_facts(model: Mapping[str, Any]) -> dict[str, Any]:
     """What a result says of its model, ready to be shown."""
     facts = dict(model)
     geometry = facts.get("geometry")
@@ -143,7 +142,7 @@ def facts_list(title: str, facts: Mapping[str, Any]) -> Html | None:
     return tag("div", tag("h3", title), listed)
 
 
-def data_table(data: Any) -> Html | None:
+def _data_table(data: Any) -> Html | None:
     """The data of every direction as a result holds it; None where it holds none."""
     if not isinstance(data, Mapping) or not data:
         return None
@@ -176,3 +175,8 @@ def _json(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
     return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _config(run: Mapping[str, Any], result: Mapping[str, Any]) -> Any:
+    """The configuration the run was keyed by; where that is lacking, what its result says."""
+    return run.get("config") or result.get("config")

@@ -1,1 +1,0 @@
-"""The commands `headscope compare …`, one a file."""

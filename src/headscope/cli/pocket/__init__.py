@@ -1,1 +1,0 @@
-"""The commands `headscope pocket …`, one a file."""

@@ -1,1 +1,0 @@
-"""The commands `headscope verify …`, one a file."""

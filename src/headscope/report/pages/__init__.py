@@ -1,1 +1,0 @@
-"""One module a page: `page(path)` reads a finished run folder and puts its report together."""

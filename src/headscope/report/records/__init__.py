@@ -1,1 +1,0 @@
-"""Run folders as frozen values: `reading` for any of them, and one module a kind of run."""

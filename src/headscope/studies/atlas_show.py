@@ -1,0 +1,187 @@
+"""What an atlas shows: heads, classes, directions, and what removing the best heads does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+
+from headscope.compare.overlap import group_overlaps
+from headscope.results.atlas import AtlasCheck, AtlasOverlap, AtlasResult
+from headscope.results.removal import Case
+from headscope.results.translation import TranslationScores
+from headscope.shown.blocks import HeadSets, NotMeasured, Section, Shown
+from headscope.shown.words import MEAN, count, enumeration, fixed, languages_of, p_value
+from headscope.studies.find.translation import (
+    alignment_finding,
+    classes_table,
+    every_head,
+    layers_map,
+)
+from headscope.studies.sentences import sentences_of
+from headscope.studies.shows import (
+    ablation_facts,
+    few_caution,
+    model_facts,
+    overlap_blocks,
+    places,
+)
+from headscope.studies.verify.removal_blocks import CHRF, direction_blocks, doing, draws_table
+from headscope.studies.verify.removal_show import (
+    draws_remedy,
+    few_sentences,
+    said,
+    weak_baseline,
+)
+
+__all__ = ["show_atlas"]
+
+UNCHANGED = "The choice of a direction does not change this section."
+
+
+def show_atlas(result: AtlasResult, run: Path) -> Shown:
+    """The heads first, then their removal, every head, directions, sentences."""
+    directions, check = result.directions, result.removal
+    several: dict[str, TranslationScores] = {MEAN: result} if len(directions) > 1 else {}
+    parts = {**several, **directions}
+    case = None if check is None else next(check.cases)
+    by = "above_chance" if result.rank == "above-chance" else "score"
+    k = check.k if check else result.overlap.k
+    ranked = sorted(result.heads, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
+    best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
+    classes = classes_table(several or parts, result)
+    sections = [
+        Section("Heads", [classes, best], brief=True),
+        Section("Every head", [every_head(parts, result, by)]),
+    ]
+    if check is not None and case is not None:
+        sections.insert(1, _removal(check, case))
+    layers = layers_map(parts, result)
+    if several:
+        sections.append(Section("Classes", [classes_table(parts, result), layers], UNCHANGED))
+    else:
+        sections.append(Section("Layers", [layers]))
+    if result.overlap.pairs:
+        sections.append(_overlap(result.overlap, list(directions)))
+    if check is not None and case is not None:
+        outputs = sentences_of(run, check, case.top.label, doing(0.0, check.ablate))
+        sections.append(Section("Sentences", [outputs]))
+    sections.append(Section("Method", [], after=_method(result)))
+    languages = {code for name in directions for code in languages_of(name) if code}
+    return Shown(
+        "Atlas of attention heads",
+        "Which heads find the source word while the model translates, and what happens without "
+        "them?",
+        _finding(result, case, by),
+        _uncertainty(result),
+        draws_remedy(len(check.random)) if check else "",
+        list(_cautions(result, case)),
+        [
+            *model_facts(result.model_name, len(result.heads)),
+            ("directions", str(len(directions))),
+            ("languages", str(len(languages))),
+            *(ablation_facts(check) if check else []),
+        ],
+        sections,
+    )
+
+
+def _finding(result: AtlasResult, case: Case | None, by: str) -> list[str]:
+    found = alignment_finding(result, by)
+    if result.removal is not None and case is not None:
+        found += said(result.removal, case, CHRF)
+    if pairs := result.overlap.pairs:
+        mean, chance = (fmean(getattr(p, name) for p in pairs) for name in _JACCARD)
+        lowest = min(pairs, key=lambda pair: pair.jaccard)
+        found.append(
+            f"The {result.overlap.k} best heads of two directions have a Jaccard index of "
+            f"{fixed(mean, 2)} (mean of {count(len(pairs), 'pair')}; {fixed(chance, 2)} by "
+            f"chance), at least {fixed(lowest.jaccard, 2)} (p\u00a0=\u00a0"
+            f"{p_value(lowest.p_value)})."
+        )
+    return found
+
+
+_JACCARD = ("jaccard", "expected_exact")
+
+
+def _uncertainty(result: AtlasResult) -> str:
+    found, checked = (
+        sum(int(part.get(name) or 0) for part in result.data.values())
+        for name in ("found_on", "verified_on")
+    )
+    words = f"Scores: {count(found, 'sentence pair')}"
+    if result.removal is not None:
+        sets = len(set(result.removal.random))
+        words += (
+            f"; removal: {count(checked, 'other sentence')} and {count(sets, 'random set')}, a "
+            f"quick check in which p over draws cannot fall below {p_value(1 / (1 + sets))}"
+        )
+    return f"{words}."
+
+
+def _cautions(result: AtlasResult, case: Case | None) -> Iterator[str]:
+    fewest = min((part.examples or 0 for part in result.directions.values()), default=0)
+    yield from few_caution(fewest, "sentence pair", "sentence pairs")
+    if result.counts_above_chance is None:
+        yield "Chance is not known at every head, so heads are not corrected for it."
+    made = sorted({str(part["aligner"]) for part in result.data.values() if part.get("aligner")})
+    if aligners := [name for name in made if name not in ("links", "given")]:
+        yield f"Word links were made by {enumeration(aligners)}: their errors lower scores."
+    if case is not None and result.removal is not None:
+        if case.beside:
+            yield (
+                "No random heads of the same layers were drawn: depth may explain part of the "
+                "effect. headscope verify removal draws them."
+            )
+        yield from few_sentences(result.removal)
+        yield from weak_baseline(result.removal)
+
+
+def _removal(check: AtlasCheck, case: Case) -> Section:
+    """chrF++ of all directions and of each, beside random heads, and its test."""
+    if check.chrf is None:
+        missing = NotMeasured("chrF++", "it has not been computed for this run")
+        return Section("Removal", [missing, draws_table(case)])
+    label = case.top.label
+    blocks, lead = direction_blocks(check, (label.k, label.gate, label.ablate))
+    lead = f"{lead} {UNCHANGED}" if len(check.directions) > 1 else lead
+    return Section("Removal", [*blocks, draws_table(case)], lead)
+
+
+def _overlap(overlap: AtlasOverlap, directions: list[str]) -> Section:
+    clear, many = sum(pair.p_value < 0.05 for pair in overlap.pairs), len(overlap.pairs)
+    lead = (
+        f"In {clear} of {count(many, 'pair')} the {overlap.k} best heads overlap more than "
+        f"random sets would in 5\u00a0% of cases (about {round(0.05 * many)} expected by chance). "
+        f"{UNCHANGED}"
+    )
+    groups = group_overlaps(overlap.pairs, {name: name for name in directions})
+    return Section("Directions", overlap_blocks(overlap.pairs, groups), lead)
+
+
+def _method(result: AtlasResult) -> list[str]:
+    words = [
+        "Translation Score (TS): share of target tokens for which the key that the head weighs "
+        "most, at the step that predicts the token, belongs to the source word aligned with it. "
+        "Chance: the same peaks against the word links of other sentences of similar length. Same "
+        "form and other form: TS where the source word is spelled like the target word (names, "
+        "digits), and where it is not.",
+        "A head that looks at a fixed distance hits the right word often where sentences are short "
+        "and word orders alike; hence chance. The highest of many noisy scores is on average a "
+        "little too high, and intervals do not correct for that.",
+    ]
+    units = sorted({str(part["units"]) for part in result.data.values() if part.get("units")})
+    if units:
+        words.append(
+            f"Words are linked as units of the kind {enumeration(units)}; tokens without a link "
+            "are not counted."
+        )
+    if result.removal is not None:
+        words.append(
+            "A score says where a head looks; only its removal says whether the model needs it. "
+            "The removal is measured on sentences that played no part in finding the heads. "
+            "chrF++ counts character and word sequences shared with one reference: it measures "
+            "form, so read the outputs."
+        )
+    return words

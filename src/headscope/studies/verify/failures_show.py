@@ -1,0 +1,286 @@
+"""What sorted failures show: shares of the kinds, the judge's beside them, and the cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headscope.data.segmenters import CHARACTERS
+from headscope.heads import Head
+from headscope.measure.intervals import wilson_interval
+from headscope.results.failures import (
+    KINDS,
+    FailedCase,
+    FailedText,
+    FailuresResult,
+    Judging,
+    Kind,
+    Sorted,
+)
+from headscope.runs import decode
+from headscope.runs.reading import naming, read_rows
+from headscope.shown.blocks import (
+    Bars,
+    Block,
+    Cell,
+    HeadSets,
+    Reference,
+    Row,
+    Section,
+    Sentence,
+    Sentences,
+    Shown,
+    Table,
+)
+from headscope.shown.words import arrow, between, count, enumeration, fixed, percent, sentence_of
+from headscope.studies.shows import places
+
+__all__ = ["show"]
+
+MEANING: dict[Kind, str] = {
+    "no translation": "the source is repeated, or there is nothing, or it stays in its language",
+    "hallucination": "most of it, or much beside a translation, is backed by no word of a good one",
+    "missing details": "much of a good translation is missing, more than is put in other words",
+    "other": "the rest, such as other words for the same and faults of grammar",
+}
+#: Token Alignment Heads (ICLR 2026), appendix A.4, where every case is one of three kinds, in %.
+PAPER: dict[Kind, float] = {"no translation": 46, "missing details": 36, "hallucination": 18}
+REFERENCE = Reference(
+    "Token Alignment Heads (ICLR 2026), appendix A.4",
+    "",
+    False,
+    "not comparable: other models and data; sorted by eye into three kinds",
+)
+#: Of fewer cases shares say little; and cases of a kind that the terminal shows.
+FEW, FIRST = 30, 3
+
+
+def show(result: FailuresResult, run: Path) -> Shown:
+    """Shares of the kinds, directions, the judge, and every case with the words that decided."""
+    file = run / "cases.jsonl"
+    with naming(file, "sorted failures"):
+        cases = [decode(FailedText, row) for _, row in read_rows(file)]
+    counted, links = _counted(result, cases), result.links
+    subject = result.subject
+    heads = [Head.parse(head) for head in (subject and subject.heads) or ()]
+    sections = [
+        Section("Shares of the kinds", [_shares(result)], brief=True),
+        Section("First cases of each kind", _first(counted), brief=True),
+        Section("Kinds of failure", [_bars(result)]),
+        Section("By direction", _directions(result)),
+        Section("Rules and judge", [] if result.judge is None else [_judge(result.judge)]),
+        Section("Cases", _cases(counted)),
+        Section("Kinds and rules", _rules(result, heads)),
+    ]
+    return Shown(
+        "How translations fail",
+        "Do outputs fail by not translating, by making things up, or by leaving details out?",
+        _finding(result),
+        "The rules compare words and cannot see meaning: of 60 labelled translations in five "
+        "languages they sort 49 rightly.",
+        "" if result.judge else "--judge llm",
+        _cautions(result),
+        [
+            ("model", (subject and subject.model and subject.model.name) or ""),
+            ("run" if result.condition else "file", result.of),
+            ("cases", str(result.counted)),
+            ("removed heads give", "their mean output" if result.condition
+             and result.condition.ablate == "mean" else ""),
+            ("words linked by", "the data" if links == "given" else links or "nothing"),
+            ("words cut by", result.segmenter or "spaces and signs"),
+            ("languages identified by", result.identifier or "nothing"),
+        ],
+        [section for section in sections if section.blocks],
+    )  # fmt: skip
+
+
+def _counted(result: FailuresResult, cases: Sequence[FailedText]) -> list[FailedText]:
+    """The cases that count, kind by kind, largest loss first."""
+    counted = [case for case in cases if case.selected or result.condition is None]
+    return sorted(counted, key=lambda case: (KINDS.index(case.kind), -case.evidence.loss))
+
+
+def _finding(result: FailuresResult) -> list[str]:
+    total, label, rule = result.counted, result.condition, result.rule
+    selection = ""
+    if label is not None:
+        heads = {"top": "selected", "random": "random"}.get(label.kind, "random, same layers,")
+        selection = (
+            f"A case is a sentence with a chrF++ of at least {rule.good:g} before that lost at "
+            f"least {rule.loss:g} with {label.k} {heads} heads "
+            f"{'removed' if label.gate == 0 else f'at a gate of {label.gate:g}'}: "
+            f"{result.selected} of {result.rows}."
+        )
+    if not total:
+        return [
+            "No sentence was good before and bad after, so there is nothing to sort.",
+            selection,
+        ]
+    order: list[Kind] = sorted(KINDS, key=lambda kind: -result.counts[kind])
+    low, high = wilson_interval(result.counts[order[0]], total)
+    first = (
+        f"{percent(result.shares[order[0]])} {order[0]} (95\u00a0% CI "
+        f"{between(100 * low, 100 * high, 0)}\u00a0%)"
+    )
+    rest = [f"{percent(result.shares[kind])} {kind}" for kind in order[1:]]
+    cases = count(total, "failed translation" if label else "output")
+    return [f"Of {cases}: {enumeration([first, *rest])}.", *filter(None, [selection])]
+
+
+def _cautions(result: FailuresResult) -> list[str]:
+    cautions = []
+    if 0 < result.counted < FEW:
+        cautions.append(f"Fewer than {FEW} cases: the shares are uncertain.")
+    if result.condition is not None and result.condition.kind == "top":
+        cautions.append(
+            "Failures without random heads are not sorted here, so the kinds may not be particular "
+            "to the selected heads; --condition random sorts them."
+        )
+    if result.identifier is None:
+        cautions.append(
+            "No language identifier is installed: outputs in the source language may be missed."
+        )
+    if result.links is None:
+        cautions.append("Words are not linked, so translations of single words are not recognised.")
+    if result.segmenter == CHARACTERS:
+        cautions.append(
+            "Characters stand for words of scripts without spaces; kinds are less certain."
+        )
+    return cautions
+
+
+def _share(result: FailuresResult, kind: Kind) -> Cell:
+    """A share as per cent with its interval, and the paper's."""
+    total = result.counted
+    if not total:
+        return Cell(why="no cases", published=PAPER.get(kind))
+    low, high = wilson_interval(result.counts[kind], total)
+    share = 100 * result.counts[kind] / total
+    return Cell(share, 100 * low, 100 * high, PAPER.get(kind), digits=1, unit="%")
+
+
+def _shares(result: FailuresResult) -> Table:
+    judge = result.judge
+    rows = []
+    for kind in KINDS:
+        judged = () if judge is None else (Cell.share(judge.shares[kind]),)
+        rows.append(Row(kind, (_share(result, kind), Cell(result.counts[kind]), *judged)))
+    columns = ("share", "cases", *([] if judge is None else ["judge"]))
+    over = "all rows of the file" if result.condition is None else (
+        f"{result.selected} of {result.rows} sentences, good before and bad after"
+    )  # fmt: skip
+    return Table(f"Shares over {over}", columns, tuple(rows), REFERENCE)
+
+
+def _first(cases: Sequence[FailedCase]) -> list[Block]:
+    """The cases of each kind that lost most, with what decided."""
+    rows = []
+    for kind in KINDS:
+        for case in [case for case in cases if case.kind == kind][:FIRST]:
+            where = f"{arrow(case.direction)} {case.id}" if case.direction else case.id
+            rows.append(Row(kind, (Cell(where), Cell(case.evidence.because))))
+    title = "Cases that lost most, and what decided"
+    return [Table(title, ("sentence", "because"), tuple(rows))] if rows else []
+
+
+def _bars(result: FailuresResult) -> Bars:
+    judge, cells = result.judge, [_share(result, kind) for kind in KINDS]
+    series, values = ["rules"], [[result.shares[kind]] for kind in KINDS]
+    if judge is not None:
+        series.append(f"judge {judge.model}")
+        for row, kind in zip(values, KINDS, strict=True):
+            row.append(judge.shares[kind])
+    none = (None,) * (len(series) - 1)
+    return Bars(
+        "Kinds of failure",
+        KINDS,
+        tuple(series),
+        tuple(tuple(None if each is None else 100 * each for each in row) for row in values),
+        "share of cases, %",
+        tuple((cell.low, *none) for cell in cells),
+        tuple((cell.high, *none) for cell in cells),
+        start=0.0,
+        end=100.0,
+    )
+
+
+def _directions(result: FailuresResult) -> list[Block]:
+    if len(result.directions) < 2:
+        return []
+
+    def cells(part: Sorted) -> tuple[Cell, ...]:
+        kinds = (Cell(part.counts[kind]) for kind in KINDS)
+        return (Cell(part.rows), Cell(part.selected), *kinds)
+
+    rows = tuple(Row(arrow(name), cells(part)) for name, part in result.directions.items())
+    return [Table("Cases by direction", ("sentences", "good before, bad after", *KINDS), rows)]
+
+
+def _judge(judge: Judging) -> Table:
+    rows = tuple(
+        Row(kind, tuple(Cell(judge.rules_and_judge[kind][other]) for other in KINDS))
+        for kind in KINDS
+    )
+    agree = "" if judge.agreement is None else f"They agree on {percent(judge.agreement)}. "
+    note = (
+        f"{agree}{count(judge.cases, 'case')} answered, {judge.invalid} answers could not be read. "
+        "Neither is the truth; where they differ, read the cases"
+    )
+    title = f"Cases by the rules (rows) and the judge {judge.model} (columns)"
+    return Table(title, KINDS, rows, note=note)
+
+
+def _cases(cases: Sequence[FailedText]) -> list[Block]:
+    if not cases:
+        return []
+    shown = tuple(
+        Sentence(
+            case.direction or "",
+            case.id,
+            case.source,
+            case.reference,
+            {"baseline": case.before, "top": case.after},
+            {"baseline": case.evidence.chrf_before, "top": case.evidence.chrf_after},
+            kind=case.kind,
+            evidence=_evidence(case),
+            made=case.evidence.backing.unsupported_words,
+            missing=case.evidence.backing.missing_words,
+        )
+        for case in cases
+    )
+    note = (
+        "The largest losses of chrF++ come first, so the first ones are not typical. The marks are "
+        "what the rules went by; words of form, such as articles, are left out of them"
+    )
+    return [Sentences("Cases by kind", shown, {"baseline": "Before", "top": "After"}, note=note)]
+
+
+def _evidence(case: FailedText) -> list[str]:
+    """What decided, what else was measured, and what a judge says."""
+    evidence, backing = case.evidence, case.evidence.backing
+    words = [sentence_of(evidence.because)]
+    if not evidence.empty:
+        measured = [
+            f"language identified: {evidence.language or 'undecided'}",
+            f"chrF to the source {fixed(evidence.chrf_source, 0)}",
+        ]
+        for share, what in (
+            (backing.source_covered, "of the source's content translated"),
+            (backing.output_covered, "of the output's content linked to the source"),
+            (backing.missing, "of a good translation's content missing"),
+            (backing.unsupported, "of its content backed by nothing"),
+        ):
+            if share is not None:
+                measured.append(f"{percent(share)} {what}")
+        words[0] = " ".join([words[0], sentence_of(" \u00b7 ".join(measured))])
+    if case.verdict is not None:
+        words.append(f"The judge says {case.verdict.kind}: {case.verdict.reason}")
+    return words
+
+
+def _rules(result: FailuresResult, heads: Sequence[Head]) -> list[Block]:
+    meaning = tuple(Row(kind, (Cell(MEANING[kind]),)) for kind in KINDS)
+    blocks: list[Block] = [Table("What the kinds mean", ("an output is of it if",), meaning)]
+    if heads:
+        blocks.append(HeadSets("Heads of the condition", {"removed": places(heads)}))
+    return blocks

@@ -1,0 +1,95 @@
+"""Measuring the stored outputs of a removal run again, without the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from headscope.errors import InputError
+from headscope.measure.baseline import Rules
+from headscope.results.removal import RemovalResult, removal_of
+from headscope.runs import Run, carry_out_again
+from headscope.settings import Option, Settings
+from headscope.studies.baseline import judge_translations
+from headscope.studies.inputs import Progress
+from headscope.studies.study import Study
+from headscope.studies.verify.removal import COMMAND
+from headscope.studies.verify.removal_run import describe_conditions, read_losses
+from headscope.studies.verify.removal_show import show_removal
+from headscope.verify.removal.outputs import read_outputs
+
+__all__ = ["MeasureAgain", "command", "measure_again"]
+
+
+@dataclass(frozen=True)
+class MeasureAgain(Settings):
+    """Measure the stored outputs of a removal run again, on any machine.
+
+    For what was missing where the run was made, such as COMET; replaces the run's result.
+    """
+
+    run: Annotated[
+        Path, Option("The folder of a `verify removal` run.", metavar="RUN", argument=True)
+    ]
+
+
+def measure_again(config: MeasureAgain, progress: Progress | None = None) -> RemovalResult:
+    """Work out a run's evidence again from its stored outputs, without the model.
+
+    Replaces its statistics and its result. A measure that cannot be computed here either keeps its
+    value. Raises `InputError` if it is no finished run of `verify removal` or is damaged.
+    """
+    path = config.run
+
+    def compute(run: Run) -> RemovalResult:
+        if run.key.command != COMMAND:
+            raise InputError(
+                f"{path}: is a run of '{run.key.command}'; name the folder of a '{COMMAND}' run"
+            )
+        old = removal_of(run.path)
+        languages = {
+            name: (part.source_language or "", part.target_language or "")
+            for name, part in old.directions.items()
+        }
+        texts = [one.label for one in old.conditions if one.text is not None]
+        made = None
+        if texts:
+            labels, made = read_outputs(run.path / "outputs.jsonl", languages, old.ablate)
+            if labels[1:] != texts:
+                raise InputError(
+                    f"{run.path / 'outputs.jsonl'}: holds other conditions than result.json; run "
+                    "the verification again"
+                )
+        shown = describe_conditions(
+            run,
+            old.conditions,
+            languages,
+            len({label.draw for label in texts} - {None}),
+            made,
+            read_losses(run, languages) if "loss" in old.measures else None,
+            old.seed,
+            progress,
+            old.measuring,
+        )
+        works = {}
+        if old.baseline_check:
+            settings = run.key.config["settings"]["baseline"]
+            works = judge_translations(run, Rules(**settings), old.seed, old.baseline_check["try"])
+        if works.get("baseline_works") is None:
+            works = {}
+        kept = {name: getattr(old, name) for name in ("links", "reference_links", "unknown")}
+        return replace(old, **{**vars(shown), **kept, **works})
+
+    result: RemovalResult = carry_out_again(path, compute)
+    return result
+
+
+command = Study(
+    MeasureAgain,
+    measure_again,
+    result=RemovalResult,
+    show=show_removal,
+    out=None,
+    loads=False,
+)

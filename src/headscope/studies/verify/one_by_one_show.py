@@ -1,0 +1,357 @@
+"""What heads removed one by one show: ranks, texts and hidden states by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
+from pathlib import Path
+from statistics import fmean
+from typing import TypeVar
+
+from headscope.heads import Head
+from headscope.results.one_by_one import OneByOneResult, RandomOrder, State
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    HeadSets,
+    Heatmap,
+    Lines,
+    Row,
+    Section,
+    Series,
+    Shown,
+    Table,
+    Text,
+)
+from headscope.shown.words import count, enumeration, fixed, number, percent
+from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, places
+
+__all__ = ["show"]
+
+#: Points of a line and columns of a map; more are left out evenly.
+POINTS = 120
+#: Steps and texts of a table; the run's steps.jsonl holds all.
+ROWS = 60
+ORDERS = {
+    "given": "as given",
+    "ascending": "lowest first",
+    "descending": "highest first",
+    "pass": "by the change of the target's rank in one pass",
+    "alone": "by the change of the target's rank when removed alone",
+}
+BAND = "the range of random orders"
+
+Item = TypeVar("Item")
+
+
+def show(result: OneByOneResult, run: Path) -> Shown:
+    """Steps at which something changes, lines by step, texts, and layers."""
+    one = result.sentences == 1
+    random = len(result.random_orders)
+    order = {"in this order": places(map(Head.parse, result.heads))}
+    sections = [
+        Section("Steps", [_steps(result)], brief=True),
+        Section("When behaviour changes", _switch(result)),
+        Section("What the model is about to write", [_ranks(result)]),
+        Section("What it writes", _texts(result)),
+        Section("One prompt", _example(result)),
+        Section("How far each layer is from before", [_layers(result)]),
+        Section("Heads", [HeadSets("Heads removed", order)] if result.heads else []),
+    ]
+    return Shown(
+        "Heads one by one",
+        "What is the model about to write as heads are removed one after another?",
+        _finding(result),
+        "One prompt: the numbers are exact for it, and no interval can be given for others."
+        if one
+        else f"Means over {result.sentences} prompts, without intervals; single prompts may differ "
+        f"widely. Random orders of all heads: {random or 'none'}.",
+        "" if one or random else "--random-orders 3",
+        _cautions(result),
+        [
+            *model_facts(result.model_name),
+            ("prompts", str(result.sentences)),
+            ("heads removed", str(len(result.steps))),
+            ("order", ORDERS.get(result.order, result.order)),
+            ("gate", "" if result.gate == 0 else number(result.gate)),
+            *ablation_facts(result),
+        ],
+        [section for section in sections if section.blocks],
+    )
+
+
+def _finding(result: OneByOneResult) -> list[str]:
+    first, last = result.baseline, result.states[-1]
+    best = min(result.states, key=lambda row: row.target_rank)
+    token = "" if first.target_token is None else f" \u201c{_plain(first.target_token)}\u201d"
+    what = f"The rank of the target's first token{token}" if result.sentences == 1 else (
+        f"The mean rank of the targets' first tokens over {result.sentences} prompts"
+    )  # fmt: skip
+    words = [
+        f"{what} is {number(first.target_rank)} in the original model and "
+        f"{number(last.target_rank)} after {count(len(result.steps), 'step')}; "
+        + (
+            "after no step is it better than in the original model."
+            if best.at == 0
+            else f"it is best, {number(best.target_rank)}, after step {best.at} (head {best.last})."
+        )
+    ]
+    if ranks := [order.target_rank[-1] for order in result.random_orders]:
+        words[0] = words[0].rstrip(".") + (
+            f"; after as many heads in {count(len(ranks), 'random order')} it is "
+            f"{number(fmean(ranks))} on average."
+        )
+    words += _mask(result)
+    if first.chrf is not None and last.chrf is not None:
+        words.append(
+            f"chrF++ of the texts against the targets goes from {fixed(first.chrf, 1)} to "
+            f"{fixed(last.chrf, 1)}."
+        )
+    return words
+
+
+def _mask(result: OneByOneResult) -> list[str]:
+    """Where the cut of a learned mask lies, and what the model is about to write there."""
+    mask, first = result.mask, result.target_first
+    if mask is None:
+        return []
+    words = f"The mask keeps {count(mask.kept, 'head')} and drops {mask.removed}."
+    if mask.cut_step is None or first is None:
+        return [f"{words} This order does not pass through the mask itself."]
+    drawn = [order.target_first[mask.cut_step] for order in result.random_orders]
+    random = f", {percent(fmean(drawn))} in random orders" if drawn else ""
+    return [
+        f"{words} After step {mask.cut_step} exactly its heads are left: the target's first token "
+        f"is then the likeliest in {percent(first.share[mask.cut_step])} of the prompts "
+        f"({percent(first.share[0])} in the original model{random})."
+    ]
+
+
+def _cautions(result: OneByOneResult) -> list[str]:
+    cautions = [] if result.leakage is None else leakage_caution(result.leakage, "examples")
+    if result.order in ("pass", "alone"):
+        cautions.append(
+            "The order was made by the ranks of these same prompts; on others it will do less."
+        )
+    return cautions
+
+
+def _steps(result: OneByOneResult) -> Table:
+    """The original model, and the steps at which something changes; always the last."""
+    last, changed = result.states[0], [result.states[0]]
+    for state in result.states[1:]:
+        if _differs(state, last) or state is result.states[-1]:
+            changed.append(state)
+            last = state
+    shown = [*changed[: ROWS - 1], *changed[ROWS - 1 :][-1:]]
+    columns: list[tuple[str, Callable[[State], Cell]]] = [
+        ("head", lambda state: Cell(state.last or "none")),
+        ("target's rank", lambda state: _rank(state.target_rank)),
+        ("rank of the token first before", lambda state: _rank(state.top5_ranks[0])),
+    ]
+    if result.sentences > 1:
+        columns.insert(2, ("median", lambda state: _rank(state.target_rank_median)))
+    if result.baseline.texts_changed is not None:
+        columns += [
+            ("texts changed", lambda state: Cell(state.texts_changed)),
+            ("chrF++", lambda state: Cell(state.chrf, digits=1)),
+        ]
+    if result.sentences == 1 and any(state.text is not None for state in shown):
+        columns.append(("text", lambda state: Cell(_text(state.text))))
+    whole = len(shown) == len(result.states)
+    title = "Heads removed" if whole else (
+        f"Where something changes: {len(shown) - 1} of {count(len(result.steps), 'step')}"
+    )  # fmt: skip
+    note = "Rank 1: the token that the model would write next"
+    note += "" if whole else ". All steps are in steps.jsonl of the run"
+    rows = (Row(str(each.at), tuple(cell(each) for _, cell in columns)) for each in shown)
+    return Table(title, tuple(name for name, _ in columns), tuple(rows), note=note)
+
+
+def _differs(state: State, last: State) -> bool:
+    if state.texts_changed is None:
+        return state.target_rank != last.target_rank
+    return state.texts_changed > 0
+
+
+def _rank(value: float | None) -> Cell:
+    """A rank; means may lie between whole ones."""
+    return Cell(None if value is None else int(value) if value == int(value) else value, digits=1)
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else text.strip() or "(nothing)"
+
+
+def _switch(result: OneByOneResult) -> list[Block]:
+    """The share of prompts whose target comes first, and the similarity of the last layer."""
+    first = result.target_first
+    if first is None or (result.mask is None and not result.random_orders):
+        return []
+    middle = "never" if first.median is None else number(first.median)
+    shares = Lines(
+        "Prompts whose target's first token is the likeliest",
+        (
+            *_series(
+                [100 * share for share in first.share],
+                result,
+                lambda order: [100 * share for share in order.target_first],
+            ),
+            *_cut(result, 0.0, 100.0),
+        ),
+        "heads removed",
+        "prompts, %",
+        note=f"The first such step, median over {count(result.sentences, 'prompt')}: {middle}",
+        band=BAND,
+    )
+    last = [state.similarity[-1] for state in result.states]
+    series = _series(last, result, lambda order: order.last_similarity)
+    ends = [y for line in series for _, y in line.points]
+    similar = Lines(
+        "The last layer's output",
+        (*series, *_cut(result, min(0.0, *ends), max(ends))),
+        "heads removed",
+        "cosine",
+        note=f"Cosine with that of the original model{_reference(result)} at the last input token",
+        band=BAND,
+    )
+    return [shares, similar]
+
+
+def _series(
+    own: Sequence[float],
+    result: OneByOneResult,
+    pick: Callable[[RandomOrder], Sequence[float]],
+    name: str = "this order",
+) -> list[Series]:
+    """This order, and random ones by their mean with the range as a band."""
+    lines = [Series(name, tuple(_points(own)))]
+    if result.random_orders:
+        by_step = list(zip(*map(pick, result.random_orders), strict=True))
+        mean = _points([fmean(values) for values in by_step])
+        ends = [(min(by_step[round(x)]), max(by_step[round(x)])) for x, _ in mean]
+        low, high = zip(*ends, strict=True)
+        lines.append(Series("random orders, mean", tuple(mean), low, high))
+    return lines
+
+
+def _points(values: Sequence[float]) -> list[tuple[float, float]]:
+    return [(float(x), values[x]) for x in _thinned(range(len(values))) if isfinite(values[x])]
+
+
+def _thinned(items: Sequence[Item]) -> list[Item]:
+    """At most about `POINTS` at even distances, the first and the last among them."""
+    if len(items) <= POINTS:
+        return list(items)
+    return [items[at] for at in sorted({round(at * (len(items) - 1) / (POINTS - 1))
+                                        for at in range(POINTS)})]  # fmt: skip
+
+
+def _cut(result: OneByOneResult, low: float, high: float) -> list[Series]:
+    """An upright line where exactly the mask's heads are left, if there is such a step."""
+    if result.mask is None or result.mask.cut_step is None:
+        return []
+    at = float(result.mask.cut_step)
+    return [Series("the mask's own heads are left", ((at, low), (at, high)))]
+
+
+def _ranks(result: OneByOneResult) -> Lines:
+    tokens = result.baseline.top5_tokens or ("",) * len(result.baseline.top5_ranks)
+    token = "" if result.baseline.target_token is None else _plain(result.baseline.target_token)
+    series = _series(
+        [state.target_rank for state in result.states],
+        result,
+        lambda order: order.target_rank,
+        f"target {token}".strip(),
+    )
+    for place, each in enumerate(tokens):
+        points = _points([state.top5_ranks[place] for state in result.states])
+        name = f"at first rank {place + 1} {_plain(each) if each else ''}".strip()
+        series.append(Series(name, tuple(points)))
+    worst = max(y for line in series for _, y in line.points)
+    note = "The target's first token, and the five tokens that were the likeliest at first"
+    if result.sentences > 1:
+        note += f". Means of ranks over {result.sentences} prompts, which a few can raise far"
+    return Lines(
+        "Rank among all tokens that could come next",
+        (*series, *_cut(result, 1.0, worst)),
+        "heads removed" if result.gate == 0 else "heads changed",
+        "rank",
+        note=note,
+        logarithmic_y=True,
+        band=BAND,
+    )
+
+
+def _texts(result: OneByOneResult) -> list[Block]:
+    """chrF++ by step; of one prompt its texts stand in the table of steps."""
+    points = [(state.at, state.chrf) for state in result.states if state.chrf is not None]
+    if result.sentences == 1 or not points:
+        return []
+    line = Series("chrF++", tuple((float(x), y) for x, y in _thinned(points)))
+    return [
+        Lines(
+            "chrF++ of the texts against the targets",
+            (line,),
+            "heads removed" if result.gate == 0 else "heads changed",
+            "chrF++",
+            note=f"Greedy continuations of {count(result.sentences, 'prompt')}"
+            + (f", mean over {enumeration(list(result.directions))}" if result.directions else ""),
+        )
+    ]
+
+
+def _example(result: OneByOneResult) -> list[Block]:
+    """One prompt in full, and its texts where they change."""
+    example = result.example
+    if example is None or result.sentences == 1 or not example.texts:
+        return []
+    rows = tuple(
+        Row(
+            str(text.step),
+            (
+                Cell(text.head or "none"),
+                Cell(example.target_ranks[text.step]),
+                Cell(_text(text.text)),
+            ),
+        )
+        for text in example.texts[:ROWS]
+    )
+    left = len(example.texts) - len(rows)
+    note = f"{left} further changes are in result.json" if left else ""
+    return [
+        Text("The prompt", (("prompt", example.prompt), ("target", example.target))),
+        Table("Its continuation where it changes", ("head", "target's rank", "text"), rows,
+              note=note),
+    ]  # fmt: skip
+
+
+def _layers(result: OneByOneResult) -> Heatmap:
+    states = _thinned(result.states)
+    layers = range(len(result.baseline.similarity))
+    return Heatmap(
+        "Similarity of each layer's output to the reference",
+        tuple(str(layer) for layer in reversed(layers)),
+        tuple(str(state.at) for state in states),
+        tuple(tuple(_finite(state.similarity[layer] for state in states))
+              for layer in reversed(layers)),
+        "cosine",
+        "layer",
+        "step",
+        low=0.0,
+        high=1.0,
+        note=f"Hidden state at the last input token, against the original model{_reference(result)}"
+        + (f"; {len(states)} of {len(result.states)} steps" if states != [*result.states] else ""),
+    )  # fmt: skip
+
+
+def _finite(values: Iterable[float]) -> list[float | None]:
+    return [value if isfinite(value) else None for value in values]
+
+
+def _reference(result: OneByOneResult) -> str:
+    return " under the reference prompt" if result.reference else ""
+
+
+def _plain(token: str) -> str:
+    return token.strip() or repr(token)

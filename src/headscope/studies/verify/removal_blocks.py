@@ -1,0 +1,445 @@
+"""Blocks of a removal: measures under every condition, tests, doses, directions, draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+from headscope.estimates import Against, Estimate
+from headscope.results.removal import (
+    Case,
+    Condition,
+    Kind,
+    Label,
+    Measured,
+    Part,
+    RemovalResult,
+    Tested,
+    Tokens,
+)
+from headscope.results.removal import Shown as Removed
+from headscope.shown.blocks import Bars, Block, Cell, Lines, NotMeasured, Row, Series, Table, p_cell
+from headscope.shown.words import MEAN, between, count, direction_label, enumeration, number
+from headscope.studies.shows import against_cells
+
+__all__ = [
+    "CHRF",
+    "DRAWN",
+    "NLL",
+    "Measure",
+    "broken_outputs",
+    "chrf_bars",
+    "curves",
+    "direction_blocks",
+    "doing",
+    "draws_table",
+    "losses",
+    "not_measured",
+    "tests_table",
+    "texts_table",
+]
+
+DRAWN: dict[Kind, str] = {"random": "random", "random-layer-matched": "random, same layers"}
+#: Measures of texts beside chrF++ and BLEU: shares of outputs, and scores of models.
+RATES = {"off_target": "off target", "source_copy": "source copied", "empty": "empty"}
+OTHERS = {"comet": "COMET", "bleurt": "BLEURT"}
+#: Random swaps behind a p-value over sentences.
+TRIALS = 9999
+
+
+class Measure(NamedTuple):
+    """chrF++ of translations, or the loss of references: where it stands in a result."""
+
+    name: str
+    digits: int
+    harm: int
+    value: Callable[[Measured], float | None]
+    than: Callable[[Condition, Kind], Against | None]
+    draws: Callable[[Case, Kind], tuple[float, ...]]
+    change: Callable[[Condition], Estimate | None]
+
+    def worse(self, case: Case, kind: Kind) -> int:
+        """How many draws did as much harm as the selected heads."""
+        top = self.value(case.top)
+        return sum(top is not None and self.harm * d >= self.harm * top
+                   for d in self.draws(case, kind))  # fmt: skip
+
+
+CHRF = Measure("chrF++", 1, -1, lambda one: one.chrf, Condition.than, Case.chrf,
+               lambda one: one.change.chrf)  # fmt: skip
+NLL = Measure("loss", 3, 1, lambda one: one.nll,
+              Condition.loss_than, Case.nll, lambda one: one.change.nll)  # fmt: skip
+
+
+def doing(gate: float, ablate: str = "zero") -> str:
+    """What is done to heads, such as `removed`."""
+    if gate == 0:
+        return "removed" if ablate == "zero" else "replaced by mean output"
+    rest = ", the rest mean output" if ablate == "mean" else ""
+    return f"at {gate:g} \u00d7 strength{rest}"
+
+
+# ---- tables of all conditions ------------------------------------------------------------------
+def _named(label: Label, words: str = "selected") -> str:
+    return f"{label.k} {words}, {doing(label.gate, label.ablate)}"
+
+
+def _cases(result: RemovalResult) -> list[Case]:
+    """The cases of a result, the one that the page speaks of first."""
+    main = result.main_case
+    return [main, *(case for case in result.cases if case.top is not main.top)]
+
+
+def texts_table(result: RemovalResult) -> Table:
+    """Every measure of texts under every condition."""
+    many = len(result.directions)
+    mean = f"The plain mean over {many} directions. " if many > 1 else ""
+    identifier = None if result.measuring is None else result.measuring.identifier
+    by = f" (by {identifier})" if identifier else ""
+    note = (
+        f"{mean}chrF++ and BLEU from 0 to 100, intervals over sentences. Shares are of outputs: "
+        f"off target, in another language than the target{by} or empty; source copied, close to "
+        "the source and far from the reference"
+    )
+    known = [
+        ("bleu", "BLEU", 1),
+        *((name, words, 1) for name, words in RATES.items()),
+        *((name, words, 3) for name, words in OTHERS.items()),
+    ]
+    measures = [one for one in known if getattr(result.baseline.text, one[0], None) is not None]
+    return _conditions(result, CHRF, "Translations under every condition", note, measures)
+
+
+def losses(result: RemovalResult, tokens: Tokens) -> list[Block]:
+    """The loss of references under every condition, and of each kind of token beside random."""
+    note = (
+        f"NLL in nats a token, teacher-forced: the mean over {result.sentences or 0} sentences of "
+        f"each one's mean over its tokens ({number(tokens.total)} in all); lower is better"
+    )
+    kinds = [table for case in _cases(result) for table in _kinds(case.top, tokens)]
+    return [_conditions(result, NLL, "Loss of the reference", note), *kinds]
+
+
+def _conditions(
+    result: RemovalResult,
+    measure: Measure,
+    title: str,
+    note: str,
+    more: Sequence[tuple[str, str, int]] = (),
+) -> Table:
+    """A measure of the original model and under every condition, random draws as means.
+
+    `more` are other measures of texts: their names, words and decimals.
+    """
+    digits, base = measure.digits, measure.value(result.baseline)
+
+    def others(of: Sequence[Measured]) -> list[Cell]:
+        cells = []
+        for name, _, decimals in more:
+            known = [v for one in of if (v := getattr(one.text, name, None)) is not None]
+            mean = fmean(known) if known else None
+            cells.append(Cell.share(mean) if name in RATES else Cell(mean, digits=decimals))
+        return cells
+
+    loss = result.baseline.loss
+    ends = result.interval if measure is CHRF else (loss.nll_low, loss.nll_high) if loss else None
+    low, high = ends or (None, None)
+    first = Cell(base, low, high, digits=digits)
+    rows = [Row("original", (first, Cell(), Cell(), *others([result.baseline])))]
+    for case in _cases(result):
+        top = case.top
+        if (value := measure.value(top)) is None:
+            continue
+        cells = Cell(value, digits=digits), Cell.of(measure.change(top), digits), Cell()
+        rows.append(Row(_named(top.label), (*cells, *others([top]))))
+        for kind, words in DRAWN.items():
+            if values := measure.draws(case, kind):
+                mean = fmean(values)
+                row = (
+                    Cell(mean, digits=digits),
+                    Cell(None if base is None else mean - base, digits=digits),
+                    Cell(between(min(values), max(values), digits)),
+                    *others(case.draws(kind) if more else ()),
+                )
+                rows.append(Row(f"{_named(top.label, words)} ({len(values)})", row))
+    name = "NLL" if measure is NLL else measure.name
+    columns = (name, "change", "range of draws", *(words for _, words, _ in more))
+    return Table(
+        title, columns, tuple(rows), note=f"{note}. Random heads: the mean of so many draws"
+    )
+
+
+def not_measured(result: RemovalResult) -> list[Block]:
+    reasons = {} if result.measuring is None else result.measuring.not_measured
+    words = {"chrf": "chrF++", "bleu": "BLEU", **RATES, **OTHERS}
+    return [
+        NotMeasured(word, reasons.get(name) or "the run does not say why")
+        for name, word in words.items()
+        if getattr(result.baseline.text, name, None) is None
+    ]
+
+
+def tests_table(result: RemovalResult, measures: Sequence[Measure]) -> Table:
+    """Selected minus random in every condition."""
+    rows = []
+    for measure in measures:
+        name = measure.name
+        for case in _cases(result):
+            for kind, words in DRAWN.items():
+                than, drawn = measure.than(case.top, kind), measure.draws(case, kind)
+                if than is not None and drawn:
+                    cells = (
+                        *against_cells(than, measure.digits),
+                        Cell(f"{measure.worse(case, kind)} of {len(drawn)}"),
+                        Cell(than.distinct),
+                    )
+                    words = f"{name}: {_named(case.top.label)} \u2212 {words}"
+                    rows.append(Row(words, cells))
+    return Table(
+        "Selected minus random",
+        ("difference", "p over sentences", "p over draws", "draws as harmful", "different sets"),
+        tuple(rows),
+        note="Over sentences, outputs under the selected heads and under a random draw are "
+        f"swapped at random, {number(TRIALS)} times. Over draws, p is how often random heads do "
+        "at least as much harm: it alone asks whether these heads are special, and is at least "
+        "1 / (different sets + 1)",
+    )
+
+
+def _kinds(top: Condition, tokens: Tokens) -> Iterator[Table]:
+    """Selected minus random by kind of token; nothing without random heads."""
+    drawn = {
+        words: (than, kinds)
+        for kind, words in DRAWN.items()
+        if (than := top.loss_than(kind)) and than.distinct and (kinds := top.kinds_than(kind))
+    }
+    if not drawn:
+        return
+    tests = [
+        (Tested.told(than), kinds.linked, kinds.linked_later, kinds.unlinked,
+         kinds.linked_minus_unlinked)
+        for than, kinds in drawn.values()
+    ]  # fmt: skip
+    named = (
+        ("all tokens", tokens.total),
+        ("first token of a linked word", tokens.linked),
+        ("later tokens of a linked word", tokens.linked_later),
+        ("unlinked tokens", tokens.unlinked),
+        ("first \u2212 unlinked", None),
+    )
+    yield Table(
+        f"Loss by kind of token, {_named(top.label)}",
+        (
+            "tokens",
+            *(c for w in drawn for c in (f"\u2212 {w}", "p over sentences", "p over draws")),
+        ),
+        tuple(
+            Row(name, (Cell(many), *(cell for one in tests for cell in _test_cells(one[at]))))
+            for at, (name, many) in enumerate(named)
+        ),
+        note="Heads that align are needed at the first token of a linked word; its later tokens "
+        "follow from it. First tokens are harder than others, so any greater harm may widen the "
+        "last difference",
+    )
+
+
+def _test_cells(test: Tested) -> tuple[Cell, Cell, Cell]:
+    value = Cell.of(test) if test.known else Cell(why="no such tokens")
+    return value, p_cell(test.p_sentences), p_cell(test.p_draws)
+
+
+# ---- figures -----------------------------------------------------------------------------------
+def chrf_bars(title: str, parts: Mapping[str, Part], main: tuple[int, float, str]) -> Bars:
+    """chrF++ of the original model, with selected heads changed, and with random ones, by part.
+
+    Bars of random heads have their single draws.
+    """
+    cases = {name: part.case(*main) for name, part in parts.items()}
+    kinds = [kind for kind in DRAWN if any(case and case.chrf(kind) for case in cases.values())]
+    values, low, high, draws = [], [], [], []
+    for name, part in parts.items():
+        case = cases[name]
+        changed = None if case is None else part.interval_of(case.top)
+        ends = [part.interval, changed, *(None for _ in kinds)]
+        drawn = [case.chrf(kind) if case else () for kind in kinds]
+        means = [fmean(each) if each else None for each in drawn]
+        values.append((part.chrf, case.top.chrf if case else None, *means))
+        low.append(tuple(None if end is None else end[0] for end in ends))
+        high.append(tuple(None if end is None else end[1] for end in ends))
+        draws.append(((), (), *drawn))
+    bounded = any(end is not None for row in low for end in row)
+    return Bars(
+        title,
+        tuple(direction_label(name, len(parts) - 1) for name in parts),
+        _series(main, kinds),
+        tuple(values),
+        "chrF++",
+        tuple(low) if bounded else (),
+        tuple(high) if bounded else (),
+        draws=tuple(draws),
+        start=0.0,
+        end=100.0,
+        note="The interval of selected heads is that of their change" if bounded else "",
+    )
+
+
+def _series(main: tuple[int, float, str], kinds: Sequence[Kind]) -> tuple[str, ...]:
+    k, done = main[0], doing(*main[1:])
+    return "original", *(f"{k} {words}, {done}" for words in ("selected", *map(DRAWN.get, kinds)))
+
+
+def broken_outputs(result: RemovalResult) -> list[Block]:
+    """Shares of broken outputs, those that occur at all."""
+    case = result.main_case
+    kinds = [kind for kind in DRAWN if case.draws(kind)]
+    of: list[Sequence[Measured]] = [[result.baseline], [case.top], *map(case.draws, kinds)]
+    shares = {
+        words: [
+            tuple(100 * v for one in each if (v := getattr(one.text, name, None)) is not None)
+            for each in of
+        ]
+        for name, words in RATES.items()
+    }
+    known = {words: each for words, each in shares.items() if any(each)}
+    found = {words: each for words, each in known.items() if any(map(any, each))}
+    if not found:
+        return []
+    never = [words for words in known if words not in found]
+    return [
+        Bars(
+            "Broken outputs",
+            tuple(found),
+            _series(result.main, kinds),
+            tuple(tuple(fmean(e) if e else None for e in each) for each in found.values()),
+            "% of outputs",
+            draws=tuple(((), (), *each[2:]) for each in found.values()),
+            start=0.0,
+            end=100.0,
+            note=f"Under no condition: {enumeration(never)}" if never else "",
+        )
+    ]
+
+
+def curves(result: RemovalResult) -> list[Block]:
+    """chrF++ over k for each gate, and over gates for each k, where there are several."""
+    made: list[Block] = []
+    if len(result.k) > 1:
+        for gate in (gate for gate in result.gates if gate != 1):
+            doses = [(float(k), k, gate) for k in sorted(result.k)]
+            done = doing(gate, result.ablate)
+            made.append(
+                _curve(result, f"chrF++ by number of heads {done}", doses, 0, f"heads {done}")
+            )
+    if len(result.gates) > 1:
+        for k in result.k:
+            doses = [(gate, k, gate) for gate in sorted(result.gates)]
+            title = f"chrF++ by strength of {count(k, 'head')}"
+            made.append(_curve(result, title, doses, 1, "strength (0: removed, 1: original)"))
+    return made
+
+
+def _curve(
+    result: RemovalResult,
+    title: str,
+    doses: Sequence[tuple[float, int, float]],
+    untouched: float,
+    x: str,
+) -> Lines:
+    """Lines of selected and random heads over doses (x, heads, gate)."""
+    sizes = len({k for _, k, _ in doses}) > 1
+    note = "Larger sets hold the smaller ones, so points are no independent tests" if sizes else ""
+    base, ring = result.chrf, result.interval
+    start = [] if base is None else [(untouched, base, *(ring or (base, base)))]
+    lines = {"selected": list(start)}
+    for at, k, gate in doses:
+        case = result.case(k, gate, result.ablate)
+        if case is None:
+            continue
+        if (top := case.top.chrf) is not None:
+            lines["selected"].append((at, top, *(result.interval_of(case.top) or (top, top))))
+        for kind, words in DRAWN.items():
+            if values := case.chrf(kind):
+                point = (at, fmean(values), min(values), max(values))
+                own = [] if base is None else [(untouched, base, base, base)]
+                lines.setdefault(words, own).append(point)
+    return Lines(
+        title,
+        tuple(
+            Series(
+                name,
+                tuple((at, y) for at, y, *_ in sorted(points)),
+                tuple(low for *_, low, _ in sorted(points)),
+                tuple(high for *_, high in sorted(points)),
+            )
+            for name, points in lines.items()
+        ),
+        x,
+        "chrF++",
+        band="95\u00a0% intervals of the change (selected) and ranges of draws (random)",
+        note=note,
+    )
+
+
+# ---- directions and draws ----------------------------------------------------------------------
+def direction_blocks(
+    result: Removed, main: tuple[int, float, str]
+) -> tuple[tuple[Block, ...], str]:
+    """chrF++ of every direction and their mean, as bars and as a table; and a sentence on them."""
+    directions = result.directions
+    parts: dict[str, Part] = {MEAN: result} if len(directions) > 1 else {}
+    parts |= directions
+    cases = {name: part.case(*main) for name, part in parts.items()}
+    kinds = [kind for kind in DRAWN if any(case and case.chrf(kind) for case in cases.values())]
+
+    def cells(part: Part, case: Case | None) -> tuple[Cell, ...]:
+        drawn = [case.chrf(kind) if case else () for kind in kinds]
+        random = [
+            *against_cells(case.top.than("random") if case else None, 2),
+            Cell(f"{CHRF.worse(case, 'random')} of {len(drawn[0])}" if case and drawn else None),
+        ]
+        return (
+            Cell(part.sentences),
+            Cell(part.chrf, digits=2),
+            Cell(case.top.chrf if case else None, digits=2),
+            Cell.of(case.top.change.chrf if case else None, 2),
+            *(Cell(fmean(values) if values else None, digits=2) for values in drawn),
+            *(random if kinds else []),
+        )
+
+    tests = ("selected \u2212 random", "p over sentences", "p over draws", "draws as harmful")
+    table = Table(
+        "chrF++ by direction" if len(directions) > 1 else "chrF++",
+        ("sentences", "original", "selected", "change", *(DRAWN[kind] for kind in kinds),
+         *(tests if kinds else ())),
+        tuple(
+            Row(direction_label(name, len(directions)), cells(part, cases[name]))
+            for name, part in parts.items()
+        ),
+        note="Random: the mean of draws. Directions share heads and subjects, so they are no "
+        "independent tests",
+    )  # fmt: skip
+    beaten = sum(
+        case is not None and CHRF.worse(case, "random") == 0
+        for name, case in cases.items()
+        if name in directions
+    )
+    lead = (
+        f"In {beaten} of {count(len(directions), 'direction')} the selected heads did more harm "
+        "than every random draw."
+        if "random" in kinds and len(directions) > 1
+        else ""
+    )
+    return (chrf_bars(table.title, parts, main), table), lead
+
+
+def draws_table(case: Case) -> Table:
+    """The random draws of a case: their heads, and what they did."""
+    losses = any(one.nll is not None for one in case.beside)
+    rows = []
+    for one in case.beside:
+        loss = [Cell(one.nll)] if losses else []
+        cells = [Cell(one.chrf, digits=2), *loss, Cell(" ".join(one.heads or ()))]
+        rows.append(Row(f"{DRAWN[one.label.kind]}, {one.label.draw}", tuple(cells)))
+    columns = ("chrF++", *(["NLL"] if losses else []), "heads")
+    return Table("Random draws", columns, tuple(rows))

@@ -1,0 +1,290 @@
+"""What a removal shows: its finding beside random heads, what weakens it, and its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from headscope.estimates import Estimate
+from headscope.heads import Head
+from headscope.results.removal import Case, Condition, Part, RemovalResult, shared_heads
+from headscope.results.removal import Shown as Removed
+from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.shown.words import (
+    between,
+    count,
+    enumeration,
+    fixed,
+    languages_of,
+    number,
+    p_value,
+    signed,
+)
+from headscope.studies.sentences import sentences_of
+from headscope.studies.shows import (
+    ablation_facts,
+    compared,
+    interval,
+    leakage_caution,
+    model_facts,
+    places,
+)
+from headscope.studies.verify.removal_blocks import (
+    CHRF,
+    DRAWN,
+    NLL,
+    Measure,
+    broken_outputs,
+    chrf_bars,
+    curves,
+    direction_blocks,
+    doing,
+    draws_table,
+    losses,
+    not_measured,
+    tests_table,
+    texts_table,
+)
+
+__all__ = ["draws_remedy", "few_sentences", "said", "show_removal", "weak_baseline"]
+
+#: chrF++ below which a model hardly translates, so that there is little to be lost.
+POOR = 25.0
+#: Ways to swap sentences below which p over sentences cannot be small.
+FEW = 200
+
+
+def show_removal(result: RemovalResult, run: Path) -> Shown:
+    """Quality and loss under every condition, tests, doses, directions, heads and sentences."""
+    result = result.named()
+    case, done = result.main_case, doing(*result.main[1:])
+    texts = "text" in result.measures
+    measures = [*([CHRF] if texts else []), *([NLL] if result.reference_tokens else [])]
+    sections = []
+    if texts:
+        bars = [
+            chrf_bars("Quality of translations", {"chrF++": result}, result.main),
+            *broken_outputs(result),
+        ]
+        sections += [
+            Section("Effect", bars),
+            Section("Measures", [texts_table(result), *not_measured(result)], brief=True),
+        ]
+    if any(one.beside for one in result.cases):
+        sections.append(Section("Tests", [tests_table(result, measures)], brief=True))
+    if result.reference_tokens is not None:
+        blocks = losses(result, result.reference_tokens)
+        sections.append(Section("Loss", blocks, brief=True))
+    if texts:
+        if doses := curves(result):
+            sections.append(Section("Doses", doses))
+        if len(result.directions) > 1:
+            shown, lead = direction_blocks(result, result.main)
+            sections.append(Section("Directions", shown, lead))
+    heads = HeadSets(f"Heads {done}, best first", {"selected": _places(result.heads)})
+    drawn = [draws_table(case)] if case.beside else []
+    sections.append(Section("Heads", [heads, *drawn]))
+    if texts:
+        outputs = sentences_of(run, result, case.top.label, done)
+        sections.append(Section("Sentences", [outputs]))
+    sections.append(Section("Method", [], after=_method(result)))
+    than = measures[0].than(case.top, "random") if measures else None
+    sets = 0 if than is None else than.distinct
+    languages = {code for name in result.directions for code in languages_of(name) if code}
+    return Shown(
+        "Removal of selected heads",
+        f"What {'do translations lose' if texts else 'does the reference cost'} with "
+        f"{_the(result.main[0])} {done}, compared with as many random heads?",
+        [words for measure in measures for words in said(result, case, measure)],
+        _uncertainty(result, sets),
+        draws_remedy(sets),
+        [*_cautions(result, case, sets), *leakage_caution(result.leakage)],
+        [
+            *model_facts(result.model_name),
+            ("directions", str(len(result.directions))),
+            ("languages", str(len(languages))),
+            ("sentences", str(result.sentences or "")),
+            *ablation_facts(result),
+        ],
+        sections,
+    )
+
+
+# ---- the finding -------------------------------------------------------------------------------
+def said(part: Part, case: Case, measure: Measure) -> list[str]:
+    """What the selected heads do to a measure, beside random ones, in a few sentences."""
+    label, digits = case.top.label, measure.digits
+    base, top = measure.value(part.baseline), measure.value(case.top)
+    if base is None or top is None:
+        return [f"{measure.name} has not been computed for this run."]
+    change = measure.change(case.top) or Estimate()
+    bounds = f", 95\u00a0% CI {between(change.low, change.high, digits)}" if change.bounded else ""
+    sentences = f"; {count(part.sentences, 'sentence')}" if part.sentences else ""
+    before, after = fixed(base, digits), fixed(top, digits)
+    moved = f"{'falls' if top < base else 'rises'} from {before} to {after}"
+    named = "the loss of the reference (NLL, nats a token)" if measure is NLL else measure.name
+    words = (
+        f"With {_the(label.k)} {doing(label.gate, label.ablate)}, {named} "
+        f"{f'stays at {after}' if before == after else moved} ({signed(top - base, digits)}{bounds}"
+        f"{sentences})"
+    )
+    drawn = {kind: values for kind in DRAWN if (values := measure.draws(case, kind))}
+    if not drawn:
+        return [f"{words}; there are no random heads to compare with."]
+    beside = [
+        f"{fixed(fmean(values), digits)} with as many random heads"
+        f"{'' if kind == 'random' else ' of the same layers'}"
+        for kind, values in drawn.items()
+    ]
+    found = [f"{words}; it is {enumeration(beside)}."]
+    tests = [
+        compared(than, digits=digits)
+        for kind in drawn
+        if (than := measure.than(case.top, kind)) and than.difference.known
+    ]
+    if tests:
+        which = "" if measure is CHRF else "Loss: "
+        found.append(f"{which}selected \u2212 random {'; same layers '.join(tests)}.")
+        found[-1] = found[-1][:1].upper() + found[-1][1:]
+    kinds = case.top.kinds_than("random")
+    if measure is NLL and kinds is not None and kinds.linked_minus_unlinked.known:
+        gap = interval(kinds.linked_minus_unlinked)
+        found.append(f"First tokens of linked words minus unlinked tokens: {gap}.")
+    if random := drawn.get("random"):
+        worse = measure.worse(case, "random")
+        if measure.harm * (fmean(random) - top) >= 0:
+            found.append("The selected heads matter less than random ones here.")
+        elif worse:
+            found.append(
+                f"{worse} of {count(len(random), 'random draw')} did as much harm, so this shows "
+                "no special role of the selected heads."
+            )
+    return found
+
+
+def _the(k: int) -> str:
+    return "the selected head" if k == 1 else f"the {k} selected heads"
+
+
+def _places(heads: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    return places(map(Head.parse, heads))
+
+
+def draws_remedy(sets: int) -> str:
+    """The option for more draws, where so few cannot make p over draws small."""
+    return "--draws 99" if sets < 99 else ""
+
+
+def _uncertainty(result: RemovalResult, sets: int) -> str:
+    words = count(result.sentences, "sentence") if result.sentences else "Sentences of the run"
+    if not sets:
+        return f"{words}, and no random heads: nothing says that these heads are special."
+    more = ", so it cannot show that these heads are special" if sets < 19 else ""
+    return (
+        f"{words}, {count(sets, 'random set')}: p over draws cannot fall below "
+        f"{p_value(1 / (1 + sets))}{more}."
+    )
+
+
+# ---- what weakens it ---------------------------------------------------------------------------
+def _cautions(result: RemovalResult, case: Case, sets: int) -> Iterator[str]:
+    random, matched = case.draws("random"), case.draws("random-layer-matched")
+    yield from few_sentences(result)
+    if sets and not matched:
+        yield "No random heads of the same layers were drawn: depth may explain the difference."
+    for measure in (CHRF, NLL):
+        free, same = (measure.than(case.top, kind) for kind in DRAWN)
+        if free is None or same is None or not same.difference.bounded:
+            continue
+        decided = [not one.difference.low <= 0 <= one.difference.high for one in (free, same)]
+        if decided == [True, False]:
+            yield (
+                f"{measure.name}: the difference to random heads of the same "
+                "layers is not significant; the layers may explain the effect."
+            )
+    if result.pool_note:
+        yield f"{result.pool_note[:1].upper()}{result.pool_note[1:].rstrip('.')}."
+    elif result.pool == "outside":
+        yield (
+            "Random heads are drawn from all heads outside the selected ones, token alignment "
+            "heads among them, so the difference may be smaller than it would be otherwise."
+        )
+    if filled := _filled(random):
+        yield (
+            f"There were too few other heads: {filled}, are token alignment heads, which makes "
+            f"these draws more harmful.{_alike(random)}"
+        )
+    counted = case.counted("random-layer-matched")
+    if counted < len(matched):
+        yield (
+            f"Only {counted} of {count(len(matched), 'draw')} of the same layers are different "
+            f"sets; p over draws counts each once.{_alike(matched)}"
+        )
+    if filled := _filled(matched):
+        yield (
+            f"Some layers had too few heads to draw from: {filled} of the same layers, come from "
+            "the nearest layers or are token alignment heads."
+            + (_alike(matched) if counted == len(matched) else "")
+        )
+    yield from weak_baseline(result)
+
+
+def few_sentences(part: Removed) -> Iterator[str]:
+    """That p over sentences cannot be small, where few sentences can be swapped in few ways."""
+    lengths = {one.sentences or 0 for one in part.directions.values()}
+    ways = 2 ** min(sum(lengths), 64)
+    if 0 not in lengths and ways < FEW:
+        yield (
+            f"So few sentences can be swapped in {number(ways)} ways only: p over sentences stays "
+            f"in the order of {p_value(1 / ways)}."
+        )
+
+
+def weak_baseline(part: Removed) -> Iterator[str]:
+    """That there is little to be lost where the original model hardly translates."""
+    if part.chrf is not None and part.chrf < POOR:
+        yield (
+            f"The original model hardly translates (chrF++ {fixed(part.chrf, 1)}): there is little "
+            "to lose, and little can be read from what is lost."
+        )
+    weak = [name for name, one in part.directions.items() if (one.chrf or POOR) < POOR]
+    if weak and len(part.directions) > len(weak):
+        yield f"The original model is below chrF++ {POOR:g} in {enumeration(weak)}."
+
+
+def _filled(draws: Sequence[Condition]) -> str:
+    """Which draws hold heads from elsewhere than asked for, as the begin of a sentence."""
+    filled = [one.filled_up for one in draws if one.filled_up]
+    if not filled:
+        return ""
+    most = count(max(filled), "head")
+    return f"up to {most} of a draw, in {len(filled)} of {count(len(draws), 'draw')}"
+
+
+def _alike(draws: Sequence[Condition]) -> str:
+    return f" All {len(draws)} share {shared_heads(draws)}." if len(draws) > 1 else ""
+
+
+def _method(result: RemovalResult) -> list[str]:
+    """How to read it, in a few sentences."""
+    words = [
+        "Removing many heads takes a model away from what it was trained on, whichever heads they "
+        "are; random heads of the same number are the control for that.",
+    ]
+    if len(result.ablations) > 1:
+        words.append(
+            "What zero ablation destroys and mean ablation does not is an effect of leaving the "
+            "range that the model was trained in."
+        )
+    if "text" in result.measures:
+        words.append(
+            "chrF++ counts character and word sequences shared with one reference: it measures "
+            "form, so read the outputs."
+        )
+    if "loss" in result.measures:
+        words.append(
+            "The loss asks how likely the reference is, word for word, given all of it before; it "
+            "does not stand for the quality of translations."
+        )
+    return words
