@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from math import sin
 from pathlib import Path
 from typing import Any
 
-from headscope.runs import open_run
+from headscope.runs import encode, open_run
 from headscope.shown.blocks import (
     Bars,
     Cell,
@@ -28,7 +27,7 @@ SAME = Reference("Heads Up!, Table 3", "pocket", True)
 
 def plain_table(table: Table) -> dict[str, Any]:
     """A table as a result holds it."""
-    shown = asdict(table)
+    shown = encode(table)
     for row in shown["rows"]:
         for cell in row["cells"]:
             pair = cell["value"], cell["published"]
@@ -166,7 +165,7 @@ def experiment(name: str, *elements: str, state: str = "run", **more: Any) -> di
         "more": {},
         **more,
         "tables": [plain_table(one) for one in tables],
-        "figures": [asdict(one) for one in figures],
+        "figures": [encode(one) for one in figures],
     }
 
 

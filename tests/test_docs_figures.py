@@ -99,7 +99,7 @@ def percent(value: float) -> str:
 
 
 def expected() -> dict[str, tuple[str, list[str]]]:
-    """Of each line of README, tour and measurements: how it begins, and the figures it has to hold, in order."""
+    """Of each line: how it begins, and the figures it has to hold, in order."""
     pocket = stored("pocket")
     prompts = [pocket[f"translation, {name} prompt"] for name in ("default", "labelled", "say")]
     words = pocket["word tasks, accuracy"]

@@ -55,7 +55,15 @@ def head_table() -> HeadTable:
     parts = {
         part: {key: scores(part, key) for key in ("score", "chance", "above")} for part in PARTS
     }
-    return HeadTable("Heads", HEADS, columns, parts, "above", 0.5, (("high", 0.5), ("low", None)))
+    return HeadTable(
+        "Heads",
+        HEADS,
+        columns,
+        parts,
+        ranked_by="above",
+        threshold=0.5,
+        classes=(("high", 0.5), ("low", None)),
+    )
 
 
 def sentence(at: int, text: str = "", words: str = "Mira opened the door") -> Sentence:

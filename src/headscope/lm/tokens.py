@@ -145,11 +145,13 @@ def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
     ]
     text = grown[-1] if grown else ""
     spans, settled = [], 0  # characters of the text that are there for good
-    for part in grown:
+    special = frozenset(tokenizer.all_special_ids)  # they add none, also amid a character's bytes
+    for token, part in zip(ids, grown, strict=True):
         start = settled
         settled = max(settled, _agreement(part, text))
         # What else the part ends with stands for a character whose last byte has not come yet.
-        end = settled + (len(part) > settled and settled < len(text))
+        unfinished = len(part) > settled and settled < len(text) and token not in special
+        end = settled + unfinished
         while start < end and text[start].isspace():
             start += 1
         spans.append((start, end))

@@ -17,7 +17,7 @@ __all__ = ["head_maps", "head_sets", "head_table"]
 
 #: Rows of a ranking that stand open.
 ROWS = 30
-#: Decimals of the numbers that a page holds for its scripts; the run folder holds them in full.
+#: Digits of the numbers that a page holds for its scripts; the run folder holds them in full.
 DIGITS = 6
 #: Maps of more cells in all are drawn small, without words at each cell.
 SPOKEN = 1500
@@ -153,7 +153,8 @@ def head_table(identifier: str, block: HeadTable) -> Drawn:
         "highs": {column.key: _high(block, column.key) for column in shades},
         "shown": ROWS,
     }
-    return Drawn(body, {identifier: data}, ("heads.js",), tuple(block.parts))
+    parts = tuple(block.parts) if len(block.parts) > 1 else ()
+    return Drawn(body, {identifier: data}, ("heads.js",), parts)
 
 
 def _heat_map(
@@ -374,7 +375,7 @@ def head_sets(identifier: str, block: HeadSets) -> Drawn:
 
 
 def _known(column: Sequence[float | None]) -> list[Any]:
-    return [None if v is None or not isfinite(v) else round(float(v), DIGITS) for v in column]
+    return [None if v is None or not isfinite(v) else float(f"{v:.{DIGITS}g}") for v in column]
 
 
 def _high(block: HeadTable, key: str = "") -> float:

@@ -14,9 +14,7 @@ from headscope.report.parts import RAMP, figure, named, ramp_class
 from headscope.shown.blocks import KeyText
 from headscope.shown.words import count, fixed, sentence_of
 
-__all__ = ["STYLE", "key_text", "shade"]
-
-STYLE = "key_tokens.css"
+__all__ = ["key_text"]
 
 #: Decimals of the numbers that the page holds; the run folder holds them in full.
 DIGITS = 5
@@ -111,7 +109,7 @@ def _prompt(block: KeyText, means: Sequence[float], scale: float) -> list[Child]
         if not words:
             parts.append(text)
             continue
-        look = f"key-word shade {shade(max(means[word] for word in words), scale)}"
+        look = f"key-word shade {_shade(max(means[word] for word in words), scale)}"
         parts.append(tag("mark", text, class_=look, data_of=" ".join(map(str, words))))
     return parts
 
@@ -125,7 +123,7 @@ def _answer(block: KeyText, scale: float) -> list[Child]:
             parts.append(block.answer[reached:start])
         own = _seen(block.answer[max(start, reached) : end])
         reached = max(reached, end)
-        look = f"key-token shade {shade(float(block.mass[step].mean(dtype=np.float64)), scale)}"
+        look = f"key-token shade {_shade(float(block.mass[step].mean(dtype=np.float64)), scale)}"
         parts.append(tag("span", own, class_=look, data_step=step))
     return [*parts, block.answer[reached:]]
 
@@ -171,7 +169,7 @@ def _seen(token: str) -> str:
     return token if token.strip() else "\u00b7"
 
 
-def shade(value: float, scale: float) -> str:
+def _shade(value: float, scale: float) -> str:
     """The classes of a stretch of text on the ramp from 0 to `scale`."""
     name = ramp_class(value, scale)
     return f"{name} deep" if int(name[1:]) >= DEEP else name

@@ -252,7 +252,7 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
         Column("linked", "Linked, first", "zero ablation, first tokens of linked words"),
         Column("linked_later", "Linked, later", "zero ablation, later tokens of linked words"),
         Column("unlinked", "Unlinked", "zero ablation, tokens without a link"),
-        *(Column(key, _named(key), "score of another run") for key in result.beside),
+        *(Column(key, _named(key).capitalize(), "score of another run") for key in result.beside),
     )
     scores = head_table("Change of NLL without each head, nats a token", parts, columns,
                         ranked_by="score", significant=True)  # fmt: skip
