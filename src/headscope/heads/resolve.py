@@ -193,7 +193,7 @@ def rank_words(result: Mapping[str, Any]) -> str | None:
     listed = isinstance(heads, list) and any(isinstance(head, str) for head in heads)
     rank = result.get("rank", "score" if "k" in result or listed else None)
     words = {None: None, "above-chance": "score minus chance"}.get(rank, "score")
-    note = result.get("rank_note")
+    note = re.sub(rf"{NO_TRANSLATION_SCORES} \(([^)]*)\)", r"\1", result.get("rank_note") or "")
     return f"{words} ({note})" if words and note else words
 
 

@@ -161,11 +161,13 @@ def spread(heads: Sequence[ScoredHead], examples: str) -> str:
     )
 
 
-def few_caution(examples: int | None, one: str, several: str | None = None) -> list[str]:
-    """What it means that intervals are from few examples."""
+def few_caution(
+    examples: int | None, one: str, several: str | None = None, of: str = ""
+) -> list[str]:
+    """What it means that intervals are from few examples, `of` such as ` a direction`."""
     if examples is None or examples >= FEW:
         return []
-    return [f"Bootstrap intervals over {count(examples, one, several)} are too narrow."]
+    return [f"Bootstrap intervals over {count(examples, one, several)}{of} are too narrow."]
 
 
 def places(heads: Iterable[Head]) -> tuple[Place, ...]:

@@ -345,8 +345,8 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
         ],
         [
             Section("Roles", [_role_table(result)], brief=True),
-            Section("Roles put to the test", [_changes_table(check)], brief=True),
-            Section("Losses without the heads of a role", _bars(check)),
+            Section("Roles tested", [_changes_table(check)], brief=True),
+            Section("Losses", _bars(check)),
             Section("Where the heads are", [_maps(result)]),
             Section("Every head", [_ranking(result)]),
             Section("Fits", [_fits(result.fits)]),

@@ -198,7 +198,8 @@ def _show(result: TranslationResult, run: Path) -> Shown:
     aligners = {part.aligner for part in directions.values() if part.aligner}
     units = {part.units for part in directions.values() if part.units}
     fewest = min(part.examples or 0 for part in directions.values())
-    cautions = few_caution(fewest, "sentence pair", "sentence pairs")
+    of = " a direction" if len(directions) > 1 else ""
+    cautions = few_caution(fewest, "sentence pair", "sentence pairs", of)
     if left := result.left_out_in_all:
         cautions.append(f"{count(left, 'sentence pair')} without an aligned token left out.")
     if result.counts_above_chance is None:
@@ -208,7 +209,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
         )
     cautions.append(
         "A score says where a head looks, not whether the model needs it: verify removal tests "
-        "that. The highest of many scores are a little too high."
+        "that. The highest of many scores are biased upwards."
     )
     return Shown(
         "Translation scores",

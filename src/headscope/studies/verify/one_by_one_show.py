@@ -147,7 +147,7 @@ def _steps(result: OneByOneResult) -> Table:
     columns: list[tuple[str, Callable[[State], Cell]]] = [
         ("head", lambda state: Cell(state.last or "none")),
         ("target's rank", lambda state: _rank(state.target_rank)),
-        ("rank of the token first before", lambda state: _rank(state.top5_ranks[0])),
+        ("rank of the originally first token", lambda state: _rank(state.top5_ranks[0])),
     ]
     if result.sentences > 1:
         columns.insert(2, ("median", lambda state: _rank(state.target_rank_median)))

@@ -63,13 +63,13 @@ def show(result: TextWithoutHeads, run: Path) -> Shown:
             brief=True,
         ),
         Section(
-            "Heads of one language, text of another", [*map(_matrix, first), *_own(first)],
+            "Heads and texts", [*map(_matrix, first), *_own(first)],
             brief=True,
         ),
         Section("Single draws", [_bars(rows)]),
-        Section("Most important heads, other text",
+        Section("Most important heads and texts",
                 [*map(_matrix, rest), *_own(rest)]),
-        Section("Random heads, other text", _random(result.matrices)),
+        Section("Random heads and texts", _random(result.matrices)),
         Section("Loss and perplexity", [levels_table(result.languages, rows)]),
         Section("The heads", [_sets(result.sets, several, result.ranked)]),
     ]  # fmt: skip

@@ -281,15 +281,14 @@ def _every(tasks: Mapping[str, Task]) -> Table:
                     _cell(task, task.baseline),
                     _cell(task, top),
                     _cell(task, top.change, difference=True),
-                    Cell(words),
                     _cell(task, _mean(drawn)),
                     _range(task, drawn),
                     *_tests(task, top.than(kind)),
                 )
                 heads = f", {count(top.label.k, 'head')}, gate {top.label.gate:g}" * several
-                rows.append(Row(f"{name}{heads}", cells))
-    columns = ("original", "selected", "selected \u2212 original", "control",
-               "control, mean", "range of draws", "selected \u2212 control",
+                rows.append(Row(f"{name}{heads}: {words}", cells))
+    columns = ("original", "selected", "selected \u2212 original",
+               "random, mean", "range of draws", "selected \u2212 random",
                "p, examples", "p, draws")  # fmt: skip
     note = (
         "Intervals of levels are Wilson's where each example is right or wrong, else the "
