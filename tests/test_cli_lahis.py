@@ -123,7 +123,7 @@ def test_first_order_scores_the_same_gradients(run: Path, command: Callable[...,
 def test_what_is_shown_is_what_the_run_holds(run: Path) -> None:
     result = result_of(run)
     shown = shown_of(study_of("find lahis"), decode(LahisResult, result), run)
-    assert shown.finding[0].startswith(f"{len(result['general'])} head")
+    assert shown.finding[0].startswith(f"{len(result['general'])} of ")
     blocks = [block for part in shown.sections for block in part.blocks]
     specific = next(block.sets for block in blocks if isinstance(block, HeadSets))
     for code in LANGUAGES:

@@ -72,7 +72,7 @@ def test_the_json_has_the_agreed_names_and_the_run_its_files(
     assert len(examples) == 6 and all(one["prompt"].endswith(":") for one in examples)
     # Draws of the same layers are shown with their own mean and tests.
     every = {
-        row.cells[3].value: row.cells
+        row.name.partition(": ")[2]: row.cells
         for section in show(decode(TasksResult, result), out).sections
         for block in section.blocks
         if isinstance(block, Table) and section.title == "Every task and head set"
@@ -85,7 +85,7 @@ def test_the_json_has_the_agreed_names_and_the_run_its_files(
     ):
         drawn = [row["value"] for row in choice["conditions"] if row["kind"] == kind]
         mean = fmean(drawn)
-        _, selected, _, _, random, _, difference, p, _ = every[words]
+        _, selected, _, random, _, difference, p, _ = every[words]
         assert selected.value == 100 * top["value"] and random.value == pytest.approx(100 * mean)
         assert difference.value == pytest.approx(100 * (top["value"] - mean))
         assert p == p_cell(top[f"p_examples{ending}"])

@@ -69,7 +69,7 @@ def test_the_stored_error_is_what_the_rules_give(
     found = rows.agreement(made, rows.sort_rows(made))
     assert found == stored[author]
     if author == "b":
-        assert f"in five languages they sort {found['right']} rightly" in _page_words()
+        assert f"in five languages they sort {found['right']} correctly" in _page_words()
 
 
 def _page_words() -> str:

@@ -117,7 +117,7 @@ def test_one_document_has_no_interval_and_few_are_pointed_out(tmp_path: Path) ->
     assert "changes by \u22120.2500 nats a token on average" in shown.finding[0]
     assert "Fewer than 30 documents: xx." in shown.cautions
     summary_of(run, lambda s: s.update(languages={"xx": lonely, "yy": lonely}))
-    assert "\u22120.2500 nats a token in all languages" in shown_by(run).finding[0]
+    assert "\u22120.2500 nats a token in each of 2 languages" in shown_by(run).finding[0]
     summary_of(run, lambda s: s.update(languages={}))
     assert shown_by(run).finding[0] == "No document was rated." and page_of(run)
 

@@ -134,7 +134,9 @@ def line_chart(
     return join(chart, _key(series, looks) if len(series) > 1 else None)
 
 
-def bar_rows(rows: Iterable[BarRow], end: float, digits: int = 1, start: float = 0.0) -> Html:
+def bar_rows(
+    rows: Iterable[BarRow], end: float, digits: int = 1, start: float = 0.0, unit: str = ""
+) -> Html:
     """Bars from 0 to their value; single points as rings, an interval as a whisker.
 
     The axis goes to `end` from `start`, which is below 0 where values are: bars then go to both
@@ -143,12 +145,12 @@ def bar_rows(rows: Iterable[BarRow], end: float, digits: int = 1, start: float =
     """
     listed = list(rows)
     axis = Scale(min(start, 0.0), end)
-    bars = [_bar(place, row, axis, digits) for place, row in enumerate(listed)]
+    bars = [_bar(place, row, axis, digits, unit) for place, row in enumerate(listed)]
     pointed = any(row.points and row.value is not None for row in listed)
     return tag("dl", bars, class_="bars", tabindex=0 if pointed else None)
 
 
-def _bar(place: int, row: BarRow, axis: Scale, digits: int) -> Html:
+def _bar(place: int, row: BarRow, axis: Scale, digits: int, unit: str) -> Html:
     if row.value is None:
         empty = tag("span", tag("span", class_="none"), class_="bar", aria_hidden="true")
         shown = tag("dd", empty, tag("span", row.why, class_="words"))
@@ -191,7 +193,7 @@ def _bar(place: int, row: BarRow, axis: Scale, digits: int) -> Html:
         style=var_style(v=abs(at - zero), f=min(at, zero) if sided else None),
     )
     unseen = tag("span", words, class_="unseen") if words else None
-    return tag("div", tag("dt", row.words), tag("dd", bar, unseen, tag("span", told)))
+    return tag("div", tag("dt", row.words), tag("dd", bar, unseen, tag("span", told + unit)))
 
 
 @dataclass(frozen=True)

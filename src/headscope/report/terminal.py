@@ -119,7 +119,7 @@ def _table(block: Table) -> list[str]:
     left = len(block.rows) - ROWS
     more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
     tables = _narrow([header, *rows] if any(header) else rows, starts)
-    return [*(line for rows in tables for line in _aligned(rows)), *more]
+    return [*(line for table in tables for line in _aligned(table)), *more]
 
 
 def _narrow(rows: list[list[str]], starts: Sequence[int]) -> list[list[list[str]]]:
@@ -150,8 +150,9 @@ def _head_table(block: HeadTable) -> list[str]:
     part = next(iter(block.parts))
     values = block.parts[part]
     columns = [column for column in block.columns if column.key not in ("low", "high")]
-    header, interval = ["head"], "low" in values
+    header, starts, interval = ["head"], list[int](), "low" in values
     for column in columns:
+        starts.append(len(header))
         header.append(column.title)
         header += [block.band] * (interval and column is columns[0])
     rows = []
@@ -164,7 +165,8 @@ def _head_table(block: HeadTable) -> list[str]:
         rows.append(line)
     name = f", {part}" if len(block.parts) > 1 else ""
     title = f"{block.title}{name}: the first {len(rows)} of {count(len(block.heads), 'head')}"
-    return [title, *_aligned([header, *rows])]
+    tables = _narrow([header, *rows], starts)
+    return [title, *(line for table in tables for line in _aligned(table))]
 
 
 def _bars(block: Bars) -> list[str]:
@@ -176,6 +178,7 @@ def _bars(block: Bars) -> list[str]:
             if block.low and block.low[at][place] is not None:
                 ends = between(block.low[at][place], block.high[at][place], block.digits)
                 words += f" ({ends})"
+            words += " %" * ("%" in block.y and value is not None)
             cells.append(words)
         rows.append((group, *cells))
     return _aligned(rows)

@@ -212,6 +212,7 @@ def _bars(identifier: str, one: Bars) -> Html:
     if end == start:
         end = 1.0
     single, marks = len(one.series) == 1, _marks(one.series)
+    several, unit = range(len(one.series)), "\u00a0%" if "%" in one.y else ""
 
     def row(at: int, place: int) -> BarRow:
         low = one.low[at][place] if one.low else None
@@ -223,12 +224,14 @@ def _bars(identifier: str, one: Bars) -> Html:
         return BarRow(tag("bdi", name), one.values[at][place], mark, draws, interval, "not run")
 
     if single:
-        made = [bar_rows([row(at, 0)], end, one.digits, start) for at in range(len(one.groups))]
+        made = [
+            bar_rows([row(at, 0)], end, one.digits, start, unit) for at in range(len(one.groups))
+        ]
     else:
         made = [
             join(
                 tag("h4", tag("bdi", group)),
-                bar_rows([row(at, n) for n in range(len(one.series))], end, one.digits, start),
+                bar_rows([row(at, n) for n in several], end, one.digits, start, unit),
             )
             for at, group in enumerate(one.groups)
         ]

@@ -151,7 +151,7 @@ def _shares(models: tuple[ClassShares, ...]) -> Table:
     classes = (column for name in CLASSES for column in (name, "corrected"))
     note = (
         "Corrected: by score \u2212 chance. Intervals are over sentences; the highest of many "
-        "heads looks better than it is"
+        "scores is biased upwards"
     )
     columns = ("heads", *classes, "highest head", "its score")
     return Table("Shares of heads in each class", columns, rows, note=note)

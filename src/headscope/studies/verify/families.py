@@ -315,8 +315,8 @@ def _compared(result: FamilyTests, tested: Sequence[FamilyHeads]) -> Table:
             )
             cells = (Cell.of(outcome.changed("nll")), *free, *matched)
             rows.append(Row(f"{_words(family)}: {name}", cells))
-    columns = ("minus original", "minus random", "p, examples", "p, draws",
-               "minus random, same layers", "p, examples", "p, draws")  # fmt: skip
+    columns = ("minus original", "minus random", "p over examples", "p over draws",
+               "minus random, same layers", "p over examples", "p over draws")  # fmt: skip
     note = (
         "Loss without the heads, nats a token. p: random heads do at least as much harm; for heads "
         "in no mask, at most as much"

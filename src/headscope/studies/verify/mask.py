@@ -457,8 +457,9 @@ def _compared(tasks: Mapping[str, MaskedTask]) -> Table:
         instructed = (masked.against_instructed or {}).get("nll")
         cells = (Cell.of(masked.changed("nll")), Cell.of(instructed), *free, *matched)
         rows.append(Row(_named(name, task), cells))
-    columns = ("minus original", "minus instructed", "minus random masks", "p, examples",
-               "p, draws", "minus random, same layers", "p, examples", "p, draws")  # fmt: skip
+    tests = ("p over examples", "p over draws")
+    columns = ("minus original", "minus instructed", "minus random masks", *tests,
+               "minus random, same layers", *tests)  # fmt: skip
     note = "Loss under the mask, nats a token: below 0, the mask does better"
     return Table("The mask compared, by loss", columns, tuple(rows), note=note)
 

@@ -431,8 +431,8 @@ def _compared(tasks: Mapping[str, ScaledTask]) -> Table:
         "minus original",
         "minus mask alone",
         "minus random masks",
-        "p, examples",
-        "p, draws",
+        "p over examples",
+        "p over draws",
     )
     return Table("The scaled mask compared", columns, tuple(rows))
 

@@ -211,7 +211,7 @@ def _main_table(tasks: Mapping[str, Task], k: int) -> Table:
         rows.append(Row(name, cells))
     columns = ("metric", "examples", "chance", "original", "selected",
                *(CONTROLS[kind] for kind in kinds),
-               "selected \u2212 random", "p, examples", "p, draws")  # fmt: skip
+               "selected \u2212 random", "p over examples", "p over draws")  # fmt: skip
     note = "For p over examples single outcomes are swapped with those under random heads"
     return Table(f"Tasks with {count(k, 'head')} removed", columns, tuple(rows), note=note)
 
@@ -289,7 +289,7 @@ def _every(tasks: Mapping[str, Task]) -> Table:
                 rows.append(Row(f"{name}{heads}: {words}", cells))
     columns = ("original", "selected", "selected \u2212 original",
                "random, mean", "range of draws", "selected \u2212 random",
-               "p, examples", "p, draws")  # fmt: skip
+               "p over examples", "p over draws")  # fmt: skip
     note = (
         "Intervals of levels are Wilson's where each example is right or wrong, else the "
         "bootstrap's; those of differences resample examples. An empty cell: the metric is no mean "
