@@ -22,7 +22,9 @@ const headscope = (() => {
   function mark() {
     const head = (location.hash.match(/^#head=(\d+\.\d+)$/) || [])[1];
     all(".chosen-head").forEach((node) => node.classList.remove("chosen-head"));
-    if (head) all(`[data-head="${head}"], a[href="#head=${head}"]`).forEach((node) => node.classList.add("chosen-head"));
+    if (!head) return;
+    const links = all("a.chip").filter((link) => link.hash === location.hash);
+    [...all(`[data-head="${head}"]`), ...links].forEach((node) => node.classList.add("chosen-head"));
   }
   function save(name, text) {
     const link = document.createElement("a");
