@@ -173,18 +173,21 @@ def expected() -> dict[str, tuple[str, list[str]]]:
             "400 sentences); it is",
             [f"{atlas['removal']['random_mean']:.1f}"],
         ),
-        "original": ("original   ", [f"{default['baseline'][name]:.1f}" for name in ("chrf", "bleu")]),
+        "original": (
+            "original   ",
+            [f"{default['baseline'][name]:.1f}" for name in ("chrf", "bleu")],
+        ),
         "selected": (
-            "14 selected, removed   ",
+            "14 selected, removed                    1",
             [f"{top['chrf']:.1f}"]
             + [f"{top['change']['chrf'][name]:.1f}" for name in ("value", "low", "high")],
         ),
         "random": (
-            "14 random, removed",
+            "14 random, removed (10)                 7",
             [f"{curve[f'random_{name}']:.1f}" for name in ("mean", "low", "high")],
         ),
         "same layers": (
-            "14 random, same layers, removed",
+            "14 random, same layers, removed (10)    8",
             [f"{curve[f'random_layer_matched_{name}']:.1f}" for name in ("mean", "low", "high")],
         ),
         "dose over gates": (

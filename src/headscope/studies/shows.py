@@ -53,6 +53,8 @@ __all__ = [
 SCORE = Column("score", "Score")
 CHANCE = Column("chance", "Chance", "what the score would be by chance")
 ABOVE = Column("above_chance", "Score \u2212 chance", "the score, corrected for chance")
+#: Heads whose intervals say how far scores are known.
+HIGHEST = 10
 ENDS = (Column("low", "low"), Column("high", "high"))
 #: Intervals from fewer examples are too narrow.
 FEW = 20
@@ -151,13 +153,14 @@ def significant_sets(parts: Mapping[str, Sequence[ScoredHead]], than: str = "cha
 
 
 def spread(heads: Sequence[ScoredHead], examples: str) -> str:
-    """How wide intervals are, in a sentence; `examples` names and counts what they are over."""
-    halves = [(h.high - h.low) / 2 for h in heads if h.low is not None and h.high is not None]
+    """How wide intervals are; heads come highest first, `examples` counts what they are over."""
+    best = heads[:HIGHEST]
+    halves = [(h.high - h.low) / 2 for h in best if h.low is not None and h.high is not None]
     if not halves:
         return "These scores carry no interval."
     return (
-        f"95\u00a0% interval of the median head: \u00b1{number(median(halves))}, from a bootstrap "
-        f"over {examples}."
+        f"95\u00a0% interval of the {len(best)} highest heads: \u00b1{number(median(halves))} "
+        f"(median), from a bootstrap over {examples}."
     )
 
 
