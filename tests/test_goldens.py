@@ -30,7 +30,8 @@ WRITE = os.environ.get("GOLDENS") == "write"
 PASSING = {"seconds", "seconds_a_step", "tokens_per_second", "software", "run"}
 #: Dates, seconds and rates in what is shown.
 MOMENT = re.compile(
-    r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d)?|seconds\n[\d.]+|together\n.+|[\d,]+ a second|\d+\ss\b"
+    r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d)?|seconds\n[\d.]+|together\n.+"
+    r"|[\d,]+\s(?:tokens\s)?a\ssecond|\d+\ss\b"
 )
 NUMBER = re.compile(r"(?<![\w.])[-\u2212]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 

@@ -144,14 +144,18 @@ def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:
         for count in range(1, len(ids) + 1)
     ]
     text = grown[-1] if grown else ""
-    spans, settled = [], 0  # characters of the text that are there for good
+    spans: list[tuple[int, int]] = []
+    settled = 0  # characters of the text that are there for good
     special = frozenset(tokenizer.all_special_ids)  # they add none, also amid a character's bytes
     for token, part in zip(ids, grown, strict=True):
+        if token in special:
+            end = spans[-1][1] if spans else 0
+            spans.append((end, end))
+            continue
         start = settled
         settled = max(settled, _agreement(part, text))
         # What else the part ends with stands for a character whose last byte has not come yet.
-        unfinished = len(part) > settled and settled < len(text) and token not in special
-        end = settled + unfinished
+        end = settled + (len(part) > settled and settled < len(text))
         while start < end and text[start].isspace():
             start += 1
         spans.append((start, end))
