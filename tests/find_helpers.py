@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -100,9 +101,9 @@ def model(name: str, attn_implementation: str | None = None, seed: int = 0, **mo
 
 
 def wrapped(name: str, kind: str = "bytes", seed: int = 0, **more: Any) -> LanguageModel:
-    return LanguageModel.wrap(
-        model(name, seed=seed, **more), tokenizer(kind), name=name, check=False
-    )
+    # A test may give it a chat template, which others are not to see.
+    own = copy.deepcopy(tokenizer(kind))
+    return LanguageModel.wrap(model(name, seed=seed, **more), own, name=name, check=False)
 
 
 def pairs(direction: str = "en-de", n: int = 4, seed: int = 0) -> PairFile:
