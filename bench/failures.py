@@ -28,7 +28,8 @@ from headscope.measure.identify import identifier_name, identify
 from headscope.pocket.world.languages import language
 from headscope.pocket.world.sampling import Split, sentences
 from headscope.pocket.world.sentences import PRONOUNS, Piece, Rendered, Sentence, render
-from headscope.verify.failures.classify import KINDS, Case, Row, Rules, classify
+from headscope.results.failures import KINDS
+from headscope.verify.failures.classify import Case, Row, Rules, classify
 
 DIRECTIONS = ("en-de", "de-en", "en-ru", "ru-es", "es-tr", "tr-de", "de-ru", "ru-en")
 CONTENT = ("noun", "adjective", "verb", "adverb", "predicate")

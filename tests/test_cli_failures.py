@@ -11,11 +11,11 @@ import pytest
 
 from headscope.data.pairs import PairFile
 from headscope.pocket.sample import sample_pairs
-from headscope.results.removal import Condition
+from headscope.results.failures import KINDS
+from headscope.results.removal import Condition, Label
 from headscope.runs import encode, open_run
 from headscope.studies.verify.removal_run import describe_conditions
-from headscope.verify.failures.classify import KINDS
-from headscope.verify.removal.outputs import Label, output_rows, translations
+from headscope.verify.removal.outputs import output_rows, translations
 
 Command = Callable[..., Any]
 GOOD = {

@@ -15,7 +15,8 @@ import pytest
 from chat_helpers import KEY, Endpoint, Reply, failed, said
 from headscope.data.align import AlignWords, align_words, linked_pairs
 from headscope.data.align.answers import RESPONSE_FORMAT, read_answer
-from headscope.data.align.llm import EndpointError, LlmAligner, align_llm, default_cache
+from headscope.data.align.llm import LlmAligner, align_llm, default_cache
+from headscope.data.chat import EndpointError
 from headscope.data.pairs import SentencePair
 from headscope.errors import InputError
 

@@ -24,10 +24,11 @@ from headscope.papers import reproduce as running
 from headscope.papers.paper import Missing
 from headscope.papers.reproduce import Reproduce
 from headscope.papers.token_alignment_heads import steps
+from headscope.results.failures import KINDS
 from headscope.runs import open_run
 from headscope.studies.verify import failures_show
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
-from headscope.verify.failures.classify import KINDS, Case, Row, classify
+from headscope.verify.failures.classify import Case, Row, classify
 from headscope.verify.failures.support import akin, plain_words, size
 
 ROOT = Path(__file__).parents[1]

@@ -21,7 +21,8 @@ from headscope.find import TranslationScore, translation_score
 from headscope.find.capture import capture_greedy
 from headscope.find.decoding import prompts_of
 from headscope.find.hits import similar_sentences
-from headscope.lm.attention.peaks import PeakRequest, capture_way
+from headscope.lm.attention.peaks import PeakRequest
+from headscope.lm.attention.recording import capture_way
 from headscope.lm.generation import GenerateConfig, generate
 from headscope.lm.model import LanguageModel
 from headscope.lm.tokens import encode

@@ -10,7 +10,7 @@ import torch
 
 from headscope.errors import InputError
 from headscope.lm.architectures import ARCHITECTURES, build
-from headscope.lm.attention.peaks import capture_way
+from headscope.lm.attention.recording import capture_way
 from headscope.lm.matrix import ArchitectureReport, as_markdown, check_model, matrix
 from headscope.lm.model import LanguageModel
 

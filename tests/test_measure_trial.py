@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headscope.estimates import Draws, Estimate
 from headscope.measure.metrics import chrf_from_statistics
 from headscope.measure.statistics import counted, counted_mean
-from headscope.measure.trial import Draws, Estimate, Group, Side, Trial
+from headscope.measure.trial import Group, Side, Trial
 
 #: By group and condition the sums and counts of each example, as whole numbers.
 Counts = list[list[list[tuple[int, int]]]]

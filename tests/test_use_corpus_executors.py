@@ -19,7 +19,8 @@ from executor_steps import WriteNumbers
 from headscope.errors import InputError
 from headscope.use.corpus import in_processes
 from headscope.use.corpus.cluster import ClusterOptions, read_cluster_options
-from headscope.use.corpus.executors import Execution, Launched, execute
+from headscope.use.corpus.execution import Execution, Launched
+from headscope.use.corpus.executors import execute
 from lm_helpers import saved
 
 SLURM = ClusterOptions(partition="cpu", time="1:00:00")

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadSet
 from headscope.use.corpus import steps, worker
-from headscope.use.corpus.executors import Execution
+from headscope.use.corpus.execution import Execution
 from headscope.use.corpus.files import CorpusFile, find_files
-from headscope.use.corpus.pipeline import Plan, rate_left
+from headscope.use.corpus.pipeline import rate_left
 from headscope.use.corpus.records import Columns
 from headscope.use.corpus.survey import survey
+from headscope.use.corpus.worker import Plan
 from headscope.use.corpus.writing import Written
 from headscope.use.rating import Rating
 from use_corpus_helpers import documents, rate_by_hash, write_jsonl

@@ -20,7 +20,7 @@ from headscope.errors import InputError
 from headscope.lm import load
 from headscope.lm.prompting import chat_writer
 from headscope.report.terminal import text_of
-from headscope.results.removal import RemovalResult
+from headscope.results.removal import BASELINE, Label, RemovalResult
 from headscope.runs import decode, encode
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
 from headscope.studies.report import write_report
@@ -33,7 +33,6 @@ from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.removal import Removal
 from headscope.verify.removal.loss_evidence import loss_evidence
 from headscope.verify.removal.losses import ReferenceLosses
-from headscope.verify.removal.outputs import BASELINE, Label
 from lm_helpers import folded
 from loss_helpers import CHATML, TEMPLATE, data, of_sentence
 from verify_helpers import rows_of

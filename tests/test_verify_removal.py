@@ -24,7 +24,7 @@ from headscope.measure.external import External
 from headscope.measure.metrics import bleu_from_statistics, chrf, chrf_from_statistics
 from headscope.measure.statistics import p_sentences
 from headscope.measure.tokenizers import BleuTokenizer
-from headscope.results.removal import Measuring
+from headscope.results.removal import BASELINE, Label, Measuring
 from headscope.runs import encode
 from headscope.runs.folder import reopen_run
 from headscope.studies.inputs import ModelChoice, PairsChoice, read_directions
@@ -37,7 +37,7 @@ from headscope.studies.verify.removal import (
 from headscope.verify.removal import Removal, conditions, measures
 from headscope.verify.removal.evidence import evidence, statistics
 from headscope.verify.removal.measures import kept_from, measure
-from headscope.verify.removal.outputs import BASELINE, Label, Translations
+from headscope.verify.removal.outputs import Translations
 from lm_helpers import folded, saved
 from verify_helpers import label, naive, rows_of, write_data
 

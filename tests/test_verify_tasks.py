@@ -23,9 +23,9 @@ from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import LanguageModel
 from headscope.pocket.tasks import write_tasks
+from headscope.results.removal import BASELINE, Label
 from headscope.runs import encode
 from headscope.verify.removal import Condition
-from headscope.verify.removal.outputs import BASELINE, Label
 from headscope.verify.tasks.context import quiet, seeded
 from headscope.verify.tasks.evaluate import Outcome, run_task, summarise
 from headscope.verify.tasks.harness import HarnessModel

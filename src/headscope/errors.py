@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Caution", "InputError", "MissingExtra", "ModelError", "first_line", "naming"]
-
 
 class Caution(UserWarning):
     """What a result does not show, told while it is made; the command line prints it."""

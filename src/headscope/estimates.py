@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Against", "Draws", "Estimate", "Mean", "known"]
-
 Floats = NDArray[np.float64]
 #: Of a field that is not part of the JSON.
 UNWRITTEN = {"written": False}

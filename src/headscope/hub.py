@@ -9,8 +9,6 @@ from typing import Any
 
 from headscope.errors import InputError, first_line
 
-__all__ = ["download", "status_of", "transport"]
-
 
 def download(
     name: str,

@@ -22,8 +22,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from headscope.errors import InputError
 
-__all__ = ["GIVEN", "UNSIGNED", "MadeBy", "Option", "Part", "Settings", "marked"]
-
 #: Of a field that does not decide what is computed, and so is not in a run's signature.
 UNSIGNED = {"signature": False}
 #: Of a field that counts in the signature unless it is None.

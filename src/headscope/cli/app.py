@@ -17,8 +17,6 @@ from headscope.cli import output
 from headscope.cli.commands import group_of
 from headscope.errors import Caution, InputError
 
-__all__ = ["main"]
-
 INTERRUPTED = 130
 #: What a place that is full or may not be written says, also where it cannot tell its name.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)

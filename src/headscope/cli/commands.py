@@ -25,8 +25,6 @@ from headscope.settings import MadeBy, Option, Part, marked
 from headscope.studies.registry import COMMANDS
 from headscope.studies.study import Study
 
-__all__ = ["build", "command_of", "commands_of", "group_of", "options_of"]
-
 AS_JSON = Option("Print one JSON object on stdout and nothing else.")
 
 

@@ -10,8 +10,6 @@ from headscope.cli.output import shown
 if TYPE_CHECKING:
     pass
 
-__all__ = ["hide_loading_bars"]
-
 
 def hide_loading_bars() -> None:
     """Let `transformers` load models without bars of its own; those of downloads stay.

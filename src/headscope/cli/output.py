@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headscope.runs import Result
     from headscope.studies.study import Study
 
-__all__ = ["Progress", "cell", "emit", "fail", "note", "one_line", "progress", "shown", "tell"]
-
 T = TypeVar("T")
 
 #: The exit code of a command whose output nobody reads on: 128 and SIGPIPE.

@@ -19,10 +19,8 @@ from headscope.heads import (
     default_amount,
     read_scores,
 )
-from headscope.heads.resolve import MEAN, check_finished
-from headscope.heads.store import Origin, kind_of
-
-__all__ = ["Artifact", "check_one_geometry", "read_artifacts"]
+from headscope.heads.resolve import MEAN
+from headscope.heads.store import Origin, check_finished, kind_of
 
 _LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
 _FILES = (".csv", ".tsv", ".json")

@@ -11,8 +11,6 @@ from headscope.errors import InputError
 from headscope.results.classes import Classes, ClassShares
 from headscope.results.common import ScoredHead
 
-__all__ = ["class_shares"]
-
 
 def class_shares(artifact: Artifact, threshold: float = 0.1, inactive: float = 0.0) -> ClassShares:
     """The classes of an artifact's scores; InputError if it has none.

@@ -13,8 +13,6 @@ from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import resamples
 from headscope.measure.statistics import overlap
 
-__all__ = ["RESAMPLES", "importance_agreement"]
-
 #: Resamples of documents behind the interval of a rank correlation.
 RESAMPLES = 1000
 

@@ -25,8 +25,6 @@ from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
 from headscope.results.masks import KeyGroups
 from headscope.results.overlap import PairOverlap
 
-__all__ = ["LearnedMask", "against", "dropped_groups", "kept_in_groups", "read_masks"]
-
 
 @dataclass(frozen=True, eq=False)
 class LearnedMask:

@@ -22,18 +22,9 @@ from headscope.heads import (
     default_amount,
     read_scores,
 )
-from headscope.heads.resolve import MEAN, check_finished
-from headscope.heads.store import kind_of
+from headscope.heads.resolve import MEAN
+from headscope.heads.store import check_finished, kind_of
 from headscope.results.methods import Agreement, HeadVerdicts, Verdict
-
-__all__ = [
-    "MethodColumn",
-    "agreement",
-    "amount",
-    "head_rows",
-    "read_methods",
-    "selections",
-]
 
 #: Of runs with several parts: what becomes a column. `parts`: the parts measure different things;
 #: `both`: their mean and each of them. Of any other method the mean alone.

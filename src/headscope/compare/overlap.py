@@ -20,8 +20,6 @@ from headscope.measure.correlation import mid_ranks
 from headscope.measure.statistics import overlap
 from headscope.results.overlap import Conditional, GroupOverlap, PairOverlap
 
-__all__ = ["group_overlaps", "overlaps", "rank_correlation"]
-
 RELATIONS = ("same direction", "opposite", "same source", "same target", "other")
 
 

@@ -22,15 +22,6 @@ from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import bootstrap_difference, resamples
 from headscope.measure.statistics import counted, counted_mean, overlap
 
-__all__ = [
-    "Choice",
-    "links_agreement",
-    "resampled_scores",
-    "scores_agreement",
-    "sentence_scores",
-    "stability",
-]
-
 Floats = NDArray[np.float64]
 #: Resamples of the sentences, and splits of them into halves.
 RESAMPLES, SPLITS = 1000, 100

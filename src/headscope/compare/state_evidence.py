@@ -17,8 +17,6 @@ from headscope.measure.statistics import counted
 from headscope.measure.trial import Group, Trial
 from headscope.results.states import Control, Nearer, Pair, Rank, SharedTop, StatesFound
 
-__all__ = ["describe"]
-
 Floats = NDArray[np.floating[Any]]
 
 #: Pairs whose likeliest tokens are counted against each other.

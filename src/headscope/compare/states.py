@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.states import States
 
-__all__ = ["CONDITIONS", "CONTROLS", "PAIRS", "PAPER", "PLACES", "Sample", "observe"]
-
 CONDITIONS = ("as is", "instructed", "masked", "masked, instructed")
 """The bare and the instructed prompt, each by the whole model and by the masked one."""
 

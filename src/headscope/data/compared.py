@@ -12,8 +12,6 @@ from headscope.data.links import Links, check_links, parse_links
 from headscope.data.rows import Field, Row, check_unicode
 from headscope.errors import InputError, naming
 
-__all__ = ["Compared", "ComparedFile", "read_compared"]
-
 
 @dataclass(frozen=True)
 class Compared:

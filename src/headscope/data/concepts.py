@@ -16,8 +16,6 @@ from headscope.data.rows import Field, read_rows
 from headscope.data.tables import readable_parquet
 from headscope.errors import InputError
 
-__all__ = ["Concept", "ConceptFile", "concept_file", "read_concepts"]
-
 
 @dataclass(frozen=True)
 class Concept:

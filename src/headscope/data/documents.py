@@ -23,16 +23,6 @@ from headscope.data.languages import is_known, language_name, language_tag, same
 from headscope.data.rows import ID, Field, language_code, open_rows, text_cell
 from headscope.errors import InputError
 
-__all__ = [
-    "LONGEST",
-    "Document",
-    "DocumentFile",
-    "DocumentSource",
-    "digest_of",
-    "language_field",
-    "read_documents",
-]
-
 #: Tokens that a model reads of a document at most, as in LAHIS; fewer where its context is shorter.
 LONGEST = 2048
 _COMPRESSED = (".gz", ".bz2", ".xz")

@@ -12,8 +12,6 @@ from typing import Any
 from headscope.data.rows import Field, read_rows
 from headscope.errors import InputError
 
-__all__ = ["Needle", "NeedleFile", "needle_file", "read_needles"]
-
 
 @dataclass(frozen=True)
 class Needle:

@@ -13,8 +13,6 @@ from string import Formatter
 from headscope.data.questions import Question
 from headscope.errors import InputError
 
-__all__ = ["WORDINGS", "QuestionTemplate"]
-
 #: What stands before a question and before its answer, by language.
 WORDINGS = {
     "ar": ("السؤال:", "الجواب:"),

@@ -23,8 +23,6 @@ from headscope.data.languages import language_name
 from headscope.data.rows import check_unicode
 from headscope.errors import InputError, naming
 
-__all__ = ["Question", "QuestionFile", "read_questions"]
-
 _FORM = "give a SQuAD file, or one JSON object a line"
 
 

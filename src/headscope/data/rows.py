@@ -23,18 +23,6 @@ from headscope.data.languages import language_name
 from headscope.data.tables import open_table
 from headscope.errors import InputError, naming
 
-__all__ = [
-    "ID",
-    "Field",
-    "Row",
-    "check_unicode",
-    "kind_of",
-    "language_code",
-    "open_rows",
-    "read_rows",
-    "text_cell",
-]
-
 T = TypeVar("T")
 
 

@@ -26,8 +26,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 from headscope.data.words import is_unspaced, split_words
 
-__all__ = ["CHARACTERS", "has_unspaced", "segmenter_name", "words_of"]
-
 PACKAGE = "icu4py"
 CHARACTERS = "characters"
 """The name of what stands for words where no segmenter is installed."""

@@ -11,8 +11,6 @@ from headscope.data.languages import language_name, same_language
 from headscope.data.rows import ID, Field, open_rows, text_cell
 from headscope.errors import InputError
 
-__all__ = ["Summarised", "SummaryFile", "read_summaries"]
-
 
 @dataclass(frozen=True)
 class Summarised:

@@ -7,8 +7,6 @@ from typing import Any, BinaryIO
 
 from headscope.data.extras import need
 
-__all__ = ["MAGIC", "ZstdReader"]
-
 #: How such a file begins.
 MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK = 1 << 17

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headscope.find.translation import TranslationScore, translation_score
+    from headscope.find.translation import translation_score
+    from headscope.find.translation_config import TranslationScore
 
 __all__ = ["TranslationScore", "translation_score"]
 

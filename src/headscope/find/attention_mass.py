@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["METHOD", "attention_mass"]
-
 METHOD = "attention-mass"
 Floats = NDArray[np.float64]
 #: Padded tokens of a batch, at most: weights are kept for rows × heads × source tokens.

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["ROLES", "CausalGates", "CausalGating", "fit_causal_gates", "role_scores"]
-
 Push = Literal["none", "keep", "remove"]
 PUSHES: tuple[Push, ...] = ("none", "keep", "remove")
 Floats = NDArray[np.float32]

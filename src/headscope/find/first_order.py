@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["FirstOrder", "first_order"]
-
 
 @dataclass(frozen=True)
 class FirstOrder(Settings):

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headscope.heads import Gate
     from headscope.lm import LanguageModel
 
-__all__ = ["Descent", "Optimizer", "Sample", "descend", "mean_losses"]
-
 Floats = NDArray[np.float32]
 
 

@@ -27,16 +27,6 @@ from headscope.lm.memory import in_halves
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = [
-    "GateGradients",
-    "Text",
-    "batch_gradients",
-    "gate_gradients",
-    "moving_gate_gradients",
-    "ones_gate",
-    "texts_of",
-]
-
 #: Documents after which a moving gate is written down.
 KEPT_EVERY = 16
 

@@ -19,8 +19,6 @@ from headscope.lm.tokens import encode
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Hidden", "hide"]
-
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
 #: Room that question, answer and template are given where lengths follow from the context.
 _ROOM = 128

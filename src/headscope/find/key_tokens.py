@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.tokens import Spans
 
-__all__ = ["KeyTokenAttention", "KeyTokens", "key_tokens"]
-
 _KINDS = ("random", "random-layer-matched")
 
 

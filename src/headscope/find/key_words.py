@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from headscope.data.words import split_words
 from headscope.errors import InputError
 
-__all__ = ["KeyWord", "locate_words"]
-
 _NUMBERED = re.compile(r"(.+)#([0-9]+)", re.DOTALL)
 
 

@@ -31,18 +31,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = [
-    "FEW_HEADS",
-    "Lahis",
-    "LanguageSets",
-    "check_sets",
-    "expected_general",
-    "importance",
-    "lahis",
-    "language_sets",
-    "quantile_for",
-]
-
 #: Below so many heads the default quantile is the lower one: 4 % of them would be too few.
 FEW_HEADS = 256
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["EFFECTS", "Patching", "patching"]
-
 #: What is measured, by the place of the answer whose probability changes: the clean word in the
 #: other language, the other word in the clean language, the other word in the other language, and
 #: the clean answer itself.

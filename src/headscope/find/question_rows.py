@@ -15,8 +15,6 @@ from headscope.find.gate_fitting import Sample
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Asked", "ask"]
-
 
 @dataclass(frozen=True)
 class Asked:

@@ -9,8 +9,6 @@ from typing import Any
 
 from headscope.errors import InputError
 
-__all__ = ["Method", "method", "methods", "register"]
-
 
 @dataclass(frozen=True)
 class Method:

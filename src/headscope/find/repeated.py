@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["Induction", "induction", "repeated_blocks"]
-
-
 #: The first place whose token before is not the first of all, at which many heads look anyway.
 FROM = 2
 #: Tokens of a natural text that are read at most.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["Retrieval", "by_place", "retrieval"]
-
 TEMPLATE = "{context}\nQuestion: {question}\nAnswer:"
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["Answers", "SoftGate", "Trained", "answer", "train_soft_gate"]
-
 
 @dataclass(frozen=True)
 class SoftGate(Settings):

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["TranslationScore", "check_aligner", "translation_score"]
-
 DEFAULT = TranslationScore()
 
 

@@ -13,8 +13,6 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, 
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, MadeBy, Settings
 
-__all__ = ["TranslationScore"]
-
 
 def llm_aligner(
     aligner: options.Aligner = None,

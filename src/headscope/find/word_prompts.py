@@ -15,8 +15,6 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["WORD_TEMPLATE", "ReadyPair", "WordPair", "encoded_pairs", "word_pairs"]
-
 WORD_TEMPLATE = Template(
     "Translate this word from {source_language} to {target_language}\nWord: {source}\nAnswer:"
 )

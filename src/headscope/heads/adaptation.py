@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError, naming
 from headscope.heads.geometry import Geometry, check_geometry
-from headscope.heads.resolve import check_finished, place_of
+from headscope.heads.resolve import place_of
 from headscope.heads.sets import Gate, HeadSet
-from headscope.heads.store import kind_of
-
-__all__ = ["Adaptation", "Place", "heads_scaled", "read_adaptation", "read_object"]
+from headscope.heads.store import check_finished, kind_of
 
 #: What the gates multiply: what heads write, or their queries.
 Place = Literal["output", "query"]

@@ -9,8 +9,6 @@ from headscope.errors import InputError
 from headscope.heads.geometry import Geometry
 from headscope.options import Amount
 
-__all__ = ["Amount", "count_of", "count_words", "default_amount", "read_amount"]
-
 # No amount needs more digits, and a fraction with millions of them would never be done.
 _NUMBER = re.compile(
     r"(?P<number>\d{0,30}(?P<point>\.)?\d{1,30}(?P<exponent>[eE][-+]?\d{1,3})?)\s*(?P<percent>%)?",

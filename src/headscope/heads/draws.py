@@ -18,8 +18,6 @@ from headscope.errors import InputError
 from headscope.heads.geometry import Head, check_geometry
 from headscope.heads.sets import HeadSet
 
-__all__ = ["Choices", "Draw", "Pool", "distinct_sets", "draw_heads"]
-
 Pool = Literal["non-alignment", "outside"]
 #: Tries for one set that has not come up before, for each set so far: among equally likely ones
 #: the last is missed with a probability below 1e-13, and then looked up.

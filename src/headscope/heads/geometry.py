@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 
-__all__ = ["Geometry", "Head", "check_geometry"]
-
 _HEAD = re.compile(r"\s*([0-9]+)\.([0-9]+)\s*")
 
 

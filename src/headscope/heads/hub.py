@@ -16,8 +16,6 @@ from headscope.errors import InputError, first_line
 from headscope.heads import store
 from headscope.hub import download, status_of, transport
 
-__all__ = ["Artifact", "Repository", "load"]
-
 _NAME = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _HUB_ID = re.compile(_NAME, re.ASCII)
 _ADDRESS = re.compile(

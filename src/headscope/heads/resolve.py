@@ -11,23 +11,13 @@ from typing import Any, TypedDict, get_args
 
 from headscope.errors import InputError
 from headscope.heads import store
-from headscope.heads.amounts import Amount, default_amount
+from headscope.heads.amounts import default_amount
 from headscope.heads.geometry import Geometry, check_geometry
 from headscope.heads.hub import Repository
 from headscope.heads.scores import NO_TRANSLATION_SCORES, HeadScores, Rank
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import check_finished
-
-__all__ = [
-    "about_rank",
-    "check_finished",
-    "place_of",
-    "rank_words",
-    "read_parts",
-    "read_scores",
-    "resolve_heads",
-    "save_scores",
-]
+from headscope.options import Amount
 
 MEAN = "mean"
 _LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")

@@ -15,13 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
 from headscope.heads import hub, store
-from headscope.heads.amounts import Amount, count_of
+from headscope.heads.amounts import count_of
 from headscope.heads.geometry import Geometry, Head, check_geometry
 from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin
-
-__all__ = ["TRANSLATION_SCORE", "HeadScores", "LayerProfile", "Rank", "check_thresholds"]
+from headscope.options import Amount
 
 Array = NDArray[Any]
 Rank = Literal["above-chance", "score"]

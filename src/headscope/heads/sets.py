@@ -12,13 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
 from headscope.heads import hub, store
-from headscope.heads.amounts import Amount, count_of
+from headscope.heads.amounts import count_of
 from headscope.heads.geometry import Geometry, Head, check_geometry
 from headscope.heads.hub import Artifact
 from headscope.heads.store import Origin
 from headscope.heads.tables import read_csv, read_json
-
-__all__ = ["Gate", "HeadSet"]
+from headscope.options import Amount
 
 
 @dataclass(frozen=True, eq=False)

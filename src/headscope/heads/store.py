@@ -21,19 +21,6 @@ from numpy.typing import DTypeLike, NDArray
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry
 
-__all__ = [
-    "Origin",
-    "Saved",
-    "folder_card",
-    "installed_version",
-    "kind_of",
-    "load",
-    "model_card",
-    "save",
-    "write_bytes",
-    "writing",
-]
-
 FORMAT = 1
 #: The kinds of artifacts; of each its title, its class and its content, for the card.
 KINDS = {

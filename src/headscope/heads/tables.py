@@ -14,8 +14,6 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.heads.geometry import Geometry, Head
 
-__all__ = ["read_csv", "read_json"]
-
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 

@@ -16,8 +16,6 @@ from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
 from headscope.lm.positions import CLASSES, Positions, answers_at
 
-__all__ = ["head_means"]
-
 
 class _Sums:
     """Running sums by class, in 64 bits, of what enters each projection; padding left out."""

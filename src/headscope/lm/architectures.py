@@ -19,8 +19,6 @@ from torch import nn
 
 from headscope.errors import InputError
 
-__all__ = ["ARCHITECTURES", "VOCABULARY", "WINDOW", "build", "finished"]
-
 #: Vocabulary of every tiny model; ids 0, 1 and 2 are padding, begin and end of text.
 VOCABULARY = 96
 #: Length of every sliding window, in tokens.

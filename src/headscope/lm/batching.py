@@ -10,8 +10,6 @@ import torch
 
 from headscope.errors import InputError
 
-__all__ = ["Batch", "collate", "length_buckets"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batch:

@@ -12,8 +12,6 @@ from headscope.errors import InputError, first_line
 from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf, read_gguf_config, read_gguf_tokenizer
 
-__all__ = ["check_weights", "read_config", "read_tokenizer", "resolve", "tokenizer_of"]
-
 # What reading a configuration with impossible values raises.
 _UNREADABLE = (ValueError, OSError, KeyError, TypeError, AttributeError, ArithmeticError)
 _ADVICE = "use a decoder language model such as Llama, Qwen or GPT-2"

@@ -10,8 +10,6 @@ import torch
 
 from headscope.lm.placement import stored_tensor
 
-__all__ = ["digest_of_files", "digest_of_state"]
-
 
 def digest_of_files(place: Path) -> str:
     """SHA-256 (hexadecimal) of a folder's weight files: names and contents, by name; of a GGUF

@@ -30,8 +30,6 @@ from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["FeedForwardSite", "changed_output", "feed_forward_gated", "feed_forward_sites"]
-
 _known: weakref.WeakKeyDictionary[nn.Module, tuple[FeedForwardSite, ...]] = (
     weakref.WeakKeyDictionary()
 )

@@ -23,8 +23,6 @@ from headscope.lm.quantised import is_plain
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
 
-__all__ = ["gated"]
-
 _Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
 
 

@@ -21,8 +21,6 @@ from headscope.heads import Geometry
 from headscope.lm.inputs import probe_batch
 from headscope.lm.watching import Event, watch_forward
 
-__all__ = ["AttentionSite", "hidden_states_of", "probe"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionSite:

@@ -23,18 +23,6 @@ import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
 
-__all__ = [
-    "DEQUANTISING",
-    "GgufFile",
-    "check_all_read",
-    "ends_of_text",
-    "is_gguf",
-    "lean_reader",
-    "open_gguf",
-    "read_gguf_config",
-    "read_gguf_tokenizer",
-]
-
 # What numpy and others' readers raise where bytes are missing or mean nothing.
 _UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError)
 _ADVICE = "use the model's ordinary checkpoint (a folder or a Hub id)"

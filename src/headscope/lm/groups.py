@@ -9,8 +9,6 @@ from headscope.lm.attention.interpose import observing
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 from headscope.lm.model import LanguageModel
 
-__all__ = ["key_value_heads"]
-
 #: Where configurations of models that hide their attention say how many key heads they have.
 _NAMES = ("num_kv_heads", "num_key_value_heads")
 

@@ -22,8 +22,6 @@ from torch.overrides import TorchFunctionMode
 from headscope.errors import InputError
 from headscope.lm.model import LanguageModel
 
-__all__ = ["hollow_model", "loader_of", "without_products"]
-
 
 def hollow_model(
     name: str, folder: Path, config: Any, tokenizer: Any = None, revision: str | None = None

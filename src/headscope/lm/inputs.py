@@ -13,15 +13,6 @@ from torch import nn
 from headscope.lm.batching import Batch, collate
 from headscope.lm.placement import input_device
 
-__all__ = [
-    "evaluating",
-    "forward_inputs",
-    "leaves_out_logits",
-    "ordinary_tokens",
-    "plain_settings",
-    "probe_batch",
-]
-
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:

@@ -23,8 +23,6 @@ from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 from headscope.lm.model import LanguageModel
 from headscope.lm.sharing.prefix import replaced_forwards
 
-__all__ = ["Top", "lens", "token_ranks"]
-
 #: States that go through the head at once; times the vocabulary, this bounds the memory.
 _ROWS = 256
 

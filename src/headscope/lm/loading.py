@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
-from headscope.lm.attention.peaks import capture_way
+from headscope.lm.attention.recording import capture_way
 from headscope.lm.checkpoints import check_weights, read_config, resolve, tokenizer_of
 from headscope.lm.gguf import (
     GgufFile,
@@ -28,8 +28,6 @@ from headscope.lm.gguf import (
 from headscope.lm.model import LanguageModel
 from headscope.lm.placement import computes_on_cpu
 from headscope.lm.quantised import keep_gradients, quantisation
-
-__all__ = ["load"]
 
 _DTYPES = {
     "float32": torch.float32,

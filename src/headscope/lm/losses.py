@@ -28,8 +28,6 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.positions import answers_at
 from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_logits
 
-__all__ = ["checkpointed", "frozen", "losses_at", "row_losses", "token_losses"]
-
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
 CHUNK = 1 << 25
 _NONE = object()

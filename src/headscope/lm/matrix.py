@@ -19,13 +19,12 @@ import torch
 from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.lm.architectures import ARCHITECTURES, build
-from headscope.lm.attention.peaks import PeakRequest, PeakStep, capture_way
+from headscope.lm.attention.peaks import PeakRequest, PeakStep
+from headscope.lm.attention.recording import capture_way
 from headscope.lm.batching import Batch, collate
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
 from headscope.lm.zeroing import changeable_weights, zeroed
-
-__all__ = ["ArchitectureReport", "as_markdown", "as_page", "check_model", "matrix"]
 
 #: Tokens of the rows of the batch that is checked; the shorter ones are padded on the left, and the
 #: longest is more than twice as long as the tiny models' sliding windows.

@@ -7,8 +7,6 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["in_halves"]
-
 T = TypeVar("T")
 
 

@@ -33,8 +33,6 @@ from headscope.lm.placement import input_device
 from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 from headscope.lm.queries import query_gated
 
-__all__ = ["UNBOUNDED", "LanguageModel"]
-
 #: Context length of models that set themselves no bound (those with linear position biases).
 UNBOUNDED = 1 << 30
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["Noise", "typical_change"]
-
 #: How many times the noise of plain passes a pass may lie apart from one of them.
 _SLACK = 4
 

@@ -17,8 +17,6 @@ from headscope.errors import InputError
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.model import LanguageModel
 
-__all__ = ["HeadOutputs", "Patch", "head_outputs", "patched"]
-
 
 @dataclasses.dataclass(eq=False)
 class HeadOutputs:

@@ -17,8 +17,6 @@ from torch import nn
 
 from headscope.errors import InputError
 
-__all__ = ["computes_on_cpu", "executing_device", "input_device", "memory_limits", "stored_tensor"]
-
 _SIZE = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?B)", re.IGNORECASE)
 _DEVICE = re.compile(r"cpu|disk|mps|\d+|(cuda|xpu|npu):\d+")
 

@@ -27,8 +27,6 @@ from headscope.errors import InputError
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
 
-__all__ = ["CLASSES", "Positions", "answers_at"]
-
 #: The classes by number. Means of documents have the first two alone.
 CLASSES = ("first token", "rest of the prompt", "answer")
 

@@ -10,15 +10,6 @@ from headscope.errors import InputError
 from headscope.lm.model import LanguageModel
 from headscope.lm.tokens import ChatWriter, joint_after, special_tokens, tokenise
 
-__all__ = [
-    "Answered",
-    "chat_writer",
-    "encode_answer",
-    "encode_answers",
-    "uses_chat",
-    "wrap_prompts",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Answered:

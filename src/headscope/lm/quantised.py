@@ -24,18 +24,6 @@ from torch import nn
 from headscope.errors import InputError, MissingExtra
 from headscope.lm.placement import executing_device, stored_tensor
 
-__all__ = [
-    "QUANTISE",
-    "Quantise",
-    "count_of",
-    "dequantised_weight",
-    "is_plain",
-    "keep_gradients",
-    "method_of",
-    "quantisation",
-    "refuse_wrong_layers",
-]
-
 Quantise = Literal["8bit", "4bit"]
 QUANTISE: tuple[Quantise, ...] = ("8bit", "4bit")
 

@@ -32,8 +32,6 @@ from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["check_queries", "query_gated"]
-
 #: Attention implementations for which a model has passed.
 _proved: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()
 

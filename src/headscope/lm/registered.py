@@ -22,8 +22,6 @@ from headscope.lm.architectures import VOCABULARY, WINDOW, finished
 from headscope.lm.matrix import check_gates, check_model
 from headscope.lm.model import LanguageModel
 
-__all__ = ["Trial", "build_registered", "registered", "trials_markdown", "try_all", "try_one"]
-
 #: Seconds for building and checking one architecture.
 _SECONDS = 180.0
 #: Models with more parameters are not small; most have about a hundred thousand.

@@ -28,8 +28,6 @@ from headscope.lm.geometry import AttentionSite, hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 from headscope.lm.model import LanguageModel
 
-__all__ = ["input_of", "reading_places"]
-
 _known: weakref.WeakKeyDictionary[LanguageModel, tuple[str | None, ...]] = (
     weakref.WeakKeyDictionary()
 )

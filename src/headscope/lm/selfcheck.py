@@ -26,8 +26,6 @@ from headscope.lm.quantised import is_plain
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["CHECKING", "selfcheck"]
-
 #: What the bar of the longest part is called.
 CHECKING = "Checking heads"
 #: Plain passes whose noise is measured, and how many more before a model is refused.

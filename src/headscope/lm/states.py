@@ -22,8 +22,6 @@ from headscope.lm.memory import in_halves
 from headscope.lm.model import LanguageModel
 from headscope.lm.residual import input_of, reading_places
 
-__all__ = ["States", "states"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class States:

@@ -16,21 +16,6 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 
-__all__ = [
-    "ChatWriter",
-    "Encoded",
-    "Spans",
-    "Tokens",
-    "encode",
-    "encode_output",
-    "end_of_turn",
-    "joint_after",
-    "render_conversation",
-    "special_tokens",
-    "tokenise",
-    "without_doubles",
-]
-
 Spans = NDArray[np.int64]
 
 #: How SentencePiece writes a space.

@@ -22,8 +22,6 @@ from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
 
-__all__ = ["applies_apart", "hidden_states", "vocabulary_logits"]
-
 _NONE = object()
 #: Whether a model's logits can be made apart, found out once for each.
 _known: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()

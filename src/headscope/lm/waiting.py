@@ -18,8 +18,6 @@ from headscope.lm.hollow import hollow_model
 from headscope.lm.loading import complete_from_gguf, dtype_of, place_of
 from headscope.lm.model import LanguageModel
 
-__all__ = ["WaitingModel", "waiting_model"]
-
 
 class WaitingModel(LanguageModel):
     """A `LanguageModel` that calls `load` when its model or its modules are first asked for."""

@@ -15,8 +15,6 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch
 from headscope.lm.inputs import evaluating, forward_inputs
 
-__all__ = ["Event", "is_linear", "watch_forward"]
-
 
 def is_linear(module: nn.Module) -> bool:
     """Whether ``module`` maps channels linearly: Linear, GPT-2's Conv1D, or a relative of them.

@@ -16,8 +16,6 @@ from headscope.lm.placement import stored_tensor
 from headscope.lm.quantised import dequantised_weight, is_plain
 from headscope.lm.sharing.prefix import replaced_forwards
 
-__all__ = ["changeable_weights", "zeroed"]
-
 
 @contextmanager
 def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, torch.Tensor]]:

@@ -1,11 +1,11 @@
 """Text metrics and statistics, computed from stored outputs; no model is needed here."""
 
+from headscope.estimates import Estimate
 from headscope.measure.external import External, bert_score, bleurt, comet
 
 # `identify` itself stays in its module, whose name it would take.
 from headscope.measure.identify import identifier_name, off_targets, same_language
 from headscope.measure.intervals import (
-    Estimate,
     Interval,
     bootstrap_difference,
     bootstrap_interval,
@@ -14,11 +14,9 @@ from headscope.measure.intervals import (
     wilson_interval,
 )
 from headscope.measure.metrics import (
-    BleuTokenizer,
     Score,
     bleu,
     bleu_from_statistics,
-    bleu_tokenizer,
     chrf,
     chrf_from_statistics,
     sentence_chrf,
@@ -27,6 +25,7 @@ from headscope.measure.metrics import (
 )
 from headscope.measure.rouge import RougeL, rouge_l, rouge_l_from_statistics
 from headscope.measure.statistics import Overlap, least_p, overlap, p_draws, p_sentences
+from headscope.measure.tokenizers import BleuTokenizer, bleu_tokenizer
 
 __all__ = [
     "BleuTokenizer",

@@ -7,8 +7,6 @@ import string
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["holds_answer", "holds_normalized", "normalize_answer"]
-
 
 def normalize_answer(text: str) -> str:
     """An answer as SQuAD compares it (Rajpurkar et al. 2016, section 6.1).

@@ -20,15 +20,6 @@ from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.metrics import chrf, chrf_from_statistics, sentence_chrf
 from headscope.settings import Settings
 
-__all__ = [
-    "Baseline",
-    "Rules",
-    "answers_right",
-    "choices_above_chance",
-    "some_examples",
-    "translates",
-]
-
 #: Outputs that are shown.
 SHOWN = 3
 

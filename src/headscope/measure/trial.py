@@ -20,8 +20,6 @@ from headscope.estimates import Against, Draws, Estimate
 from headscope.measure.intervals import FromStatistics, resampled_scores
 from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
 
-__all__ = ["Against", "Draws", "Estimate", "Group", "Side", "Trial"]
-
 Floats = NDArray[np.float64]
 #: Where the claim says that a score lies, compared with the control.
 Side = Literal["lower", "higher", "two-sided"]

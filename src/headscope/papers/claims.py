@@ -9,17 +9,6 @@ from typing import Any
 from headscope.measure.statistics import holm
 from headscope.shown.blocks import Claim, Findings
 
-__all__ = [
-    "LEVEL",
-    "OPPOSITE",
-    "answer_of",
-    "claims_of",
-    "judged",
-    "of_interval",
-    "of_removal",
-    "with_claims",
-]
-
 #: What p over draws, and p over examples after Holm, may be at most.
 LEVEL = 0.05
 MORE = "more examples"

@@ -13,8 +13,6 @@ from headscope.studies.costs.work import Work
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["bytes_here", "seconds_here"]
-
 
 def seconds_here(lm: LanguageModel) -> Callable[[Work], float] | None:
     """What tells the seconds of some work with this model here, by measuring a few passes.

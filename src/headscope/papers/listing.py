@@ -12,8 +12,6 @@ from headscope.papers.reproduce import NOWHERE, Reproduce, planned
 from headscope.studies.costs.reading import read_shape
 from headscope.studies.inputs import POCKET, ModelChoice
 
-__all__ = ["listing"]
-
 
 def listing(config: Reproduce, out: Path | None = None) -> list[dict[str, Any]]:
     """One row an experiment: its paper, name, title, coverage, runs, and what is missing.

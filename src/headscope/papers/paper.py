@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from headscope import options
 from headscope.data.align import LlmAligner
@@ -19,27 +19,19 @@ from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, count_of
 from headscope.runs import file_digest
+from headscope.runs.codec import Result, decode
+from headscope.runs.reading import naming, read_object, result_of
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Findings
+from headscope.shown.blocks import Findings, Shown
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import POCKET, ModelChoice, Progress
 from headscope.studies.places import place_digests
+from headscope.studies.registry import study_of
+from headscope.studies.study import shown_of
 from headscope.studies.tasks import Instruction
 from headscope.verify.removal import Removal
 
-__all__ = [
-    "Experiment",
-    "Failed",
-    "Missing",
-    "Needed",
-    "Paper",
-    "PaperData",
-    "Setting",
-    "Steering",
-    "Step",
-    "Word",
-    "decided",
-]
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 #: What a finished run has; it holds the digest of the result.
 MARKER = "DONE.json"
@@ -229,6 +221,23 @@ class Setting:
         if found is None:
             raise InputError(f"{file}: is damaged; delete it and run the same command again")
         return found
+
+    def read(self, step: str, kind: type[AnyResult]) -> AnyResult | None:
+        """The typed result of a finished step, as `result` has it; None if there is none."""
+        value = self.result(step)
+        if value is None:
+            return None
+        with naming(self.at(step) / "result.json", step):
+            read: AnyResult = decode(kind, value)
+        return read
+
+    def shown(self, step: str) -> Shown | None:
+        """What the study of a finished step shows of its run; None if the run was not made."""
+        folder = self.at(step)
+        if not self.done(step):
+            return None
+        study = study_of(str(read_object(folder / "run.json").get("command")))
+        return shown_of(study, result_of(folder, study.result, step), folder)
 
 
 def _object(file: Path) -> dict[str, Any] | None:

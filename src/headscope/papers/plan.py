@@ -11,8 +11,6 @@ from typing import Any, Literal
 from headscope.papers.paper import Experiment, Missing, Setting, Step, Word
 from headscope.studies.costs.work import Work
 
-__all__ = ["Coverage", "Plan", "Planned", "PlannedStep", "State", "make_plan", "stored_result"]
-
 #: `done`: its run is finished; `stored`: a result of the package stands for it; `due`: it will be
 #: run; `left out`: only `--full` runs it; `blocked`: a step that it needs is left out.
 State = Literal["done", "stored", "due", "left out", "blocked"]

@@ -25,22 +25,6 @@ from types import MappingProxyType
 from headscope.errors import InputError
 from headscope.shown.blocks import Reference
 
-__all__ = [
-    "ANY",
-    "NAMES",
-    "Note",
-    "PaperTask",
-    "Published",
-    "examples_digest",
-    "notes",
-    "paper_model",
-    "paper_tasks",
-    "published",
-    "reference",
-    "source",
-    "value",
-]
-
 #: The model of figures that belong to none alone.
 ANY = "any"
 

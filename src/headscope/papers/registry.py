@@ -11,8 +11,6 @@ from types import MappingProxyType
 from headscope.errors import InputError
 from headscope.papers.paper import Experiment, Paper
 
-__all__ = ["ALL", "BESIDE", "PAPERS", "experiments_named", "paper_named"]
-
 #: The name that stands for all papers.
 ALL = "all"
 

@@ -33,8 +33,6 @@ from headscope.studies.report import write_report
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["NOWHERE", "Reproduce", "reproduce", "reproduce_all"]
-
 COMMAND = "reproduce"
 #: Where runs would be if no folder is named yet: one that never is.
 NOWHERE = Path("runs") / "none"

@@ -12,8 +12,6 @@ from headscope.papers.plan import Plan, Planned, PlannedStep
 from headscope.runs import encode
 from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
 
-__all__ = ["NOT_ASKED", "describe", "typeset"]
-
 #: The answer of a run that has none.
 UNANSWERED = "What was run does not answer the paper's question."
 SIGN = re.compile(r"(?<![\w)\].\u2212/-])-(?=\.?\d)")

@@ -13,8 +13,6 @@ from headscope.runs import Record
 from headscope.shown.blocks import Block, Cell, Figure, Row, Section, Shown, Table
 from headscope.shown.words import count, fixed, ranges
 
-__all__ = ["PaperResult", "PapersResult", "coverage_words", "show_paper", "show_papers"]
-
 #: The states of an experiment, and what they are called.
 STATES = {
     "run": "run",

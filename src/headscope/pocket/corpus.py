@@ -17,8 +17,6 @@ from headscope.pocket.mixture import bilingual_text, say, topic_sentences
 from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.sampling import Split
 
-__all__ = ["BILINGUAL_SHARE", "SENTENCES", "CorpusDocument", "corpus_documents"]
-
 #: Share of documents that carry their translation, where none is given.
 BILINGUAL_SHARE = 0.05
 #: Fewest and most sentences of a text that is said twice; a text said once has twice as many.

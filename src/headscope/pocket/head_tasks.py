@@ -17,8 +17,6 @@ from headscope.pocket.mixture import BARE, TEMPLATES, WORD, instruction, transla
 from headscope.pocket.sample import TASKS, sample_pairs, task_items
 from headscope.pocket.world.languages import CODES
 
-__all__ = ["sentence_task", "task_names", "word_task"]
-
 
 @cache
 def task_names() -> tuple[str, ...]:

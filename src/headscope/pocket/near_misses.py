@@ -11,8 +11,6 @@ from headscope.pocket.world.lexicon import Concept, concepts, of_kind
 from headscope.pocket.world.sampling import Split, split_of
 from headscope.pocket.world.sentences import Clause, NounPhrase, Sentence
 
-__all__ = ["near_misses"]
-
 
 def near_misses(
     sentence: Sentence, split: Split, rng: random.Random, codes: tuple[str, ...], wanted: int

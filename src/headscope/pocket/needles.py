@@ -11,8 +11,6 @@ from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import Split
 
-__all__ = ["sample_needles"]
-
 #: Sentences of a haystack; about ten tokens each.
 SENTENCES = 8
 

@@ -20,8 +20,6 @@ from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import Split
 
-__all__ = ["KINDS", "TEMPLATE", "Kind", "possible_answers", "sample_questions"]
-
 Kind = Literal["translated", "one-language", "two-languages", "any"]
 KINDS: tuple[Kind, ...] = ("translated", "one-language", "two-languages", "any")
 #: The prompt that the bundled model was trained with.

@@ -17,8 +17,6 @@ from headscope.pocket.world.languages import CODES, DIRECTIONS, language
 from headscope.pocket.world.sampling import SPLITS, Split, sentences
 from headscope.pocket.world.sentences import Sentence, render
 
-__all__ = ["TASKS", "contents", "sample_documents", "sample_pairs", "task_items"]
-
 #: The word tasks; "translate" has one variant a target language.
 TASKS = (*INSTRUCTIONS, "translate")
 

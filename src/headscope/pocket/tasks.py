@@ -36,8 +36,6 @@ from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.sampling import Split, sentences
 from headscope.pocket.world.sentences import Sentence
 
-__all__ = ["CROSS_LINGUAL", "ONE_LANGUAGE", "TASKS", "PocketTask", "word_choices", "write_tasks"]
-
 #: Choices of an item.
 CHOICES = 4
 #: New tokens of a generated answer: the longest sentence of the world takes fewer.

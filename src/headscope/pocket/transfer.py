@@ -19,8 +19,6 @@ from headscope.pocket.world.languages import CODES
 from headscope.pocket.world.lexicon import of_kind
 from headscope.pocket.world.sampling import Split
 
-__all__ = ["transfer_prompts"]
-
 ENGLISH = "en"
 
 

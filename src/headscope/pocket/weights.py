@@ -7,8 +7,6 @@ from pathlib import Path
 
 from headscope.errors import InputError
 
-__all__ = ["checkpoints", "path"]
-
 FINAL = "final"
 
 

@@ -6,8 +6,6 @@ from headscope.data.concepts import Concept, ConceptFile, concept_file
 from headscope.pocket.world.languages import CODES, language
 from headscope.pocket.world.lexicon import of_kind
 
-__all__ = ["word_table"]
-
 
 def word_table() -> ConceptFile:
     """Nouns, adjectives and verbs: the meanings that the world's word translations are made of.

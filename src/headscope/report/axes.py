@@ -9,8 +9,6 @@ from math import ceil, floor, log10
 
 from headscope.shown.words import fixed, number
 
-__all__ = ["Scale", "Tick", "scale"]
-
 MOST = 8
 """The most words along an axis."""
 

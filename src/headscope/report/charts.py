@@ -16,8 +16,6 @@ from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import var_style
 from headscope.shown.words import between, enumeration, fixed, number
 
-__all__ = ["BarRow", "Series", "bar_rows", "line_chart"]
-
 SHAPES, DASHES = 8, 6
 """How many shapes (`p0` \u2026) and dashes (`d0` \u2026) the style sheet has."""
 

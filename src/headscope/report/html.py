@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from html import escape as _escape
 from typing import Any, TypeAlias
 
-__all__ = ["Child", "Html", "dump_json", "embed_json", "escape", "join", "tag"]
-
 VOID = frozenset({"br", "col", "hr", "input", "link", "meta"})
 # HTML has no way to write these: control characters are shown by their pictures (U+2400 on), and
 # halves of a surrogate pair, which are no characters and cannot be encoded, by U+FFFD.

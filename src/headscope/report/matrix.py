@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from headscope.report.html import Html, tag
 from headscope.report.parts import RAMP, diverging_class
 
-__all__ = ["Axis", "Cell", "matrix", "ramp_bar", "small_matrix"]
-
 CHARACTER = 6.6
 """Width in pixels of a character of a tick label, generously."""
 

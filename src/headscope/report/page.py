@@ -11,9 +11,6 @@ from typing import Any
 
 from headscope.report.html import Html, embed_json, join, tag
 
-__all__ = ["Page", "render"]
-
-
 STYLES, SCRIPTS = ("report.css", "charts.css"), ("report.js",)
 """The assets of every page."""
 

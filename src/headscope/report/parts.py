@@ -6,19 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 from headscope.report.html import Child, Html, tag
 
-__all__ = [
-    "RAMP",
-    "diverging_class",
-    "figure",
-    "legend",
-    "named",
-    "ramp_class",
-    "scroll",
-    "section",
-    "table",
-    "var_style",
-]
-
 RAMP = 16
 """The colour ramp has the steps 0 to RAMP, the classes `s0` to `s16` of the style sheet."""
 

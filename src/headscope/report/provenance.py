@@ -15,8 +15,6 @@ from headscope.results.common import few_draws
 from headscope.runs.reading import read_object, read_result
 from headscope.shown.words import arrow
 
-__all__ = ["about_run", "facts_list"]
-
 PACKAGES = (
     "headscope",
     "python",

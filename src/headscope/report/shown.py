@@ -15,8 +15,6 @@ from headscope.report.provenance import about_run
 from headscope.shown.blocks import Block, Histograms, KeyText, Sentences, Shown
 from headscope.shown.words import MEAN, arrow, unbroken
 
-__all__ = ["page_of"]
-
 FLAG = re.compile(r"--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?")
 #: Style sheets that only pages with such a block need.
 STYLES: dict[type[Block], str] = {

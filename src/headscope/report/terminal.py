@@ -26,8 +26,6 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import between, count, fixed, number, unbroken
 
-__all__ = ["text_of"]
-
 #: Columns of a line of sentences, and of a table; wider ones are set as several.
 WIDTH, TABLE = 100, 120
 #: How columns begin that stand in one table with the column before them.

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from headscope.results.common import ModelResult, Ranking
 from headscope.runs import Record, entry
 
-__all__ = ["AdaptedModel", "AdaptedOutput", "AppliedGate", "GateNumbers"]
-
 
 @dataclass(frozen=True)
 class GateNumbers(Record):

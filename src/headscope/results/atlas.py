@@ -12,8 +12,6 @@ from headscope.results.removal import Shown
 from headscope.results.translation import TranslationScores
 from headscope.runs import Record
 
-__all__ = ["AtlasCheck", "AtlasOverlap", "AtlasResult", "Mean"]
-
 
 @dataclass(frozen=True)
 class Mean(Record):

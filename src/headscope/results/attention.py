@@ -11,16 +11,6 @@ from headscope.results.common import Checked, Leakage, ModelResult
 from headscope.results.states import KeptHeads
 from headscope.runs import Record, entry
 
-__all__ = [
-    "AttendedCondition",
-    "AttendedTask",
-    "AttentionResult",
-    "Bounds",
-    "GroupShare",
-    "MeanShares",
-    "RandomSets",
-]
-
 
 @dataclass(frozen=True)
 class Bounds:

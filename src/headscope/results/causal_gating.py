@@ -10,8 +10,6 @@ from headscope.results.common import Checked
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Record, entry
 
-__all__ = ["CausalGatingResult", "CheckedLoss", "Fit", "RoleCount", "RolesCheck"]
-
 
 @dataclass(frozen=True)
 class RoleCount(Record):

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from headscope.results.common import ScoredHead
 from headscope.runs import Result
 
-__all__ = ["ClassShares", "Classes", "ClassesResult"]
-
 
 @dataclass(frozen=True)
 class Classes:

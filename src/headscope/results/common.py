@@ -11,22 +11,6 @@ from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, encode, entry
 from headscope.shown.words import enumeration, p_value
 
-__all__ = [
-    "Ablation",
-    "Checked",
-    "Leakage",
-    "ModelFacts",
-    "ModelResult",
-    "OneHead",
-    "PairOverlap",
-    "Ranking",
-    "ReferenceText",
-    "ScoredHead",
-    "SetOverlap",
-    "against",
-    "few_draws",
-]
-
 
 def against(ending: str = "", examples: str = "sentences") -> Any:
     """A field for an `Against` that stands flat: `against_random`, `p_EXAMPLES`, `p_draws`, ….

@@ -10,15 +10,6 @@ from headscope.results.adapt import AppliedGate
 from headscope.results.common import ModelFacts, ModelResult, Ranking
 from headscope.runs import Record, entry
 
-__all__ = [
-    "ExportBase",
-    "ExportProof",
-    "ExportedFiles",
-    "ExportedHead",
-    "ExportedModel",
-    "UnloadedModel",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedFiles:

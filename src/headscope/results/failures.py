@@ -10,22 +10,6 @@ from headscope.results.common import ModelFacts
 from headscope.results.removal import Label
 from headscope.runs import Record, Result, entry
 
-__all__ = [
-    "KINDS",
-    "Backing",
-    "Evidence",
-    "FailedCase",
-    "FailedText",
-    "FailuresResult",
-    "Judged",
-    "Judging",
-    "Kind",
-    "Selected",
-    "Sorted",
-    "Subject",
-    "Verdict",
-]
-
 Kind = Literal["no translation", "hallucination", "missing details", "other"]
 KINDS: tuple[Kind, ...] = ("no translation", "hallucination", "missing details", "other")
 

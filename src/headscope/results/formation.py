@@ -11,8 +11,6 @@ from headscope.results.classes import Classes
 from headscope.results.common import Checked, Ranking, ScoredHead
 from headscope.runs import Record, Result, entry
 
-__all__ = ["CheckpointRow", "FormationResult", "Quality", "SeriesData", "Skipped"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Quality(Record):

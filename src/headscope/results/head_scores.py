@@ -10,18 +10,6 @@ from headscope.estimates import Estimate
 from headscope.results.common import Checked, ModelResult, ScoredHead
 from headscope.runs import Record, entry
 
-__all__ = [
-    "Correlation",
-    "HeadsResult",
-    "LayerScores",
-    "PatchingResult",
-    "Place",
-    "RemovedHeads",
-    "RetrievalResult",
-    "ScoredHeads",
-    "ScoresResult",
-]
-
 
 @dataclass(frozen=True)
 class LayerScores(Record):

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from headscope.results.common import ModelResult, OneHead, Ranking
 from headscope.runs import Record
 
-__all__ = ["Control", "HeadAttention", "KeyTokensResult", "KeyWord", "OtherHeads", "WordAttention"]
-
 
 @dataclass(frozen=True)
 class WordAttention(Record):

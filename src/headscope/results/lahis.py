@@ -10,15 +10,6 @@ from headscope.results.common import OneHead, PairOverlap, ScoredHead, SetOverla
 from headscope.results.head_scores import HeadsResult
 from headscope.runs import Record
 
-__all__ = [
-    "DocumentScores",
-    "GeneralHead",
-    "LahisLanguage",
-    "LahisResult",
-    "LanguageScores",
-    "LayerCounts",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageScores(Record):

@@ -14,24 +14,6 @@ from headscope.estimates import Against, Draws, Estimate
 from headscope.results.common import Ablation, Leakage, ModelResult, Ranking, against
 from headscope.runs import Record, entry
 
-__all__ = [
-    "Answer",
-    "LanguageLayers",
-    "LanguageSet",
-    "LanguageText",
-    "LayerCount",
-    "Level",
-    "Matrix",
-    "OtherText",
-    "OwnText",
-    "Profile",
-    "Role",
-    "TextWithoutHeads",
-    "TextWithoutLayers",
-    "WithoutHeads",
-    "WithoutLayer",
-]
-
 Role = Literal["chosen", "full"]
 
 

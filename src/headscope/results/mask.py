@@ -10,8 +10,6 @@ from typing import Any, Literal
 from headscope.results.common import Checked, ModelFacts, ModelResult, ScoredHead
 from headscope.runs import Record
 
-__all__ = ["Fate", "FeedForwardGate", "FoundMask", "MaskHead", "MaskModel", "TaskData", "TaskSizes"]
-
 #: `kept` and `never`: selected, or not, from beginning to end.  `dropped` and `added`: changed
 #: once.  `tried`: not in the mask, but selected (again) for a while after having been out of it.
 #: `regained`: in the mask, but dropped (again) for a while after having been in it.

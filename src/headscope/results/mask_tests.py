@@ -12,26 +12,6 @@ from headscope.heads import Head
 from headscope.results.common import Checked, Leakage, ModelResult
 from headscope.runs import Record, entry
 
-__all__ = [
-    "AlphaOutcome",
-    "AlphaShare",
-    "AskedTask",
-    "BesideDraws",
-    "ByMeasure",
-    "FamilyHeads",
-    "FamilyTests",
-    "Interval",
-    "MaskFacts",
-    "MaskTests",
-    "MaskedTask",
-    "Measure",
-    "OtherMask",
-    "Outcome",
-    "ScaledTask",
-    "ScalingTests",
-    "mean_of",
-]
-
 Measure = Literal[
     "nll",
     "nll_tokens",

@@ -10,19 +10,6 @@ from typing import Any
 from headscope.results.overlap import GroupOverlap, PairOverlap
 from headscope.runs import Result
 
-__all__ = [
-    "BaseComparison",
-    "BasePair",
-    "ComparedMask",
-    "HeadCount",
-    "KeyGroup",
-    "KeyGroups",
-    "LayerShare",
-    "MasksResult",
-    "MeanOverTasks",
-    "Opening",
-]
-
 #: σ(M) of one mask by layer, then head; None where the model has no head.
 Opening = tuple[tuple[float | None, ...], ...]
 

@@ -11,19 +11,6 @@ from headscope.results.common import ModelFacts, Ranking
 from headscope.results.overlap import PairOverlap
 from headscope.runs import Result, entry
 
-__all__ = [
-    "Agreement",
-    "Column",
-    "ComparedModel",
-    "Comparison",
-    "HeadVerdicts",
-    "MethodHeads",
-    "MethodRun",
-    "MethodsResult",
-    "SurveyResult",
-    "Verdict",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Column(Ranking):

@@ -9,17 +9,6 @@ from typing import Any
 from headscope.results.rating import Histogram
 from headscope.runs import Record, Result
 
-__all__ = [
-    "Count",
-    "LanguageMix",
-    "MixManifest",
-    "MixSummary",
-    "MixedCorpus",
-    "ShownDocument",
-    "ShownLanguage",
-    "WrittenFile",
-]
-
 
 @dataclass(frozen=True)
 class Count:

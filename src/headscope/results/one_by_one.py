@@ -10,21 +10,6 @@ from headscope.heads import Head
 from headscope.results.common import Ablation, Checked, Leakage, ModelResult, Ranking
 from headscope.runs import Record, entry
 
-__all__ = [
-    "Change",
-    "Cut",
-    "Example",
-    "ExampleText",
-    "FirstSteps",
-    "OneByOneResult",
-    "RandomOrder",
-    "Removed",
-    "State",
-    "Untouched",
-    "Walk",
-    "Walks",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class State(Record):

@@ -10,8 +10,6 @@ from headscope.options import Amount
 from headscope.results.common import Ranking
 from headscope.runs import Result
 
-__all__ = ["ComparedSet", "Conditional", "GroupOverlap", "OverlapResult", "PairOverlap"]
-
 
 @dataclass(frozen=True)
 class Conditional:

@@ -9,18 +9,6 @@ from itertools import pairwise
 from headscope.results.common import Ablation, ModelResult, Ranking
 from headscope.runs import Record, entry
 
-__all__ = [
-    "Histogram",
-    "LanguageScores",
-    "RatedCorpus",
-    "RatedFigures",
-    "RatedLanguage",
-    "RatingJob",
-    "RatingResult",
-    "RatingSummary",
-    "TopDocument",
-]
-
 
 @dataclass(frozen=True)
 class Histogram:

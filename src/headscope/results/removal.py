@@ -13,38 +13,6 @@ from headscope.results.common import Ablation, Checked, Leakage, ModelResult, Ra
 from headscope.runs import Record, entry
 from headscope.runs.reading import result_of
 
-__all__ = [
-    "BASELINE",
-    "CONTROLS",
-    "Ablate",
-    "Baseline",
-    "Case",
-    "Change",
-    "Condition",
-    "Controls",
-    "Dose",
-    "Effect",
-    "Kind",
-    "Label",
-    "LossLevel",
-    "Losses",
-    "Measured",
-    "Measuring",
-    "OutputLinks",
-    "Part",
-    "ReferenceLinks",
-    "RemovalResult",
-    "Shown",
-    "Tested",
-    "TextLevel",
-    "Texts",
-    "TokenKinds",
-    "Tokens",
-    "main_p",
-    "removal_of",
-    "shared_heads",
-]
-
 Kind = Literal["baseline", "top", "random", "random-layer-matched"]
 Ablate = Literal["zero", "mean"]
 

@@ -10,19 +10,6 @@ from headscope.results.common import Leakage, Ranking
 from headscope.results.head_scores import HeadsResult
 from headscope.runs import Record, entry
 
-__all__ = [
-    "Changed",
-    "Difference",
-    "GatedHead",
-    "Look",
-    "Measured",
-    "Measures",
-    "PairCounts",
-    "Seed",
-    "SoftGateResult",
-    "Training",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _OverSeeds(Record):

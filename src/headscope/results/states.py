@@ -10,20 +10,6 @@ from headscope.estimates import Mean
 from headscope.results.common import Checked, Leakage, ModelResult
 from headscope.runs import Record, entry
 
-__all__ = [
-    "ByPlace",
-    "ComparedStates",
-    "Control",
-    "KeptHeads",
-    "Lens",
-    "LensRow",
-    "Nearer",
-    "Pair",
-    "Rank",
-    "SharedTop",
-    "StatesFound",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ByPlace(Record):

@@ -11,19 +11,6 @@ from headscope.results.common import Ablation, Checked, ModelResult, Ranking, ag
 from headscope.results.removal import Controls, Kind, Label
 from headscope.runs import Record, entry
 
-__all__ = [
-    "Comparison",
-    "Group",
-    "Measured",
-    "Metric",
-    "Task",
-    "TaskCondition",
-    "TasksResult",
-    "Value",
-    "ValueCondition",
-    "tops",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Value(Record):

@@ -10,8 +10,6 @@ from headscope.results.common import Checked, Ranking
 from headscope.results.head_scores import ScoredHeads
 from headscope.runs import Result, entry
 
-__all__ = ["TranslationResult", "TranslationScores"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationScores(Ranking, ScoredHeads):

@@ -12,25 +12,6 @@ from headscope.results.adapt import AppliedGate
 from headscope.results.common import Ablation, Checked, Leakage, ModelResult, Ranking, against
 from headscope.runs import Record, entry
 
-__all__ = [
-    "MEAN",
-    "Comparison",
-    "Condition",
-    "Control",
-    "Effect",
-    "HeadsOfLanguage",
-    "LensCondition",
-    "LensExample",
-    "LensLayer",
-    "OffTarget",
-    "SpecificHeads",
-    "Steering",
-    "Summaries",
-    "Transfer",
-    "WritingResult",
-    "Written",
-]
-
 #: What the mean over groups is called among them.
 MEAN = "mean"
 

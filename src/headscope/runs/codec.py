@@ -25,8 +25,6 @@ from typing import (
 
 from headscope.runs.plain import plain
 
-__all__ = ["Record", "Result", "decode", "encode", "entry"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Record:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from headscope.errors import InputError
 
-__all__ = ["file_digest", "folder_digest"]
-
 
 def file_digest(path: str | PathLike[str]) -> str:
     """The SHA-256 of a file's content, in hexadecimal."""

@@ -24,8 +24,6 @@ from headscope.runs.plain import dump_json, dump_jsonl
 from headscope.runs.provenance import collect_provenance, now
 from headscope.runs.signature import Signature
 
-__all__ = ["Run", "open_run", "reopen_run"]
-
 RUN, DONE, RESULT, PROVENANCE, LOCK = (
     "run.json",
     "DONE.json",

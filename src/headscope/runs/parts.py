@@ -18,8 +18,6 @@ from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.runs.plain import dump_json
 
-__all__ = ["append_record", "read_records", "read_shards", "write_shard"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["dump_json", "plain"]
-
 
 def plain(value: Any) -> Any:
     """`value` as JSON knows it: object, array, string, number, true, false or null.

@@ -11,8 +11,6 @@ from typing import Any, TypeVar, overload
 from headscope.runs.codec import Result, decode, encode
 from headscope.runs.folder import Run, open_run, reopen_run
 
-__all__ = ["Pending", "carry_out", "carry_out_again"]
-
 AnyResult = TypeVar("AnyResult", bound=Result)
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from headscope.heads.store import installed_version
 from headscope.runs.plain import plain
 
-__all__ = ["collect_provenance", "now"]
-
 PACKAGES = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "sacrebleu")
 
 

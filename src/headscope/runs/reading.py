@@ -13,16 +13,6 @@ from headscope.errors import InputError
 from headscope.runs.codec import Result, decode
 from headscope.runs.digests import file_digest
 
-__all__ = [
-    "damaged_line",
-    "finite",
-    "naming",
-    "read_object",
-    "read_result",
-    "read_rows",
-    "result_of",
-]
-
 AnyResult = TypeVar("AnyResult", bound=Result)
 
 #: What drawing an entry of another shape or size than expected ends in.

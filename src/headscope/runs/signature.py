@@ -12,8 +12,6 @@ from typing import Any
 from headscope.heads.store import installed_version
 from headscope.runs.plain import plain
 
-__all__ = ["Signature", "configuration"]
-
 
 @dataclass(frozen=True)
 class Signature:

@@ -14,41 +14,6 @@ from typing import Any
 #: Of a field that results leave out where it has its default.
 SPARED = {"spared": True}
 
-__all__ = [
-    "NOT_RUN",
-    "Bars",
-    "Block",
-    "Cell",
-    "Claim",
-    "Column",
-    "Figure",
-    "Findings",
-    "HeadMap",
-    "HeadMaps",
-    "HeadSets",
-    "HeadTable",
-    "Heatmap",
-    "Histogram",
-    "Histograms",
-    "KeyText",
-    "Lines",
-    "LinkedWords",
-    "NotMeasured",
-    "Place",
-    "Reference",
-    "Row",
-    "Section",
-    "Sentence",
-    "Sentences",
-    "Series",
-    "Shown",
-    "Table",
-    "Text",
-    "Values",
-    "grid",
-    "p_cell",
-]
-
 #: What stands in a cell whose run has not been made.
 NOT_RUN = "not run"
 

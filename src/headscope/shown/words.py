@@ -6,24 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from math import floor, isnan, log10
 
-__all__ = [
-    "MEAN",
-    "arrow",
-    "between",
-    "count",
-    "direction_label",
-    "enumeration",
-    "fixed",
-    "languages_of",
-    "number",
-    "p_value",
-    "percent",
-    "ranges",
-    "sentence_of",
-    "signed",
-    "unbroken",
-]
-
 MEAN = "mean"
 MINUS = "\u2212"
 _LANGUAGE = r"[A-Za-z]{2,3}(?:[-_](?:[A-Z][A-Za-z0-9]*|[0-9]{3}))*"

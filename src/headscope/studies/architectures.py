@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headscope.lm.matrix import ArchitectureReport
     from headscope.lm.registered import Trial
 
-__all__ = ["Architectures", "architectures", "architectures_page", "command"]
-
 
 @dataclass(frozen=True)
 class Architectures(Settings):

@@ -34,8 +34,6 @@ from headscope.studies.verify.removal_show import (
     weak_baseline,
 )
 
-__all__ = ["show_atlas"]
-
 UNCHANGED = "The choice of a direction does not change this section."
 
 

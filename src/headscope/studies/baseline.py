@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headscope.runs import Run
     from headscope.studies.tasks import TaskSides
 
-__all__ = ["about_baseline", "check_tasks", "check_translations", "judge_translations"]
-
 TITLE = "does the model do the task"
 
 

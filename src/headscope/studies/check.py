@@ -18,8 +18,6 @@ from headscope.studies.study import Study
 if TYPE_CHECKING:
     from headscope.lm.matrix import ArchitectureReport
 
-__all__ = ["Check", "check", "command"]
-
 
 @dataclass(frozen=True)
 class Check(Settings):

@@ -13,14 +13,6 @@ from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.inputs import POCKET
 
-__all__ = [
-    "DEFAULT_LIMIT",
-    "POCKET_LIMIT",
-    "DocumentsChoice",
-    "document_sources",
-    "read_languages",
-]
-
 #: Documents of a language where no limit is given: as in the LAHIS paper.
 DEFAULT_LIMIT = 1000
 #: Documents of a language made for the pocket model where no limit is given.

@@ -14,18 +14,6 @@ from headscope.data.tasks import Example, Task
 from headscope.errors import InputError, naming
 from headscope.heads.resolve import place_of
 
-__all__ = [
-    "FOUND_ON",
-    "Leakage",
-    "apart",
-    "check_document_leakage",
-    "check_leakage",
-    "check_reference",
-    "check_task_leakage",
-    "known_examples",
-    "task_digests",
-]
-
 FOUND_ON = "found_on.json"
 
 

@@ -19,8 +19,6 @@ from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
 from headscope.studies.verify.mask import digest_of
 from headscope.verify.masks.mask import Mask, read_mask
 
-__all__ = ["MaskedTask", "mask_result", "own_task", "read_masked_task"]
-
 
 @dataclass(frozen=True)
 class MaskedTask:

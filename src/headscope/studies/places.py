@@ -9,8 +9,6 @@ from pathlib import Path
 from headscope.errors import InputError
 from headscope.runs import file_digest
 
-__all__ = ["place_digests"]
-
 
 def place_digests(places: Iterable[str]) -> dict[str, str]:
     """A content hash for each place, given as a path or as `NAME=PATH`.

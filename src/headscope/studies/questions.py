@@ -19,8 +19,6 @@ from headscope.pocket.questions import KINDS, Kind, sample_questions
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.inputs import POCKET
 
-__all__ = ["QuestionSides", "QuestionsChoice", "read_sides"]
-
 
 @dataclass(frozen=True)
 class QuestionsChoice(Settings):

@@ -8,8 +8,6 @@ from difflib import get_close_matches
 from headscope.errors import InputError
 from headscope.studies.study import Study
 
-__all__ = ["COMMANDS", "study_of"]
-
 #: The module of each study by the words of its command; its study is the module's `command`.
 COMMANDS = {
     "atlas": "headscope.studies.atlas",

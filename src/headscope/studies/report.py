@@ -18,8 +18,6 @@ from headscope.settings import Option, Settings
 from headscope.studies.registry import COMMANDS, study_of
 from headscope.studies.study import OUT_FILE, Study, shown_of
 
-__all__ = ["write_report"]
-
 
 @dataclass(frozen=True)
 class Report(Settings):

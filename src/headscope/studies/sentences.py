@@ -18,8 +18,6 @@ from headscope.results.removal import Label, Shown
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import LinkedWords, NotMeasured, Sentence, Sentences
 
-__all__ = ["chrf_of_counts", "read_sentences", "sentences_of"]
-
 REFERENCE = "reference"
 
 Span = tuple[int, int]

@@ -26,30 +26,6 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import arrow, between, count, enumeration, fixed, number, p_value
 
-__all__ = [
-    "ablation_facts",
-    "against_cells",
-    "against_table",
-    "compared",
-    "draws_remedy",
-    "draws_words",
-    "few_caution",
-    "head_map",
-    "head_table",
-    "highest",
-    "interval",
-    "layer_labels",
-    "leakage_caution",
-    "model_facts",
-    "named_places",
-    "overlap_blocks",
-    "places",
-    "significant",
-    "significant_sets",
-    "spread",
-    "tests_words",
-]
-
 SCORE = Column("score", "Score")
 CHANCE = Column("chance", "Chance", "what the score would be by chance")
 ABOVE = Column("above_chance", "Score \u2212 chance", "the score, corrected for chance")

@@ -14,8 +14,6 @@ from headscope.shown.words import arrow, sentence_of
 if TYPE_CHECKING:
     from headscope.runs import Result
 
-__all__ = ["OUT_FILE", "Study", "shown_of"]
-
 RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
 OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
 

@@ -42,8 +42,6 @@ from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import PLANS, Runner, SurveyData
 
-__all__ = ["COMMAND", "Survey", "command", "survey"]
-
 COMMAND = "survey"
 #: Where the runs of the methods and their comparison are, below the survey's folder.
 RUNS, COMPARISON = "runs", "methods"

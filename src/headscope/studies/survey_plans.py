@@ -15,8 +15,6 @@ from headscope.studies.inputs import POCKET, ModelChoice, PairsChoice, Progress
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.tasks import TaskChoice
 
-__all__ = ["PLANS", "Plan", "Runner", "SurveyData"]
-
 #: The method itself, given its folder; one from elsewhere may return a dictionary.
 Runner = Callable[[Path, Progress | None], Result | Mapping[str, Any]]
 #: Given the model, the data, whether it shall be quick, and the folder of all the runs.
@@ -76,7 +74,7 @@ def _pairs(data: SurveyData, quick: bool) -> PairsChoice:
 
 
 def _translation(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> Runner | str:
-    from headscope.find.translation import TranslationScore
+    from headscope.find.translation_config import TranslationScore
     from headscope.studies.find.translation import FindTranslation, find_translation
 
     score = TranslationScore(seed=data.seed, chat=data.chat)

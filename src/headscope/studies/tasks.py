@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
 
-__all__ = [
-    "TaskChoice",
-    "TaskSides",
-    "answers",
-    "found_on",
-    "prompts",
-    "read_tasks",
-    "resolved_tasks",
-    "task_inputs",
-    "training_task",
-]
-
 #: Sentences of the pocket model's own that a direction is trained on.
 POCKET_SENTENCES = 1000
 

@@ -24,11 +24,9 @@ from headscope.data.align.answers import (
     messages,
     read_answer,
 )
-from headscope.data.chat import Chat, ChatModel, EndpointError, cache_file
+from headscope.data.chat import Chat, ChatModel, cache_file
 from headscope.data.files import write_text_atomically
 from headscope.data.links import Links
-
-__all__ = ["EndpointError", "LlmAligner", "LlmLinks", "align_llm", "default_cache"]
 
 Units = Sequence[str]
 

@@ -13,16 +13,6 @@ from headscope.data.split import sentence_digest
 from headscope.data.tasks.task import DEFAULT_BARE, Example, Task, filled
 from headscope.errors import InputError
 
-__all__ = [
-    "few_shot",
-    "hybrid",
-    "in_language",
-    "joined",
-    "prompt",
-    "split_task",
-    "translation_task",
-]
-
 #: What stands between the examples of a few-shot prompt.
 SHOT_BREAK = "\n\n"
 

@@ -16,8 +16,6 @@ from headscope.data.tasks.instructions import instruction_for, known_task
 from headscope.data.tasks.task import DEFAULT_BARE, Example, Task
 from headscope.errors import InputError
 
-__all__ = ["read_task"]
-
 _COMPRESSED = {".gz", ".bz2", ".xz"}
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["INSTRUCTIONS", "Known", "instruction_for", "template"]
-
 
 @dataclass(frozen=True)
 class Known:

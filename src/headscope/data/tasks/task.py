@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from headscope.errors import InputError
 
-__all__ = ["DEFAULT_BARE", "PLACEHOLDER", "Example", "Task", "filled", "from_option"]
-
 #: Where the input of an example goes in a template.
 PLACEHOLDER = "{input}"
 #: The prompt without an instruction: the input, and the output after a blank line, as Heads Up!'s

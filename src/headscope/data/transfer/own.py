@@ -10,8 +10,6 @@ from headscope.data.rows import ID, Field, Row, language_code, open_rows, text_c
 from headscope.data.transfer.prompts import Answer, TransferFile, TransferPrompt, digest_of
 from headscope.errors import InputError
 
-__all__ = ["read_prompts"]
-
 
 def read_prompts(path: str | Path, limit: int | None = None) -> dict[str, TransferFile]:
     """Prompts by pair of languages, in file order; the first `limit` of each pair.

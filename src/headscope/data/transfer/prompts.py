@@ -9,8 +9,6 @@ from dataclasses import astuple, dataclass
 
 from headscope.data.words import plain_words
 
-__all__ = ["Answer", "TransferFile", "TransferPrompt", "digest_of", "follows"]
-
 
 @dataclass(frozen=True)
 class Answer:

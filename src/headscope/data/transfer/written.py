@@ -14,8 +14,6 @@ from headscope.data.languages import language_name, same_language
 from headscope.data.transfer.prompts import Answer, TransferFile, TransferPrompt, digest_of
 from headscope.errors import InputError
 
-__all__ = ["LANGUAGES", "language_of", "sentences", "written"]
-
 #: Languages that there are sentences in, each a file of `sentences/`.
 LANGUAGES = (
     "en", "de", "es", "fr", "pt", "it", "ru", "zh", "ja", "hi", "ar", "tr", "vi", "id", "sw",

@@ -10,8 +10,6 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.settings import UNSIGNED, Option, Settings
 
-__all__ = ["ENOUGH", "MEANS", "PRESETS", "MaskTraining", "preset"]
-
 Start = Literal["positive", "negative"]
 Place = Literal["output", "query"]
 PresetName = Literal["paper", "small"]

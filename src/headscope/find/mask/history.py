@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from headscope.heads import Geometry, Head
 from headscope.results.mask import Fate
 
-__all__ = ["Course", "History"]
-
 
 @dataclass(frozen=True)
 class Course:

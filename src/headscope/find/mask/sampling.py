@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["gumbel_noise", "rows_of_step", "starting_weights", "straight_through"]
-
 # Streams of random numbers that have nothing to do with each other.
 _START, _ORDER, _NOISE = 0, 1, 2
 

@@ -14,8 +14,6 @@ from headscope.find.mask.config import MaskTraining
 from headscope.find.mask.sampling import starting_weights
 from headscope.runs import Run
 
-__all__ = ["TrainingState"]
-
 PART = "training"
 
 

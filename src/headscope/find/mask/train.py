@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
-__all__ = ["TrainedMask", "seconds_a_step", "train_mask"]
-
 Progress = Callable[[str, int, int], None]
 #: Steps, and seconds, after which a training is written down.
 _EVERY, _SECONDS = 50, 60.0

@@ -14,8 +14,6 @@ import torch
 
 from headscope.errors import InputError
 
-__all__ = ["Block", "Rows", "block_height", "column_chunks", "largest"]
-
 #: Scores held at once: about what stays in a CPU's cache, and what keeps a GPU busy.
 _SCORES_AT_ONCE = {"cpu": 1 << 19}
 _SCORES_AT_ONCE_ELSEWHERE = 1 << 26

@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-__all__ = ["Call", "changing_queries", "observing"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Call:

@@ -19,17 +19,6 @@ import torch
 
 from headscope.errors import InputError
 
-__all__ = [
-    "Decoded",
-    "Kernel",
-    "Outline",
-    "additive",
-    "decode",
-    "is_additive_bias",
-    "kernel_of",
-    "outline",
-]
-
 Kernel = Literal["sdpa", "eager", "flash", "flex", "unknown"]
 
 

@@ -20,8 +20,6 @@ from headscope.lm.attention.masks import decode
 from headscope.lm.attention.plans import KeyChoice, Plans, columns
 from headscope.lm.geometry import AttentionSite
 
-__all__ = ["Choose", "Pass", "PeakPass"]
-
 #: Gives the rows to look at, from batch size and number of queries.
 Choose = Callable[[int, int], Rows]
 

@@ -22,12 +22,10 @@ from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.lm.attention.passes import Choose, PeakPass
 from headscope.lm.attention.plans import KeyChoice
-from headscope.lm.attention.recording import Recorder, capture_way, check_rows, recording
+from headscope.lm.attention.recording import Recorder, check_rows, recording
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
-
-__all__ = ["PeakRequest", "PeakStep", "Peaks", "attention_peaks", "capture_way"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -17,8 +17,6 @@ from headscope.lm.attention.argmax import Block, Rows, block_height
 from headscope.lm.attention.interpose import Call
 from headscope.lm.attention.masks import additive, decode, is_additive_bias, kernel_of, outline
 
-__all__ = ["KeyChoice", "Plan", "Plans"]
-
 #: Decoded masks are kept for the layers that follow up to this many numbers, else decoded anew.
 _KEEP = 1 << 25
 

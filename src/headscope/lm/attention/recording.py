@@ -25,8 +25,6 @@ from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Recorder", "RowChoice", "capture_way", "check_rows", "recording"]
-
 #: Queries of each forward pass: bool (B, T), or the last of each call, or all.
 RowChoice = torch.Tensor | Literal["last", "all"]
 

@@ -14,8 +14,6 @@ import torch
 
 from headscope.lm.attention.argmax import Block, column_chunks
 
-__all__ = ["Chosen", "softmax_of_chosen"]
-
 _NOTHING = float("-inf")
 
 

@@ -34,8 +34,6 @@ from headscope.lm.geometry import AttentionSite
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["WeightRequest", "WeightStep", "Weights", "attention_weights"]
-
 #: How far weights times values may be from the kernel's output, as a share of its size.  Halves
 #: round scores before the softmax, and some kernels the weights too.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}

@@ -23,16 +23,6 @@ from headscope.lm.positions import answers_at
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = [
-    "GenerateConfig",
-    "Generation",
-    "Observer",
-    "RowStop",
-    "StopTable",
-    "generate",
-    "generate_batch",
-]
-
 #: Called before a batch with the indices of its prompts and the padded batch; what it returns is
 #: entered around the batch's generation (a batch that ran out of memory is tried again in halves,
 #: each with a context of its own).

@@ -31,8 +31,6 @@ from headscope.lm.sharing.gated_losses import first_changed_layer
 from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
 from headscope.lm.vocabulary import applies_apart
 
-__all__ = ["AnswerRow", "answer_losses"]
-
 #: Largest difference of a loss, in nats, that a common beginning may make in the try-out.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_IN_HALF = 0.25

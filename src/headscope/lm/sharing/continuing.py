@@ -21,8 +21,6 @@ from headscope.lm.inputs import evaluating, leaves_out_logits
 from headscope.lm.model import LanguageModel
 from headscope.lm.positions import answers_at
 
-__all__ = ["continue_rows"]
-
 #: Rows leave when at least this share of those in the batch has ended.
 _LEAVE = 0.15
 

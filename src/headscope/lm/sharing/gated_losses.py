@@ -15,8 +15,6 @@ from headscope.lm.losses import losses_at
 from headscope.lm.model import LanguageModel
 from headscope.lm.sharing.prefix import record_prefix, replay_prefix
 
-__all__ = ["first_changed_layer", "losses_with_and_without"]
-
 
 def first_changed_layer(gate: Gate) -> int:
     """The lowest layer in which a gate is not 1 everywhere; L if there is none."""

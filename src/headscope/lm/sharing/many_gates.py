@@ -25,8 +25,6 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.positions import answers_at
 from headscope.lm.sharing.prefix import Prefix, record_prefix, replay_prefix
 
-__all__ = ["LastToken", "last_token"]
-
 #: A pass is cut below a layer if that spares at least this share of the rows below it.
 _WORTH = 0.25
 

@@ -33,15 +33,6 @@ from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 from headscope.lm.model import LanguageModel
 from headscope.lm.noise import Noise
 
-__all__ = [
-    "Prefix",
-    "Recording",
-    "can_share",
-    "record_prefix",
-    "replaced_forwards",
-    "replay_prefix",
-]
-
 _NONE = object()
 
 

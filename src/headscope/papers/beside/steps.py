@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import Amount
 from headscope.papers.paper import Missing, Setting, Step
 from headscope.papers.token_alignment_heads import setting as papers

@@ -16,28 +16,6 @@ from headscope.papers.paper import Missing, Setting
 from headscope.papers.published import paper_tasks
 from headscope.studies.tasks import TaskChoice
 
-__all__ = [
-    "CHOICES",
-    "EN_ZH",
-    "NO_MASKS",
-    "NO_PAIRS",
-    "NO_TASKS",
-    "PAPER_DIRECTIONS",
-    "TABLE_1",
-    "TABLE_2",
-    "Asked",
-    "Size",
-    "as_hybrid",
-    "check_file",
-    "chosen",
-    "directions",
-    "first_task",
-    "of_printed",
-    "too_few",
-    "with_shots",
-    "word_tasks",
-]
-
 #: The languages of the paper's translations, and the directions of its Table 1.
 LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
 TABLE_1 = tuple(f"en-{code}" for code in LANGUAGES[1:])

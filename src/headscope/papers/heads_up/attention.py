@@ -18,8 +18,6 @@ from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress
 from headscope.studies.verify.attention import VerifyAttention, verify_attention
 
-__all__ = ["TABLE_7"]
-
 DRAWS = 3
 #: Rows of Table 7 by the paper's names: our condition, and which heads.
 ROWS = {

@@ -22,26 +22,6 @@ from headscope.papers.published import (
 )
 from headscope.shown.blocks import NOT_RUN, Cell, Reference
 
-__all__ = [
-    "ANOTHER",
-    "MAIN",
-    "NAME",
-    "SCALE",
-    "Beside",
-    "beside",
-    "cell",
-    "changed",
-    "condition",
-    "conditions",
-    "heads_cell",
-    "listed",
-    "mean_cell",
-    "not_run",
-    "partner",
-    "published_of",
-    "task_of",
-]
-
 NAME = "heads-up"
 #: The paper's main model, whose values stand beside those of models that it does not have.
 MAIN = "Llama-3.1-8B-Instruct"

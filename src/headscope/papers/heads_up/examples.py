@@ -22,8 +22,6 @@ from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.shown.blocks import Cell, Findings, Row, Table
 from headscope.studies.inputs import kin
 
-__all__ = ["FIGURE_1", "TABLE_4"]
-
 CONDITIONS = ("as is", "instructed", "masked")
 #: The directions of Table 4, and that of Table 36.
 TABLE_4_DIRECTIONS, TABLE_36 = ("en-zh", "en-fr", "en-es", "en-de"), "zh-en"

@@ -43,8 +43,6 @@ from headscope.studies.tasks import TaskChoice
 from headscope.studies.verify.families import VerifyFamilies, verify_families
 from headscope.verify.masks.asking import Asking
 
-__all__ = ["TABLE_6"]
-
 #: The column of how many heads are left.
 LEFT = "heads left"
 

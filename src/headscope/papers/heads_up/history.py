@@ -13,8 +13,6 @@ from headscope.papers.heads_up.steps import mask_name, mask_step
 from headscope.papers.paper import Experiment, Missing, Setting, Step
 from headscope.shown.blocks import Cell, Findings, Lines, Row, Series, Table
 
-__all__ = ["FIGURE_3"]
-
 #: Lines that the figure has room for, of each kind.
 SHOWN = 6
 #: The fates of heads that moved both ways, as `find mask` tells them.

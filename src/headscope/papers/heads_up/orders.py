@@ -23,8 +23,6 @@ from headscope.papers.heads_up.walks import (
 from headscope.papers.paper import Experiment, Setting
 from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
 
-__all__ = ["FIGURE_8", "FIGURE_9", "sign_test"]
-
 
 def _compared(
     name: str, title: str, paper: str, row: str, claim: str

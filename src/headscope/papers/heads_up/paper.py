@@ -22,8 +22,6 @@ from headscope.papers.heads_up.words import TABLE_2
 from headscope.papers.paper import Paper, Setting
 from headscope.shown.blocks import Findings
 
-__all__ = ["PAPER"]
-
 
 def _answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
     """The paper's claims, each as it was found here, and what was left unanswered."""

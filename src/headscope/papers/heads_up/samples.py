@@ -8,8 +8,6 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.papers.paper import Setting
 
-__all__ = ["outputs"]
-
 
 def outputs(setting: Setting, step: str, task: str) -> dict[str, list[dict[str, Any]]]:
     """The samples of a finished run by condition, in the order of the examples.

@@ -32,8 +32,6 @@ from headscope.studies.verify.scaling import VerifyScaling, verify_scaling
 from headscope.verify.masks.asking import Asking
 from headscope.verify.masks.published import paragraph_bleu
 
-__all__ = ["FIGURE_6"]
-
 #: Shuffled masks that are scaled likewise for Figure 6, which only shows them; the paper has none.
 DRAWN = 2
 FLAT = "Where the loss is flat in α, the best one depends on the sentences it was chosen on."

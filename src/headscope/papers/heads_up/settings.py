@@ -14,8 +14,6 @@ from headscope.papers.paper import Experiment, Setting, Step
 from headscope.papers.published import ANY, paper_model, reference, source, value
 from headscope.shown.blocks import NOT_RUN, Cell, Findings, Reference, Row, Table, grid
 
-__all__ = ["TABLE_9"]
-
 #: The rows of Table 11 and what they are called in our training.
 HYPER = {
     "initial mean": "mean",

@@ -21,8 +21,6 @@ from headscope.papers.heads_up.verdict import as_instructed
 from headscope.papers.paper import Experiment, Missing, Setting, Step
 from headscope.shown.blocks import Cell, Findings, grid
 
-__all__ = ["TABLE_3"]
-
 
 def _shots_name(task: Asked) -> str:
     return f"shots-{task.name}"

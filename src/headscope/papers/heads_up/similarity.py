@@ -29,8 +29,6 @@ from headscope.studies.compare.masks import CompareMasks, compare_masks
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress, kin
 
-__all__ = ["FIGURE_7", "TABLE_5", "default_masks"]
-
 #: Of which base model the paper compares the masks of an instructed one.
 SIMILARITY = {MAIN: "Table 37", "Llama-3.1-8B": "Table 37"}
 SIMILARITY |= {"Qwen2.5-7B-Instruct": "Table 38", "Qwen2.5-7B": "Table 38"}

@@ -22,8 +22,6 @@ from headscope.studies.compare.states import CompareStates, compare_states
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress
 
-__all__ = ["FIGURE_4", "states_name", "states_steps"]
-
 STATES = "states"
 #: The paper's lines of Figure 4.
 PAIRS = {

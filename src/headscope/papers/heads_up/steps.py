@@ -20,22 +20,6 @@ from headscope.studies.inputs import ModelChoice, Progress
 from headscope.studies.verify.mask import VerifyMask, verify_mask
 from headscope.verify.masks.asking import Asking
 
-__all__ = [
-    "Kind",
-    "draws_of",
-    "mask_name",
-    "mask_step",
-    "model_of",
-    "proof_name",
-    "proof_step",
-    "prove",
-    "slug",
-    "swap_name",
-    "swap_step",
-    "trained",
-    "training_changes",
-]
-
 #: How a mask is trained: as in the main text, from hardly any head, on queries, with gates of
 #: feed-forward layers, or on prompts with five examples.
 Kind = Literal["", "negative", "query", "feed-forward", "shots"]

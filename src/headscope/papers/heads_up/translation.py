@@ -50,20 +50,6 @@ from headscope.papers.published import paper_model
 from headscope.shown.blocks import NOT_RUN, Cell, Findings, Row, Table, grid
 from headscope.studies.costs.reading import heads_of
 
-__all__ = [
-    "CONDITIONS",
-    "ONCE",
-    "TABLE_1",
-    "beside_others",
-    "of_tasks",
-    "other_note",
-    "others_of",
-    "proof_rows",
-    "task_lines",
-    "task_rows",
-    "told",
-]
-
 _MODELS = (
     "Llama-3.1-8B-Instruct",
     "Llama-3.1-8B",

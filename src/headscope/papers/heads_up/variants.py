@@ -29,8 +29,6 @@ from headscope.papers.heads_up.verdict import words_of
 from headscope.papers.paper import Experiment, Missing, Setting, Step
 from headscope.shown.blocks import Cell, Findings, Row, Table
 
-__all__ = ["TABLE_39", "TABLE_40", "TABLE_43"]
-
 #: Failed outputs that Table 39 shows.
 EXAMPLES = 5
 #: How models with experts are told apart, by their names.

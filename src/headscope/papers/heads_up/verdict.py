@@ -19,17 +19,6 @@ from headscope.papers.heads_up.beside import (
 from headscope.papers.published import published
 from headscope.shown.blocks import NOT_RUN, Bars, Cell, Claim, p_cell
 
-__all__ = [
-    "MEASURES",
-    "as_instructed",
-    "bars",
-    "of_masks",
-    "published_reached",
-    "tests",
-    "without_instruction",
-    "words_of",
-]
-
 #: The conditions of each task by the paper's names; `random mask` holds draws, `examples` a number.
 Tasks = Mapping[str, Mapping[str, Any]]
 

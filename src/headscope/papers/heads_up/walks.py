@@ -20,20 +20,6 @@ from headscope.studies.inputs import Progress
 from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one
 from headscope.verify.one_by_one.orders import Order
 
-__all__ = [
-    "FIGURE_2",
-    "INFLUENTIAL",
-    "NEGATIVE",
-    "SWITCH",
-    "WALK",
-    "beside_walk",
-    "rank_lines",
-    "target_first",
-    "text_table",
-    "walk_step",
-    "walk_steps",
-]
-
 WALK, INFLUENTIAL, NEGATIVE = "walk", "walk-influential", "walk-negative"
 #: Heads that the paper removes by influence, and of how many.
 LOOKED_AT, OF = 320, 1024

@@ -28,8 +28,6 @@ from headscope.papers.heads_up.verdict import (
 from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step
 from headscope.shown.blocks import Cell, Findings, Row, Table, grid
 
-__all__ = ["TABLE_2", "instructions", "same_task"]
-
 _MODELS = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
 ACCURACY = {model: f"Table {32 + at}" for at, model in enumerate(_MODELS)}
 #: The bundled model's tasks that are the paper's under another name.

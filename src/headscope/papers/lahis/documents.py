@@ -17,8 +17,6 @@ from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import Setting
 from headscope.studies.documents import DocumentsChoice, read_languages
 
-__all__ = ["Side", "choice", "split"]
-
 Side = Literal["found", "tested"]
 SIDES: tuple[Side, Side] = ("found", "tested")
 #: Documents are read so many times as often as they are needed: halves are not quite equal.

@@ -13,8 +13,6 @@ from headscope.papers.paper import Setting
 from headscope.papers.published import source, value
 from headscope.shown.blocks import Cell, Claim, Findings, Reference, Row, Table
 
-__all__ = ["gates", "parts", "tell_gates"]
-
 ABSTRACT = "Abstract"
 
 COLUMNS = ("gates trained", "answered, %", "change", "loss of the answer", "its change")

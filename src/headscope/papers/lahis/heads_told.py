@@ -12,8 +12,6 @@ from headscope.papers.lahis.words import span, table_of
 from headscope.papers.paper import Setting
 from headscope.shown.blocks import Bars, Cell, Claim, Findings, Heatmap
 
-__all__ = ["tell_importance", "tell_sets"]
-
 
 def tell_importance(setting: Setting) -> Findings:
     """Heatmaps of importance, and how alike languages and halves of documents are."""

@@ -20,8 +20,6 @@ from headscope.papers.lahis.words import (
 from headscope.papers.paper import Setting
 from headscope.shown.blocks import Cell, Findings, Heatmap
 
-__all__ = ["tell_layers"]
-
 
 def tell_layers(setting: Setting) -> Findings:
     """Each language's text without whole layers, and where its important heads lie."""

@@ -23,8 +23,6 @@ from headscope.papers.lahis.words import (
 from headscope.papers.paper import Setting
 from headscope.shown.blocks import Cell, Claim, Findings, Heatmap, Table, p_cell
 
-__all__ = ["NO_HEADS", "losses_table", "removed", "tell_cross", "tell_perplexity"]
-
 NO_HEADS = "no head is specific to this language"
 NO_DRAWS = Cell(why="no draws")
 

@@ -19,8 +19,6 @@ from headscope.shown.blocks import Cell, Findings, p_cell
 from headscope.studies.compare.importance import CompareImportance, compare_importance
 from headscope.studies.inputs import Progress
 
-__all__ = ["moving_steps", "tell_moving"]
-
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
 
 

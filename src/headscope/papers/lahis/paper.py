@@ -23,8 +23,6 @@ from headscope.papers.lahis.writing_told import (
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
 from headscope.shown.blocks import Findings
 
-__all__ = ["PAPER"]
-
 Steps = tuple[Step, ...] | Missing
 
 DOCUMENTS = Missing(

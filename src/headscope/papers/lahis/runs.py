@@ -39,18 +39,6 @@ from headscope.studies.verify.transfer import VerifyTransfer, verify_transfer
 from headscope.verify.languages.conditions import LanguageRemoval
 from headscope.verify.languages.sets import default_count
 
-__all__ = [
-    "answer_contradictions",
-    "go_on",
-    "lead_back",
-    "read_text",
-    "read_without_layers",
-    "score_heads",
-    "summarise",
-    "train_gates",
-    "translate",
-]
-
 #: The bundled model answers what it was trained on as well as it can; in an order of question and
 #: context that it never saw there is something to be gained.
 ASKED = "Question: {question}\n{context}\nAnswer:"

@@ -10,22 +10,6 @@ from headscope.heads import Amount, count_of
 from headscope.papers.paper import Setting
 from headscope.verify.languages.sets import default_count
 
-__all__ = [
-    "HEADS",
-    "MOVING",
-    "PAPER_SCALE",
-    "Scale",
-    "astray",
-    "codes",
-    "directions_given",
-    "general_in",
-    "languages",
-    "said",
-    "scale",
-    "step_name",
-    "written_share",
-]
-
 #: The step that scores heads, which every other reads.
 HEADS = "heads"
 #: The same with the gate that the published code moves.

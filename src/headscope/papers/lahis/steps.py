@@ -27,19 +27,6 @@ from headscope.papers.lahis.scale import (
 from headscope.papers.lahis.work import reading, scoring, training, writing
 from headscope.papers.paper import Setting, Step
 
-__all__ = [
-    "HEADS",
-    "continuing",
-    "gates",
-    "heads",
-    "layers",
-    "mitigation",
-    "perplexity",
-    "summaries",
-    "transfers",
-    "translating",
-]
-
 
 def heads(setting: Setting) -> Step:
     """Importance of every head for every language; specific and general sets."""

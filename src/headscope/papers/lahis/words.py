@@ -10,24 +10,6 @@ from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, said
 from headscope.papers.paper import Setting
 from headscope.shown.blocks import NOT_RUN, Cell, Row, Table
 
-__all__ = [
-    "MODELS",
-    "capital",
-    "cell",
-    "count",
-    "documents_said",
-    "draws_limit",
-    "empty",
-    "mean_known",
-    "names",
-    "notes",
-    "several",
-    "sign",
-    "span",
-    "spread",
-    "table_of",
-]
-
 #: What no interval of an experiment holds.
 SAMPLE = (
     "Which heads are specific depends on the documents they are found on: with the bundled model, "

@@ -9,18 +9,6 @@ from headscope.papers.lahis.scale import scale
 from headscope.papers.paper import Setting
 from headscope.studies.costs.work import Work
 
-__all__ = [
-    "EPOCHS",
-    "PAIRS",
-    "STOP",
-    "gradient_batch",
-    "loss_batch",
-    "reading",
-    "scoring",
-    "training",
-    "writing",
-]
-
 #: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.
 BATCH = 2048
 #: Pairs of questions and answers that gates are trained on and stopped on, and epochs (METHODS).

@@ -21,8 +21,6 @@ from headscope.papers.lahis.words import (
 from headscope.papers.paper import Setting
 from headscope.shown.blocks import Cell, Claim, Findings, Row, Table, p_cell
 
-__all__ = ["tell_general", "tell_mitigation", "tell_off_target", "tell_transfer"]
-
 COLUMNS = (
     "as is",
     "changed",

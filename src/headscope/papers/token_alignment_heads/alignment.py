@@ -19,8 +19,6 @@ from headscope.shown.blocks import Findings, Row, Table
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress, read_directions
 
-__all__ = ["ALIGNMENT"]
-
 #: Words of the example, at least: a shorter sentence shows little.
 WORDS = 6
 

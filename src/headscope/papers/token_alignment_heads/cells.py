@@ -10,21 +10,6 @@ from typing import Any
 
 from headscope.shown.blocks import NOT_RUN, Cell
 
-__all__ = [
-    "cell",
-    "change",
-    "hundred",
-    "less",
-    "lines_of",
-    "percent",
-    "random_mean",
-    "range_of",
-    "sentence",
-    "sets_of",
-    "text",
-    "tops",
-]
-
 
 def cell(
     value: float | None,

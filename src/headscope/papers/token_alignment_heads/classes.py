@@ -28,8 +28,6 @@ from headscope.studies.compare.classes import CompareClasses, compare_classes
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress
 
-__all__ = ["CLASSES", "POSITIONS", "bounds", "class_claims", "class_words", "of_group", "thirds"]
-
 KINDS = ("token_alignment", "low_activity", "inactive")
 NAMES = ("token alignment heads", "low activity", "inactive")
 #: The groups of models of Figures 13 to 15, of 16 to 18, and of 19 to 21.

@@ -22,8 +22,6 @@ from headscope.papers.token_alignment_heads.setting import (
 from headscope.papers.token_alignment_heads.steps import overlap_steps
 from headscope.shown.blocks import Claim, Findings, Heatmap, Row, Table, p_cell
 
-__all__ = ["CONSISTENCY", "matrix", "overlap_words"]
-
 LLAMA = "Llama-3.1-8B"
 #: The directions that the paper compares.
 FIGURES = {"Figure 5": FIGURE_5, "Figure 28": FIGURE_28, **GROUPS}

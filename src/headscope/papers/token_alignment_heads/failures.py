@@ -20,8 +20,6 @@ from headscope.papers.token_alignment_heads.setting import NAME, bound
 from headscope.papers.token_alignment_heads.steps import failure_steps
 from headscope.shown.blocks import Bars, Claim, Findings, Row, Table
 
-__all__ = ["FAILURES", "failure_claim", "failure_words"]
-
 KINDS = ("no translation", "missing details", "hallucination", "other")
 
 

@@ -33,8 +33,6 @@ from headscope.studies.compare.checkpoints import checkpoint_series
 from headscope.studies.compare.formation import Formation, formation
 from headscope.studies.inputs import POCKET, PairsChoice, Progress
 
-__all__ = ["FORMATION", "formation_claim", "formation_words"]
-
 SCRATCH = "8B trained from scratch"
 #: Sentences of each direction that every checkpoint translates: of the pocket world, and of others.
 POCKET_CHECKED, CHECKED = 20, 50

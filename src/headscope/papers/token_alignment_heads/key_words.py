@@ -26,8 +26,6 @@ from headscope.studies.costs.work import Work
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.inputs import Progress
 
-__all__ = ["KEY_WORDS", "Prompted", "compared", "key_word_claim", "key_words", "longest"]
-
 #: Tasks of the pocket world that prompts are taken from, and prompts of each.
 POCKET = ("pocket_translate_sentences", "pocket_repeat_sentences", "pocket_plurals")
 EACH = 2

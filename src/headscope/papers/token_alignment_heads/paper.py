@@ -19,8 +19,6 @@ from headscope.papers.token_alignment_heads.tasks import OTHER_TASKS
 from headscope.papers.token_alignment_heads.trater import TRAININGS
 from headscope.shown.blocks import Findings
 
-__all__ = ["PAPER"]
-
 
 def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
     """The paper's claims, each as it was found here, and what was left unanswered."""

@@ -36,8 +36,6 @@ from headscope.studies.inputs import Progress
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.use.rating import Rating
 
-__all__ = ["RATED", "best_documents", "rated_claim", "rated_words"]
-
 #: Documents of the pocket corpus, and how many of them carry a translation.
 DOCUMENTS, BILINGUAL = 2000, 0.05
 #: Documents of each of anybody's files that are rated, and tokens of one.

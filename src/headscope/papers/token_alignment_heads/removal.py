@@ -25,8 +25,6 @@ from headscope.papers.token_alignment_heads.setting import NAME, bound
 from headscope.papers.token_alignment_heads.steps import removal_steps
 from headscope.shown.blocks import Bars, Cell, Findings, Row, Table
 
-__all__ = ["REMOVAL", "removal_claims", "removal_words", "texts_of"]
-
 #: Random heads of any layer, and as many of each layer as the chosen ones have.
 CONTROLS = {"random": "random heads", "random-layer-matched": "random heads of the same layers"}
 MEASURES = ("chrf", "bleu", "off_target", "source_copy")

@@ -14,31 +14,6 @@ from headscope.papers.published import ANY, reference
 from headscope.shown.blocks import Reference
 from headscope.studies.inputs import PairsChoice
 
-__all__ = [
-    "DIRECTIONS",
-    "FIGURE_5",
-    "FIGURE_28",
-    "GROUPS",
-    "NAME",
-    "THRESHOLD",
-    "amounts",
-    "bound",
-    "checked_on",
-    "decoded",
-    "differs",
-    "directions",
-    "found_on",
-    "given_directions",
-    "halved",
-    "how_chosen",
-    "in_chat",
-    "largest",
-    "named",
-    "needs_pairs",
-    "ranked_by",
-    "top",
-]
-
 NAME = "token-alignment-heads"
 #: Above this translation score the paper calls a head a token alignment head (section 2.3).
 THRESHOLD = 0.1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.pairs import write_pairs
-from headscope.find.translation import TranslationScore
+from headscope.find.translation_config import TranslationScore
 from headscope.papers.paper import Missing, Setting, Step
 from headscope.papers.token_alignment_heads.setting import (
     POCKET_CHECKED,
@@ -34,18 +34,6 @@ from headscope.studies.inputs import Progress, find_and_check
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.removal import Removal
-
-__all__ = [
-    "DRAWS",
-    "elsewhere",
-    "failure_steps",
-    "other_scores",
-    "overlap_steps",
-    "removal_steps",
-    "score_steps",
-    "scoring",
-    "sentences_of",
-]
 
 #: Random sets of heads of each kind beside those that are removed: with fewer than 19 p over draws
 #: cannot be 0.05.

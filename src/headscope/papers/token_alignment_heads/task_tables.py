@@ -24,8 +24,6 @@ from headscope.papers.token_alignment_heads.setting import NAME, bound
 from headscope.pocket.tasks import CROSS_LINGUAL
 from headscope.shown.blocks import Bars, Cell, Claim, Row, Table
 
-__all__ = ["change_bars", "measures_table", "task_claim", "task_words", "tasks_table"]
-
 MORE = "more examples of each task"
 TRANSLATION = (("chrf", "chrF++", 1.0), ("bleu", "BLEU", 1.0))
 LEARNT = (("bleurt", "BLEURT", 100.0), ("comet", "COMET", 100.0))

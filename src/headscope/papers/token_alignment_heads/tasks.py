@@ -33,8 +33,6 @@ from headscope.studies.inputs import Progress
 from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
 from headscope.verify.removal import Removal
 
-__all__ = ["OTHER_TASKS"]
-
 #: Most items of a task of the pocket world, and of anybody's.
 POCKET_ITEMS, ITEMS = 100, 500
 #: Random sets of heads of each kind beside the chosen ones: the fewest by which p over draws can be

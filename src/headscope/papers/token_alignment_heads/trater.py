@@ -26,8 +26,6 @@ from headscope.shown.blocks import Bars, Cell, Claim, Findings, Row, Table
 from headscope.studies.costs.work import Work
 from headscope.studies.inputs import Progress
 
-__all__ = ["POCKET_TOKENS", "TRAININGS", "trater_claim", "trater_words"]
-
 KINDS = ("baseline", "remove", "enhance")
 #: What the mixtures other than the corpus as it is hold, and which way the paper's scores go.
 MIXTURES = {"remove": "without the selected texts", "enhance": "with three times as many of them"}

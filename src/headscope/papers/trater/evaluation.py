@@ -24,8 +24,6 @@ from headscope.settings import Option, Settings
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["WORD_TASKS", "Evaluation", "evaluate"]
-
 #: The word tasks that are asked; questions are about two facts told in their own language.
 WORD_TASKS = ("translate", "plural", "past", "first_letter", "capital")
 

@@ -18,8 +18,6 @@ from headscope.measure.statistics import counted, counted_mean
 from headscope.papers.published import published, value
 from headscope.papers.trater.mixtures import Mixture
 
-__all__ = ["TRAINED", "describe", "paper_table", "power_at", "published_selection"]
-
 #: What the published figures call the models of Table 1.
 TRAINED = "1.5B trained on mixtures"
 PAPER = "token-alignment-heads"

@@ -26,8 +26,6 @@ from headscope.runs import Run, carry_out, decode, plain
 from headscope.studies.inputs import Progress, about_model, model_inputs, model_provenance
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "TraterExperiment", "command", "trater_experiment"]
-
 COMMAND = "pocket trater"
 #: Seconds between looks at how far the trainings are.
 LOOK = 2.0

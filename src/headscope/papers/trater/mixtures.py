@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.use.mixing import Manifest
 
-__all__ = [
-    "Mixture",
-    "Prepared",
-    "TraterExperiment",
-    "check_size",
-    "mixtures_of",
-    "prepare",
-    "records_of",
-    "selected_share",
-    "write_corpus",
-]
-
 Kind = Literal["baseline", "remove", "enhance", "remove random", "enhance random"]
 TRUE = "true"
 CORPUS = "corpus.jsonl"

@@ -8,18 +8,6 @@ from dataclasses import dataclass, field
 from headscope.results.common import ModelResult
 from headscope.runs import Record, entry
 
-__all__ = [
-    "MEASURES",
-    "Condition",
-    "Corpus",
-    "Difference",
-    "Measured",
-    "Power",
-    "PublishedTable",
-    "Trained",
-    "TraterResult",
-]
-
 #: What is shown of every mixture: its name in results, its heading, its digits.
 MEASURES = (
     ("chrf_prompt", "chrF++, prompt", 1),

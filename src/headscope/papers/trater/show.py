@@ -10,8 +10,6 @@ from headscope.papers.trater.result import MEASURES, Condition, Difference, Trai
 from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
 from headscope.shown.words import between, count, fixed, percent, signed
 
-__all__ = ["show"]
-
 #: Fewer trainings of a mixture than this tell little about another training.
 FEW = 5
 CHANGED = {

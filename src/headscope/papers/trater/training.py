@@ -19,8 +19,6 @@ from headscope.papers.trater.mixtures import records_of
 if TYPE_CHECKING:
     from headscope.pocket.mixture import Document
 
-__all__ = ["Training", "progress_of", "train_and_measure"]
-
 #: What a training leaves behind when it has been measured, and its last weights.
 MEASURED, WEIGHTS = "measured.json", "final"
 

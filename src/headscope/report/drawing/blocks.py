@@ -28,8 +28,6 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, sentence_of
 
-__all__ = ["draw"]
-
 OPEN, FEW = 5, 8
 """So many texts of more than the second stand open."""
 

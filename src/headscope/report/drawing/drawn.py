@@ -8,8 +8,6 @@ from typing import Any
 
 from headscope.report.html import Html
 
-__all__ = ["Drawn"]
-
 
 @dataclass(frozen=True)
 class Drawn:

@@ -11,8 +11,6 @@ from headscope.report.parts import diverging_class, figure, legend, named, ramp_
 from headscope.shown.blocks import Bars, Figure, Heatmap, Lines
 from headscope.shown.words import between, count, fixed, sentence_of
 
-__all__ = ["told_figure"]
-
 MARKS = ("key-top", "key-base", "key-s9", "key-rose", "key-ochre", "key-violet", "key-low",
          "key-random", "key-matched", "key-off")  # fmt: skip
 MEANT = {

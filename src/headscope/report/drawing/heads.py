@@ -13,8 +13,6 @@ from headscope.report.parts import diverging_class, figure, named, ramp_class, s
 from headscope.shown.blocks import HeadMap, HeadMaps, HeadSets, HeadTable, Place
 from headscope.shown.words import arrow, between, count, fixed, languages_of, number, sentence_of
 
-__all__ = ["head_maps", "head_sets", "head_table"]
-
 #: Rows of a ranking that stand open.
 ROWS = 30
 #: Digits of the numbers that a page holds for its scripts; the run folder holds them in full.

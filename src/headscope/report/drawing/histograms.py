@@ -12,8 +12,6 @@ from headscope.report.parts import figure, named, var_style
 from headscope.shown.blocks import Histogram, Histograms
 from headscope.shown.words import count, number, percent, sentence_of
 
-__all__ = ["draw_histograms"]
-
 MOST = 8
 """Panels that stand open."""
 

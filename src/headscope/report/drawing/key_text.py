@@ -14,8 +14,6 @@ from headscope.report.parts import RAMP, figure, named, ramp_class
 from headscope.shown.blocks import KeyText
 from headscope.shown.words import count, fixed, sentence_of
 
-__all__ = ["key_text"]
-
 #: Decimals of the numbers that the page holds; the run folder holds them in full.
 DIGITS = 5
 #: The most numbers a page holds; beyond that it lets single heads go, lowest first.

@@ -8,8 +8,6 @@ from collections.abc import Collection
 
 from headscope.report.html import Child, tag
 
-__all__ = ["marked"]
-
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 """How Unicode calls the letters of scripts that put no spaces between words."""
 

@@ -18,15 +18,6 @@ from headscope.report.parts import legend
 from headscope.shown.blocks import LinkedWords, Sentence, Sentences
 from headscope.shown.words import arrow, count, enumeration, fixed, languages_of, sentence_of
 
-__all__ = [
-    "SCRIPT",
-    "STYLE",
-    "Browser",
-    "bigram_similarity",
-    "browser",
-    "sentences",
-]
-
 SCRIPT, STYLE = "sentences.js", "sentences.css"
 """The assets that the section needs."""
 

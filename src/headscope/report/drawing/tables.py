@@ -12,8 +12,6 @@ from headscope.report.parts import figure, named, scroll, table
 from headscope.shown.blocks import Cell, Row, Table
 from headscope.shown.words import between, count, fixed, sentence_of, signed
 
-__all__ = ["table_figure"]
-
 Write: TypeAlias = Callable[[Cell], Child]
 
 FLAT = 2

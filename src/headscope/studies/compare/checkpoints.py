@@ -14,8 +14,6 @@ from headscope.errors import InputError
 from headscope.settings import Option, Part
 from headscope.studies.inputs import POCKET, ModelChoice
 
-__all__ = ["Checkpoint", "checkpoint_series", "named_checkpoints", "step_of"]
-
 # step1000 (Pythia), step1000-tokens4B (OLMo), stage2-ingredient3-step12000-tokens26B (OLMo 2 and
 # 3), checkpoint-500 (transformers' Trainer), global_step100, iter_0005000.
 _STEP = re.compile(r"(?:step|checkpoint|ckpt|iter(?:ation)?)[-_]?([0-9]+)", re.IGNORECASE)

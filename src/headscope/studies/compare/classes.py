@@ -18,8 +18,6 @@ from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
 from headscope.shown.words import enumeration, fixed, percent
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "CompareClasses", "command", "compare_classes"]
-
 COMMAND = "compare classes"
 
 CLASSES = ("token alignment", "low activity", "inactive")

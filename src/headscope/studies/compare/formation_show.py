@@ -12,8 +12,6 @@ from headscope.runs.reading import read_object
 from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table
 from headscope.shown.words import between, enumeration, fixed, percent, sentence_of
 
-__all__ = ["show_formation"]
-
 #: Sentences below which the interval of chrF++ is wide.
 FEW = 100
 

@@ -13,8 +13,6 @@ from headscope.runs import Run, carry_out
 from headscope.runs.reading import read_result
 from headscope.studies.verify.perplexity import paired_loss
 
-__all__ = ["COMMAND", "CompareImportance", "compare_importance"]
-
 COMMAND = "compare importance"
 
 

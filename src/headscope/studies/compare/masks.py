@@ -51,8 +51,6 @@ from headscope.studies.inputs import ModelChoice
 from headscope.studies.shows import overlap_blocks
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "CompareMasks", "command", "compare_masks"]
-
 COMMAND = "compare masks"
 #: Masks that get a line each over layers; of more, the mean and the range are drawn.
 LINES = 6

@@ -50,15 +50,6 @@ from headscope.shown.words import count, enumeration, fixed, number, p_value
 from headscope.studies.shows import model_facts, overlap_blocks, places
 from headscope.studies.study import Study
 
-__all__ = [
-    "COMMAND",
-    "CompareMethods",
-    "TopHeads",
-    "command",
-    "compare_methods",
-    "show_methods",
-]
-
 COMMAND = "compare methods"
 #: Pairs that a terminal lists, and heads that a sentence names.
 ALIKE, NAMED = 10, 12

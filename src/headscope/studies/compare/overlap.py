@@ -22,8 +22,6 @@ from headscope.shown.words import arrow, count, fixed, p_value
 from headscope.studies.shows import overlap_blocks, places
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "CompareOverlap", "command", "compare_overlap"]
-
 COMMAND = "compare overlap"
 
 

@@ -43,8 +43,6 @@ from headscope.verify.masks.mask import Mask, shuffled
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "CompareStates", "command", "compare_states"]
-
 COMMAND = "compare states"
 
 #: Samples that are looked at, and written down, at once.

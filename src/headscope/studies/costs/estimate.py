@@ -9,8 +9,6 @@ from headscope.studies.costs.machines import Machine, Rate
 from headscope.studies.costs.shapes import LOGITS_AT_ONCE, Shape
 from headscope.studies.costs.work import Work
 
-__all__ = ["Memory", "estimate_seconds", "operations", "peak_memory", "steps_of"]
-
 
 @dataclass(frozen=True)
 class Memory:

@@ -11,17 +11,6 @@ from headscope.studies.costs.machines import ATTAINED, H200, Machine, h200
 from headscope.studies.costs.shapes import Shape
 from headscope.studies.costs.work import Work
 
-__all__ = [
-    "EXPERIMENTS",
-    "Both",
-    "Cost",
-    "Costed",
-    "RealSize",
-    "both_in_an_hour",
-    "cost_of",
-    "costs_of",
-]
-
 #: Padded tokens of a batch, as the commands have it by default.
 _BATCH = 8192
 #: A batch writes until its longest output ends: its steps, per mean output.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["ATTAINED", "H200", "Machine", "Rate", "h200"]
-
 
 @dataclass(frozen=True)
 class Rate:

@@ -22,8 +22,6 @@ from headscope.studies.costs.shapes import Shape
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["measure_machine"]
-
 Clock = Callable[[], float]
 #: Rows and length of the passes, and rows of the steps of generation, small and large.
 _PASSES = ((2, 24), (16, 40))

@@ -14,8 +14,6 @@ from headscope.studies.costs.shapes import PUBLISHED, Shape
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["heads_of", "read_shape", "shape_of", "shape_of_config"]
-
 #: Share of a model's parameters that a shape may miss: biases and the like, no part of a layer.
 _MISSED = 0.02
 #: Beyond these, a number of layers, and a width or number of tokens, is a mistake.

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-__all__ = ["LOGITS_AT_ONCE", "PUBLISHED", "Shape"]
-
 #: Logits made at once by the losses (`headscope.lm.losses.CHUNK`); more are made in pieces.
 LOGITS_AT_ONCE = 1 << 25
 

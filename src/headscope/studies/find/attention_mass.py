@@ -8,7 +8,8 @@ from pathlib import Path
 from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.find.attention_mass import attention_mass
-from headscope.find.translation import TranslationScore, check_aligner
+from headscope.find.translation import check_aligner
+from headscope.find.translation_config import TranslationScore
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Run
 from headscope.studies.find.head_scores import Scored, scores_run
@@ -20,8 +21,6 @@ from headscope.studies.inputs import (
     read_directions,
     resolved_chat,
 )
-
-__all__ = ["COMMAND", "FindAttentionMass", "find_attention_mass"]
 
 COMMAND = "find attention-mass"
 

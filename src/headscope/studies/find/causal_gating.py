@@ -70,8 +70,6 @@ from headscope.studies.tasks import (
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "FindCausalGating", "command", "conditions", "find_causal_gating"]
-
 COMMAND = "find causal-gating"
 METHOD = "causal-gating"
 #: A role's score from which a head has the role (table 2 of the paper).

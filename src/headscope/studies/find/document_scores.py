@@ -22,8 +22,6 @@ from headscope.studies.leakage import FOUND_ON
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Score", "describe_language", "score_languages"]
-
 #: Scores the heads of a model on documents of one language, keeping batches in a run.
 Score = Callable[["LanguageModel", DocumentFile, Run, Steps | None], HeadScores]
 AnyResult = TypeVar("AnyResult", bound=HeadsResult)

@@ -21,8 +21,6 @@ from headscope.studies.inputs import ModelChoice, Progress
 from headscope.studies.shows import few_caution, head_table, highest, model_facts, spread
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindFirstOrder", "command", "find_first_order"]
-
 COMMAND = "find first-order"
 
 

@@ -16,8 +16,6 @@ from headscope.studies.inputs import Progress, Steps, run_with_model, steps_of
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Scored", "describe", "scores_run"]
-
 Scored = HeadScores | dict[str, HeadScores]
 AnyHeads = TypeVar("AnyHeads", bound=ScoredHeads)
 AnyResult = TypeVar("AnyResult", bound=ScoresResult)

@@ -25,8 +25,6 @@ from headscope.studies.shows import (
 )
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindInduction", "command", "find_induction"]
-
 COMMAND = "find induction"
 #: Natural texts of each language where no limit is given.
 TEXTS = 50

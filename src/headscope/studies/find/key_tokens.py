@@ -30,8 +30,6 @@ from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.shows import model_facts, places
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindKeyTokens", "command", "find_key_tokens"]
-
 COMMAND = "find key-tokens"
 #: Stands for a token that cannot be seen.
 NOTHING = "\u00b7"

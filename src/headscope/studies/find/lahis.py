@@ -46,8 +46,6 @@ from headscope.studies.inputs import ModelChoice, Progress
 from headscope.studies.shows import head_map, head_table, model_facts, places
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindLahis", "command", "find_lahis"]
-
 COMMAND = "find lahis"
 
 

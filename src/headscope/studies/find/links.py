@@ -13,7 +13,8 @@ from typing import Any
 from headscope.data.align import LlmAligner
 from headscope.data.split import text_digests
 from headscope.errors import InputError, naming
-from headscope.find.translation import TranslationScore, check_aligner, translation_score
+from headscope.find.translation import check_aligner, translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadScores, save_scores
 from headscope.measure.baseline import Rules
 from headscope.runs import Run
@@ -27,8 +28,6 @@ from headscope.studies.inputs import (
     resolved_chat,
     run_with_model,
 )
-
-__all__ = ["COMMAND", "FindByLinks", "find_by_links"]
 
 COMMAND = "find translation-score by several links"
 

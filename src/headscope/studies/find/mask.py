@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
 
-__all__ = ["COMMAND", "FindMask", "command", "find_mask"]
-
 COMMAND = "find mask"
 METHOD = "mask"
 #: The part of a run that keeps how many steps were chosen when it began.

@@ -29,8 +29,6 @@ from headscope.shown.blocks import (
 from headscope.shown.words import count, fixed, percent, sentence_of
 from headscope.studies.shows import model_facts, places
 
-__all__ = ["show"]
-
 #: Points of a line, and lines of single heads.
 POINTS, LINES = 100, 4
 #: A head is kept where its weight M is 0 or above, which is 0.5 or above in σ(M).

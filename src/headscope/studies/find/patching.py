@@ -30,8 +30,6 @@ from headscope.studies.shows import (
 )
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindPatching", "WordsChoice", "command", "find_patching"]
-
 COMMAND = "find patching"
 #: The answers whose probability changes.
 ANSWERS = {

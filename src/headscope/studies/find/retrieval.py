@@ -29,8 +29,6 @@ from headscope.studies.shows import (
 )
 from headscope.studies.study import Study
 
-__all__ = ["COMMAND", "FindRetrieval", "NeedlesChoice", "command", "find_retrieval"]
-
 COMMAND = "find retrieval"
 #: Facts of the bundled model's world, where no data is given.
 POCKET_NEEDLES = 20

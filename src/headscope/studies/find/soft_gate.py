@@ -37,8 +37,6 @@ from headscope.studies.study import Study
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "FindSoftGate", "command", "default_heads", "find_soft_gate"]
-
 COMMAND = "find soft-gate"
 #: Kinds of heads whose gates are trained, and of those that are set to 0.
 TRAINED = ("trained", "random", "random-layer-matched")

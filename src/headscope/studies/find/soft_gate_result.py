@@ -29,8 +29,6 @@ from headscope.results.soft_gate import (
 )
 from headscope.runs import Run, configuration
 
-__all__ = ["describe", "effects", "group_sums", "write_gates"]
-
 #: What is measured on every question: answered, answered as SQuAD compares, loss of the answer.
 MEASURES = ("accuracy", "normalized", "nll")
 #: Differences that are told, the second subtracted from the first.

@@ -12,7 +12,8 @@ from typing import Annotated
 from headscope import options
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.find.translation import TranslationScore, check_aligner, translation_score
+from headscope.find.translation import check_aligner, translation_score
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
     HeadScores,
     Rank,

@@ -35,16 +35,6 @@ if TYPE_CHECKING:
     from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
-__all__ = [
-    "COMMAND",
-    "OneLine",
-    "PromptsChoice",
-    "UseAdapt",
-    "show_adapted",
-    "use_adapt",
-    "written",
-]
-
 COMMAND = "use adapt"
 #: New tokens of an output where nobody says.
 NEW_TOKENS = 128

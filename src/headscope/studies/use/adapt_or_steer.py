@@ -17,8 +17,6 @@ from headscope.studies.use.adapt import UseAdapt, show_adapted, use_adapt
 from headscope.studies.use.steering import Steer, steer
 from headscope.studies.use.steering_show import show_steered
 
-__all__ = ["command"]
-
 
 def asked(
     adapt: UseAdapt, steering: Annotated[dict[str, Any], Part(of=Steer, make=dict)]

@@ -26,8 +26,6 @@ from headscope.studies.use.gates import GateChoice, about, factors_section
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "UseExport", "command", "use_export"]
-
 COMMAND = "use export"
 FORMS = {"checkpoint": "an ordinary checkpoint", "ia3": "an (IA)\u00b3 adapter"}
 #: Files and tensors that are named.

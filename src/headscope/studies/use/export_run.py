@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from headscope.use.exporting.base import Base
     from headscope.use.exporting.proof import Reference
 
-__all__ = ["PLACES", "Export", "Form", "UseExport", "same_weights"]
-
 Form = Literal["checkpoint", "ia3"]
 #: Where in the run folder the artifact is, by form.
 PLACES: dict[Form, str] = {"checkpoint": "checkpoint", "ia3": "adapter"}

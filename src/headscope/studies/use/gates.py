@@ -17,8 +17,6 @@ from headscope.shown.blocks import Block, Cell, HeadMap, HeadMaps, HeadSets, Row
 from headscope.shown.words import number
 from headscope.studies.shows import named_places
 
-__all__ = ["GateChoice", "about", "factors_section"]
-
 #: So many different factors are shown as sets of heads, more as a table.
 FEW = 8
 

@@ -43,8 +43,6 @@ from headscope.use.mixing.mixture import mix_in_run
 from headscope.use.mixing.plan import Amount
 from headscope.use.mixing.reading import LANGUAGE, rated_paths, read_lines
 
-__all__ = ["UseMix", "command", "use_mix"]
-
 #: Languages whose documents a page shows, and how many of them stand open.
 WITH_TEXTS, OPEN = 60, 8
 #: Decimals of scores.

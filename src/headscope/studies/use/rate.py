@@ -51,19 +51,17 @@ from headscope.studies.inputs import (
 from headscope.studies.shows import ablation_facts, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import documents
-from headscope.use.corpus.executors import Execution, Launched
+from headscope.use.corpus.execution import Execution, Launched
 from headscope.use.corpus.files import find_files
-from headscope.use.corpus.pipeline import Plan, add_up, rate_left
+from headscope.use.corpus.pipeline import add_up, rate_left
 from headscope.use.corpus.records import Columns
 from headscope.use.corpus.survey import remember, survey
-from headscope.use.corpus.worker import holding
+from headscope.use.corpus.worker import Plan, holding
 from headscope.use.corpus.writing import Written
 from headscope.use.rating import Rating
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-
-__all__ = ["COMMAND", "UseRate", "command", "use_rate"]
 
 COMMAND = "use rate"
 SUMMARY = "summary.json"

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["FACTORS", "Ranking", "Steer", "steer"]
-
 FACTORS = (0.5, 1.5, 2.0, 3.0, 5.0)
 #: Prompts of each language where the pocket model's own are taken.
 PROMPTS = 60

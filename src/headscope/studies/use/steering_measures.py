@@ -14,8 +14,6 @@ from headscope.verify.removal.outputs import Translations
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group
 
-__all__ = ["MEASURES", "answer_numbers"]
-
 #: What is to be proved: fewer answers in another language, none of them empty, none worse.
 MEASURES = {
     "off_target": Measure(),

@@ -13,8 +13,6 @@ from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.inputs import PairsChoice, read_directions
 
-__all__ = ["astray_files", "write_astray"]
-
 #: Characters of a text that leads astray.
 BEFORE = 1000
 

@@ -12,8 +12,6 @@ from headscope.studies.shows import named_places
 from headscope.studies.use.gates import factors_section
 from headscope.studies.verify.writing_show import Scale, Writing, said
 
-__all__ = ["show_steered"]
-
 OTHER = {"off_target": Scale("Answers in another language", "the share in another language")}
 REST = {
     "empty": Scale("Empty answers", "the share of empty answers"),

@@ -44,8 +44,6 @@ from headscope.verify.masks.mask import Mask, read_mask, shuffled
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyAttention", "command", "verify_attention"]
-
 COMMAND = "verify attention"
 GROUPS = {"in": "heads in the mask", "all": "all heads", "out": "heads outside the mask"}
 #: Of fewer examples a task says little.

@@ -23,18 +23,17 @@ from headscope.data.links import Links
 from headscope.data.pairs import PairFile
 from headscope.data.words import split_words
 from headscope.errors import InputError
+from headscope.estimates import Against
 from headscope.heads import Amount, Rank, about_rank
 from headscope.measure.statistics import counted
-from headscope.measure.trial import Against, Group, Side, Trial
+from headscope.measure.trial import Group, Side, Trial
+from headscope.results.removal import BASELINE, CONTROLS, Label
 from headscope.runs import Run, encode
 from headscope.studies.inputs import ModelChoice, PairsChoice, Progress, pair_inputs, run_with_model
 from headscope.studies.verify.removal import VerifyRemoval, opened
 from headscope.studies.verify.removal_run import STATISTICS
 from headscope.verify.removal import Condition, Removal, conditions
 from headscope.verify.removal.losses import reference_losses
-from headscope.verify.removal.outputs import BASELINE, CONTROLS, Label
-
-__all__ = ["COMMAND", "VerifyCopying", "copies_written", "tests", "verify_copying"]
 
 COMMAND = "verify copying"
 Floats = NDArray[np.float64]

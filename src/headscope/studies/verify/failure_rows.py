@@ -15,13 +15,12 @@ from headscope.data.languages import Direction, parse_direction, settled_directi
 from headscope.data.links import Links
 from headscope.errors import InputError, naming
 from headscope.results.failures import Subject
+from headscope.results.removal import Label
 from headscope.runs import decode, file_digest
 from headscope.runs.reading import naming as told
 from headscope.settings import Option, Settings
 from headscope.verify.failures.classify import Row
-from headscope.verify.removal.outputs import Label, read_outputs
-
-__all__ = ["Choice", "Rows", "rows_of_file", "rows_of_run"]
+from headscope.verify.removal.outputs import read_outputs
 
 
 @dataclass(frozen=True)

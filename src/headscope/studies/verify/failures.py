@@ -32,8 +32,6 @@ from headscope.studies.verify.failures_show import show
 from headscope.verify.failures.classify import GOOD, LOSS, Case, Row, Rules, classify, shares
 from headscope.verify.failures.judge import Verdicts, judge
 
-__all__ = ["COMMAND", "VerifyFailures", "command", "verify_failures"]
-
 COMMAND = "verify failures"
 UNSEGMENTED = (
     "characters stand for the words of scripts without spaces, which makes kinds less sure; "

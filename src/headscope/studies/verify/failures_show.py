@@ -35,8 +35,6 @@ from headscope.shown.blocks import (
 from headscope.shown.words import arrow, between, count, enumeration, fixed, percent, sentence_of
 from headscope.studies.shows import places
 
-__all__ = ["show"]
-
 MEANING: dict[Kind, str] = {
     "no translation": "the source is repeated, or there is nothing, or it stays in its language",
     "hallucination": "no word of a good translation backs most of it, or much of what it adds",

@@ -40,8 +40,6 @@ from headscope.verify.masks.evidence import describe, statistics, together
 from headscope.verify.masks.families import Family, conditions, families, parse_family
 from headscope.verify.masks.mask import Mask, read_mask
 
-__all__ = ["COMMAND", "VerifyFamilies", "command", "verify_families"]
-
 COMMAND = "verify families"
 
 

@@ -14,8 +14,9 @@ from headscope.data.align import choose_aligner
 from headscope.data.split import text_digests
 from headscope.errors import InputError, naming
 from headscope.heads import HeadScores, check_geometry, read_scores
-from headscope.heads.resolve import MEAN, check_finished
+from headscope.heads.resolve import MEAN
 from headscope.heads.scores import TRANSLATION_SCORE
+from headscope.heads.store import check_finished
 from headscope.measure.baseline import Rules
 from headscope.measure.correlation import rank_correlations
 from headscope.measure.intervals import resamples
@@ -48,8 +49,6 @@ from headscope.verify.removal.single import single_removal
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-
-__all__ = ["COMMAND", "VerifyHeads", "command", "verify_heads"]
 
 COMMAND = "verify heads"
 #: Extras of other runs that are scores of their own.

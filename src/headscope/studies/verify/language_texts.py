@@ -23,17 +23,6 @@ from headscope.verify.languages.conditions import Documents
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = [
-    "about_documents",
-    "documents_leakage",
-    "documents_words",
-    "few_documents",
-    "levels_table",
-    "named_heads",
-    "read_rows",
-    "set_apart",
-]
-
 
 def named_heads(heads: Sequence[str]) -> list[tuple[str | None, str]]:
     """What `--heads` says: each head set with its language, if it is written `de=HEADS`.

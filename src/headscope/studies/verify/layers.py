@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
 from headscope.heads import HeadSet, check_geometry, read_scores
-from headscope.heads.resolve import check_finished, place_of
+from headscope.heads.resolve import place_of
+from headscope.heads.store import check_finished
 from headscope.results.language_texts import Profile, TextWithoutLayers
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Part, Settings
@@ -47,8 +48,6 @@ from headscope.verify.languages.sets import NAMED, language_heads
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-
-__all__ = ["COMMAND", "VerifyLayers", "command", "verify_layers"]
 
 COMMAND = "verify layers"
 

@@ -43,16 +43,6 @@ from headscope.verify.masks.mask import Mask, read_mask, shuffled
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = [
-    "COMMAND",
-    "VerifyMask",
-    "command",
-    "digest_of",
-    "masks_by_task",
-    "sample_rows",
-    "verify_mask",
-]
-
 COMMAND = "verify mask"
 #: Tasks that get a table each in a terminal; of more, one table has them all.
 TABLES = 3

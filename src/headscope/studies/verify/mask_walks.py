@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
 
-__all__ = [
-    "about_cut",
-    "about_random",
-    "first_steps",
-    "mask_cut",
-    "random_orders",
-    "read_walked_task",
-    "task_subjects",
-]
-
 #: New tokens of an answer that is no translation, as in the paper's simple tasks.
 ANSWER_TOKENS = 10
 

@@ -15,22 +15,6 @@ from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Bars, Cell, Row, Table, grid
 from headscope.shown.words import between, count, fixed, signed
 
-__all__ = [
-    "UNITS",
-    "WORDS",
-    "Conditions",
-    "against_of",
-    "bars",
-    "changed",
-    "conditions_of",
-    "conditions_table",
-    "few_examples",
-    "level",
-    "outputs_table",
-    "overview",
-    "trained_on_caution",
-]
-
 #: Conditions in words, by kind.
 WORDS = {
     "as-is": "original, not instructed",

@@ -19,8 +19,6 @@ from headscope.studies.verify.removal_run import describe_conditions, read_losse
 from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.removal.outputs import read_outputs
 
-__all__ = ["MeasureAgain", "command", "measure_again"]
-
 
 @dataclass(frozen=True)
 class MeasureAgain(Settings):

@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["COMMAND", "Ask", "VerifyOffTarget", "command", "verify_off_target"]
-
 COMMAND = "verify off-target"
 #: Prompts of each language where no limit is given.
 PROMPTS = 100

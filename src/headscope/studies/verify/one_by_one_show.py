@@ -26,8 +26,6 @@ from headscope.shown.blocks import (
 from headscope.shown.words import count, enumeration, fixed, number, percent
 from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, places
 
-__all__ = ["show"]
-
 #: Points of a line and columns of a map; more are left out evenly.
 POINTS = 120
 #: Steps and texts of a table; the run's steps.jsonl holds all.

@@ -49,15 +49,6 @@ from headscope.verify.removal import Removal
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = [
-    "COMMAND",
-    "VerifyPerplexity",
-    "command",
-    "paired_loss",
-    "store_texts",
-    "verify_perplexity",
-]
-
 COMMAND = "verify perplexity"
 
 

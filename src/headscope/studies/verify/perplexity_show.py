@@ -29,8 +29,6 @@ from headscope.studies.shows import (
 )
 from headscope.studies.verify.language_texts import documents_words, few_documents, levels_table
 
-__all__ = ["show"]
-
 #: The rows of a result by their words, with the text they are about.
 Removals = Mapping[str, tuple[LanguageText, WithoutHeads]]
 

@@ -16,10 +16,10 @@ from headscope.data.documents import LONGEST, DocumentSource, read_documents
 from headscope.data.prompts import Template, translation_prompts
 from headscope.errors import InputError
 from headscope.results.common import ReferenceText
+from headscope.results.removal import Ablate
 from headscope.runs import encode
 from headscope.studies.inputs import POCKET, ModelChoice
 from headscope.studies.leakage import check_reference
-from headscope.verify.removal.outputs import Ablate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
     from headscope.data.pairs import PairFile
     from headscope.lm import LanguageModel
-
-__all__ = [
-    "DOCUMENTS",
-    "REFERENCES",
-    "Reference",
-    "about_reference",
-    "documents",
-    "reference_number",
-    "translations",
-    "translations_or_documents",
-]
 
 #: Examples of each direction or language that are set aside, and documents read of a file of them.
 REFERENCES, DOCUMENTS = 50, 200

@@ -23,23 +23,6 @@ from headscope.shown.blocks import Bars, Block, Cell, Lines, NotMeasured, Row, S
 from headscope.shown.words import MEAN, between, count, direction_label, enumeration, number
 from headscope.studies.shows import against_cells
 
-__all__ = [
-    "CHRF",
-    "DRAWN",
-    "NLL",
-    "Measure",
-    "broken_outputs",
-    "chrf_bars",
-    "curves",
-    "direction_blocks",
-    "doing",
-    "draws_table",
-    "losses",
-    "not_measured",
-    "tests_table",
-    "texts_table",
-]
-
 DRAWN: dict[Kind, str] = {"random": "random", "random-layer-matched": "random, same layers"}
 #: Measures of texts beside chrF++ and BLEU: shares of outputs, and scores of models.
 RATES = {"off_target": "off target", "source_copy": "source copied", "empty": "empty"}

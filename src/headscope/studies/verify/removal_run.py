@@ -37,8 +37,6 @@ from headscope.verify.removal.outputs import Translations, output_rows, translat
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["describe_conditions", "read_losses", "removal_run"]
-
 STATISTICS = "statistics.safetensors"
 
 

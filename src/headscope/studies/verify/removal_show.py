@@ -47,8 +47,6 @@ from headscope.studies.verify.removal_blocks import (
     texts_table,
 )
 
-__all__ = ["draws_remedy", "few_sentences", "said", "show_removal", "weak_baseline"]
-
 #: chrF++ below which a model hardly translates, so that there is little to be lost.
 POOR = 25.0
 #: Ways to swap sentences below which p over sentences cannot be small.

@@ -63,8 +63,6 @@ from headscope.verify.masks.scaling import (
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyScaling", "command", "verify_scaling"]
-
 COMMAND = "verify scaling"
 MEASURED: tuple[Measure, ...] = (
     "nll",

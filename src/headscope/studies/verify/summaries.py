@@ -22,8 +22,8 @@ from headscope.heads import (
     count_of,
     resolve_heads,
 )
-from headscope.heads.resolve import check_finished, place_of
-from headscope.heads.store import kind_of
+from headscope.heads.resolve import place_of
+from headscope.heads.store import check_finished, kind_of
 from headscope.results.common import Leakage, Ranking
 from headscope.results.writing import Summaries
 from headscope.runs import decode
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-
-__all__ = ["COMMAND", "VerifySummaries", "command", "general_heads", "verify_summaries"]
 
 COMMAND = "verify summaries"
 GENERAL = "general"

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
 
-__all__ = ["COMMAND", "VerifyTasks", "command", "harness_version", "verify_tasks"]
-
 COMMAND = "verify tasks"
 
 

@@ -15,8 +15,6 @@ from headscope.shown.blocks import Bars, Cell, HeadSets, Row, Section, Shown, Ta
 from headscope.shown.words import between, count, enumeration, fixed, p_value, sentence_of
 from headscope.studies.shows import ablation_facts, interval, leakage_caution, model_facts, places
 
-__all__ = ["show"]
-
 #: The usual metrics of the harness, all shares, in plain words.
 METRICS = {
     "acc": "share answered right",

@@ -18,8 +18,6 @@ from headscope.verify.removal import Removal
 from headscope.verify.removal.losses import reference_alignment, reference_losses
 from headscope.verify.removal.together import interactions, pairs_of, planned_pairs
 
-__all__ = ["COMMAND", "VerifyTogether", "verify_together"]
-
 COMMAND = "verify pairs of heads"
 
 

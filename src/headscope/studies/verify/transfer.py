@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from headscope.runs import Run
     from headscope.verify.writing.ranks import Forms
 
-__all__ = ["COMMAND", "VerifyTransfer", "command", "given_prompt", "verify_transfer"]
-
 COMMAND = "verify transfer"
 #: Prompts over all pairs where no limit is given, and the fewest and most of one pair.
 PROMPTS, AT_LEAST, AT_MOST = 400, 10, 50

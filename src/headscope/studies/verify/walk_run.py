@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
 
-__all__ = ["common_reference", "first_example", "step_rows", "walk_all"]
-
 GateMaker: TypeAlias = "Callable[[Geometry, Sequence[Head], float, range], torch.Tensor]"
 """Geometry, heads in order, gate and the steps wanted to the gates of these steps."""
 

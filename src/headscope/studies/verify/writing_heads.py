@@ -13,8 +13,6 @@ from headscope.verify.languages.sets import LanguageHeads, language_heads
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["SHARE", "run_languages", "writing_heads"]
-
 #: How many heads of a language are changed where nobody says: 1 %, as in LAHIS, at least one.
 SHARE = "1%"
 SPECIFIC = "specific"

@@ -14,8 +14,6 @@ from headscope.verify.writing.texts import Group
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["arms_settings", "fitted", "statistics", "token_count", "write_prompts"]
-
 STATISTICS = "statistics.safetensors"
 
 

@@ -21,8 +21,6 @@ from headscope.studies.shows import (
     tests_words,
 )
 
-__all__ = ["Scale", "Writing", "said"]
-
 CONTROLS = {"random": "random heads", "random-layer-matched": "of the same layers"}
 #: Prompts whose outputs are shown, and the fewest of a group that intervals are reliable for.
 EXAMPLES, FEW = 12, 30

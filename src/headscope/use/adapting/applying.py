@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Attached", "adapted", "attach"]
-
 #: Where the heads of models are that have been adapted before: looking for them again would find
 #: other ones while gates are on them.
 _known: weakref.WeakKeyDictionary[torch.nn.Module, tuple[Geometry, tuple[AttentionSite, ...]]] = (

@@ -17,8 +17,6 @@ from headscope.errors import InputError, naming
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Message", "Prompt", "Rendered", "prompts_digest", "read_prompts", "rendered", "typed"]
-
 #: A turn of a conversation: its `role` and `content`.
 Message = Mapping[str, str]
 

@@ -18,8 +18,6 @@ from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.use.corpus.files import CorpusFile
 
-__all__ = ["Chunk", "Shelf"]
-
 DOCUMENTS, PARTS = "documents", "parts/chunks"
 
 

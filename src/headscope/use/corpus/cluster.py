@@ -12,8 +12,6 @@ from typing import Any
 
 from headscope.errors import InputError
 
-__all__ = ["ClusterOptions", "read_cluster_options"]
-
 
 @dataclass(frozen=True)
 class ClusterOptions:

@@ -9,8 +9,6 @@ from typing import Any
 from headscope.data.extras import need
 from headscope.errors import InputError
 
-__all__ = ["ColumnTypes"]
-
 _WORDS = {
     "bool": "true or false",
     "int": "a number",

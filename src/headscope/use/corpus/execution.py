@@ -14,8 +14,6 @@ from headscope.errors import InputError, MissingExtra
 from headscope.settings import Option, Settings
 from headscope.use.corpus.cluster import ClusterOptions, read_cluster_options
 
-__all__ = ["Execution", "Launched", "import_ray", "quiet", "run_task", "silence"]
-
 
 @dataclass(frozen=True)
 class Execution(Settings):

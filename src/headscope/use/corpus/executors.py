@@ -23,8 +23,6 @@ from headscope.use.corpus.in_processes import run_local
 from headscope.use.corpus.on_ray import run_ray
 from headscope.use.corpus.on_slurm import submit
 
-__all__ = ["Execution", "Launched", "execute"]
-
 
 def execute(
     pipeline: Sequence[Any],

@@ -18,8 +18,6 @@ from headscope.data.hub import is_hub_name
 from headscope.data.languages import language_name
 from headscope.errors import InputError
 
-__all__ = ["CorpusFile", "find_files", "open_place", "reachable"]
-
 _KINDS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",

@@ -13,8 +13,6 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.use.corpus.execution import Execution, run_task, silence
 
-__all__ = ["run_local"]
-
 
 def run_local(pipeline: Sequence[Any], how: Execution, logs: Path) -> None:
     """Run a task for each worker and wait for all; one worker is this process itself.

@@ -12,8 +12,6 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.use.corpus.execution import Execution, import_ray, run_task
 
-__all__ = ["run_ray"]
-
 RETRIES = 3
 """How often Ray begins a task again whose worker died."""
 

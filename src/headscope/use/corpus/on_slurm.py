@@ -11,8 +11,6 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.use.corpus.execution import Execution, Launched, quiet
 
-__all__ = ["submit"]
-
 JOB = "slurm_job"
 """The file beside the logs that names the last job submitted."""
 

@@ -16,8 +16,6 @@ from headscope.data.zstd import MAGIC, ZstdReader
 from headscope.errors import InputError
 from headscope.use.corpus.files import open_place, reachable
 
-__all__ = ["numbered_lines", "open_parquet", "open_plain", "open_raw"]
-
 _BLOCK = 1 << 20
 
 

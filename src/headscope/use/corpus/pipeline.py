@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from headscope.data.extras import need
 from headscope.heads.store import writing
 from headscope.use.corpus.chunks import Chunk
-from headscope.use.corpus.executors import Execution, Launched, execute
+from headscope.use.corpus.execution import Execution, Launched
+from headscope.use.corpus.executors import execute
 from headscope.use.corpus.tally import Tally
 from headscope.use.corpus.worker import Plan, inside_chunk
 
 if TYPE_CHECKING:
     from headscope.runs import Run
-
-__all__ = ["Plan", "add_up", "rate_left"]
 
 #: Told documents done, how many there are, and predicted tokens so far.
 Watch = Callable[[int, int, int], None]

@@ -12,8 +12,6 @@ from headscope.use.corpus.files import CorpusFile
 from headscope.use.corpus.opening import numbered_lines, open_parquet, open_plain
 from headscope.use.corpus.records import Record, parse_line
 
-__all__ = ["read_records"]
-
 #: Whether a record is wanted, by how many stand before it in its file.
 Wanted = Callable[[int], bool]
 #: Rows of a table looked at together.

@@ -25,8 +25,6 @@ from headscope.use.corpus.files import CorpusFile
 if TYPE_CHECKING:
     from headscope.use.rating import Rated
 
-__all__ = ["ADDED", "Columns", "Record", "check_columns", "figures", "parse_line"]
-
 #: The fields that rating adds; a record that has one already is not overwritten but rejected.
 ADDED = ("nll_full", "nll_removed", "score", "tokens")
 _MISSING = object()

@@ -26,8 +26,6 @@ from headscope.use.corpus.tally import count_chunk
 from headscope.use.corpus.worker import Plan
 from headscope.use.rating import Rated, Unrated, rate_texts
 
-__all__ = ["RateChunks", "ReadCorpus", "WriteChunks", "steps"]
-
 RECORD, RATED, SECONDS = "record", "rated", "seconds"
 
 

@@ -20,8 +20,6 @@ from headscope.use.corpus.files import CorpusFile
 from headscope.use.corpus.opening import numbered_lines, open_parquet, open_plain, open_raw
 from headscope.use.corpus.records import Columns, check_columns, parse_line
 
-__all__ = ["remember", "survey"]
-
 #: So many records at the beginning of a file tell which fields it has.
 _FIRST = 100
 _BLOCK = 1 << 20

@@ -21,8 +21,6 @@ from headscope.use.corpus.records import Columns, Record
 if TYPE_CHECKING:
     from headscope.use.rating import Rated
 
-__all__ = ["Tally", "count_chunk"]
-
 TOP = 20
 SHOWN = 400  # characters of a top document
 NORMAL_95 = 1.959964

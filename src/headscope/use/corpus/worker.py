@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.use.rating.passes import Means
 
-__all__ = ["ModelLoader", "Plan", "holding", "inside_chunk", "model_of", "told"]
-
 
 class ModelLoader(Protocol):
     """What loads a model; can be pickled, compared and hashed."""

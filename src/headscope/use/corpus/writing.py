@@ -16,8 +16,6 @@ from headscope.use.corpus.records import ADDED, Columns, Record, figures
 if TYPE_CHECKING:
     from headscope.use.rating import Rated
 
-__all__ = ["Written"]
-
 _ENDINGS = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
 

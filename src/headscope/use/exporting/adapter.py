@@ -29,8 +29,6 @@ from headscope.use.exporting.scaling import channel_factors, reads_rows
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Adapter", "ia3_adapter", "stage_adapter"]
-
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 

@@ -12,8 +12,6 @@ from headscope.errors import InputError, first_line
 from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf
 
-__all__ = ["Base", "read_base"]
-
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 #: What a base's card says that stays true of a model made from it.
 CARRIED = ("license", "license_name", "license_link", "language", "pipeline_tag")

@@ -13,8 +13,6 @@ from headscope.heads import Gate, Head
 from headscope.heads.store import installed_version
 from headscope.use.exporting.base import Base
 
-__all__ = ["Kind", "Told", "export_card"]
-
 Kind = Literal["checkpoint", "ia3"]
 _MOST = 12
 

@@ -36,8 +36,6 @@ from headscope.use.exporting.tensors import (
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Folded", "bytes_of", "fold_checkpoint", "stage_checkpoint"]
-
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 

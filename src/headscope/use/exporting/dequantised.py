@@ -18,8 +18,6 @@ from headscope.use.exporting.tensors import Stored
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Computed", "dequantised_tensors"]
-
 _NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",

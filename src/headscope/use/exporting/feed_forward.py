@@ -24,8 +24,6 @@ from headscope.lm.watching import is_linear
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["output_projections"]
-
 
 def output_projections(lm: LanguageModel, layers: Iterable[int]) -> dict[int, str]:
     """Qualified name of the feed-forward part's last linear map, for each layer asked for.

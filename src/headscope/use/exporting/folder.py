@@ -20,19 +20,6 @@ from headscope.use.exporting.tensors import checkpoint_files
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = [
-    "begin_folder",
-    "check_free",
-    "check_plain",
-    "check_room",
-    "companions",
-    "finish_folder",
-    "plan_digest",
-    "quantised_by",
-    "save_companions",
-    "unquantised",
-]
-
 PLAN = "unfinished.json"
 # What belongs to a model beside its weights. Weights in other forms and code stay behind.
 _COMPANIONS = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")

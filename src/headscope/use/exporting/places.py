@@ -14,8 +14,6 @@ from typing import Any
 from headscope.errors import InputError
 from headscope.use.exporting.tensors import Stored
 
-__all__ = ["Loaded", "loaded_as"]
-
 
 @dataclass(frozen=True)
 class Loaded:

@@ -33,16 +33,6 @@ from headscope.use.exporting.scaling import channel_factors
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = [
-    "TEXTS",
-    "Reference",
-    "compare",
-    "let_go",
-    "need_peft",
-    "read_adapter",
-    "read_checkpoint",
-]
-
 #: What the logits are compared on, beginning to end.
 TEXTS = (
     "The river runs past the old mill, and in winter the wheel stands still.",

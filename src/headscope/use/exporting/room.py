@@ -10,8 +10,6 @@ import torch
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-__all__ = ["room_for", "weights_size"]
-
 _KILO = 1024
 #: Beside its weights: buffers, activations of a few tokens, logits.
 _MARGIN = 1.1

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
     from headscope.lm.model import LanguageModel
 
-__all__ = ["channel_factors", "reads_rows", "scaled_blocks", "scalings", "stored_dtype"]
-
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,

@@ -17,8 +17,6 @@ from typing import Any, BinaryIO
 from headscope.errors import InputError
 from headscope.heads.store import writing
 
-__all__ = ["INDEX", "SINGLE", "Stored", "checkpoint_files", "stored_tensors", "write_tensors"]
-
 SINGLE = "model.safetensors"
 INDEX = f"{SINGLE}.index.json"
 _BLOCK = 16 << 20

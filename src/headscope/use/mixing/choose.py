@@ -19,8 +19,6 @@ from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.streaming import streaming_cut
 from headscope.use.mixing.texts import FRESH, IN_BASELINE, SELECTED, deal_texts
 
-__all__ = ["Choice", "LanguageChoice", "choose", "score_places"]
-
 Test = Callable[[Block], NDArray[np.bool_]]
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Blocks", "Cuts", "Places", "cut"]
-
 SORTED = 1 << 20
 """So many records are sorted in memory at the end."""
 FEW = 64

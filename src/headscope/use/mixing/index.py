@@ -17,8 +17,6 @@ from headscope.heads.store import write_bytes
 from headscope.use.mixing.keys import record_keys
 from headscope.use.mixing.reading import Fields, RatedFile, RatedRecord, read_records
 
-__all__ = ["BLOCK", "Block", "Index", "Progress", "build_index"]
-
 Progress = Callable[[str, int, int], None]
 
 BLOCK = 1 << 18

@@ -12,8 +12,6 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["mixed", "record_keys", "score_order"]
-
 U64 = NDArray[np.uint64]
 _SIGN = np.uint64(1 << 63)
 

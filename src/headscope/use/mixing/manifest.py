@@ -17,8 +17,6 @@ from headscope.use.mixing.choose import Choice, LanguageChoice
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.reading import RatedFile
 
-__all__ = ["FILE", "FORMAT", "Manifest"]
-
 FILE = "manifest.json"
 FORMAT = 1
 

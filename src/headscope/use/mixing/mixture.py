@@ -15,11 +15,9 @@ from headscope.use.mixing.choose import choose
 from headscope.use.mixing.index import Progress, build_index
 from headscope.use.mixing.manifest import FILE, Manifest
 from headscope.use.mixing.plan import MixPlan
-from headscope.use.mixing.reading import RatedFile, check_whole, fields_of, rated_files
+from headscope.use.mixing.reading import DOCUMENTS, RatedFile, check_whole, fields_of, rated_files
 from headscope.use.mixing.summary import documents_near, summary
-from headscope.use.mixing.writing import DOCUMENTS, write_mixture
-
-__all__ = ["COMMAND", "mix", "mix_in_run"]
+from headscope.use.mixing.writing import write_mixture
 
 COMMAND = "use mix"
 SUMMARY = "summary.json"

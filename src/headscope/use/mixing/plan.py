@@ -12,8 +12,6 @@ from headscope.errors import InputError
 from headscope.heads.amounts import read_amount
 from headscope.settings import Option, Settings
 
-__all__ = ["Amount", "By", "Compression", "Kind", "MixPlan", "Quantile", "Select", "amount_of"]
-
 Amount = int | float | str
 """A number of documents or tokens (`2000`, `"2000"`) or a share (`0.013`, `"0.013"`, `"1.3%"`)."""
 Kind = Literal["remove", "enhance", "baseline"]

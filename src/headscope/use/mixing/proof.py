@@ -19,11 +19,8 @@ from headscope.use.mixing.cut import Cuts
 from headscope.use.mixing.index import Index, build_index
 from headscope.use.mixing.manifest import FILE, Manifest, digest_of
 from headscope.use.mixing.plan import MixPlan
-from headscope.use.mixing.reading import RatedFile, fields_of, rated_files
+from headscope.use.mixing.reading import DOCUMENTS, RatedFile, fields_of, rated_files
 from headscope.use.mixing.texts import IN_BASELINE, SELECTED, deal_texts
-from headscope.use.mixing.writing import DOCUMENTS
-
-__all__ = ["Recount", "verify_manifest"]
 
 
 @dataclass(frozen=True)

@@ -19,20 +19,6 @@ from headscope.errors import InputError
 from headscope.runs import file_digest
 from headscope.use.mixing.plan import MixPlan
 
-__all__ = [
-    "DOCUMENTS",
-    "LANGUAGE",
-    "Fields",
-    "RatedFile",
-    "RatedRecord",
-    "check_whole",
-    "fields_of",
-    "rated_files",
-    "rated_paths",
-    "read_lines",
-    "read_records",
-]
-
 _ENDINGS = (".jsonl", ".ndjson", ".parquet", ".pq")
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 _BLOCK = 1 << 20

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from headscope.use.mixing.cut import Blocks, Cuts
 
-__all__ = ["BITS", "streaming_cut"]
-
 BITS = 24
 _REST = 128 - BITS
 

@@ -18,8 +18,6 @@ from headscope.use.mixing.index import Block, Index
 from headscope.use.mixing.plan import MixPlan
 from headscope.use.mixing.texts import IN_BASELINE, SELECTED
 
-__all__ = ["Near", "documents_near", "summary"]
-
 BINS = 60
 HIGHEST, AT_CUT = 10, 3
 CHARACTERS = 400

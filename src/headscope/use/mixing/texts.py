@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from headscope.use.mixing.index import Index
 from headscope.use.mixing.keys import mixed
 
-__all__ = ["FRESH", "IN_BASELINE", "SELECTED", "SameTexts", "deal_texts"]
-
 IN_BASELINE, SELECTED, FRESH = (np.uint8(1 << bit) for bit in range(3))
 """Marks of a record: in the baseline; selected; of the reserve with a text not met so far."""
 

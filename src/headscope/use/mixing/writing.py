@@ -28,8 +28,6 @@ from headscope.use.mixing.keys import mixed
 from headscope.use.mixing.plan import Compression, MixPlan
 from headscope.use.mixing.reading import DOCUMENTS, RatedFile, read_lines
 
-__all__ = ["DOCUMENTS", "WrittenFile", "write_mixture"]
-
 _STATE = "drafts.json"
 _HEAD = struct.Struct("<QI")
 _SHOWN = -1

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from headscope.heads import Gate
     from headscope.lm.model import LanguageModel
 
-__all__ = ["MOST", "fitted"]
-
 #: Larger batches save nothing: their products keep any device busy.
 MOST = 32768
 

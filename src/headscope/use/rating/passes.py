@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from headscope.heads import Gate
     from headscope.lm.model import LanguageModel
 
-__all__ = ["Losses", "Means", "batch_losses", "row_losses_with_and_without", "shared_layers"]
-
-
 #: Mean outputs of heads by class of position.
 Means = NDArray[np.float32]
 

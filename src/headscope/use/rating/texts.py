@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
     from headscope.use.rating.passes import Losses, Means
 
-__all__ = ["Rated", "Rating", "Unrated", "rate_texts", "row_lengths"]
-
 #: Longest row where the configuration names none, and the model's context is no shorter.
 LONGEST = 2048
 

@@ -6,8 +6,6 @@ import dataclasses
 
 from headscope.errors import InputError
 
-__all__ = ["Row", "rows_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Row:

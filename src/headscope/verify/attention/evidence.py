@@ -12,8 +12,6 @@ from headscope.estimates import Mean, known
 from headscope.measure import bootstrap_mean
 from headscope.results.attention import AttendedCondition, Bounds, GroupShare, RandomSets
 
-__all__ = ["GROUPS", "describe"]
-
 Floats = NDArray[np.floating[Any]]
 
 GROUPS = ("all", "in", "out")

@@ -14,8 +14,6 @@ from headscope.errors import InputError, naming
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Placed", "place_candidates"]
-
 
 @dataclass(frozen=True)
 class Placed:

@@ -23,8 +23,6 @@ from headscope.verify.attention.places import Placed
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["target_shares"]
-
 Shares = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 

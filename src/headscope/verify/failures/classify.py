@@ -20,19 +20,6 @@ from headscope.measure.metrics import sentence_chrf, source_copies
 from headscope.results.failures import KINDS, Evidence, Kind
 from headscope.verify.failures.backing import Sentences, back, learn
 
-__all__ = [
-    "GOOD",
-    "KINDS",
-    "LOSS",
-    "Case",
-    "Evidence",
-    "Kind",
-    "Row",
-    "Rules",
-    "classify",
-    "shares",
-]
-
 #: A sentence is good from this sentence chrF++ on, and fails where it loses this much of it.
 GOOD = 50.0
 LOSS = 20.0

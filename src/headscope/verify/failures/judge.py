@@ -16,8 +16,6 @@ from headscope.data.languages import is_known, language_name
 from headscope.results.failures import KINDS, Verdict
 from headscope.verify.failures.classify import Row
 
-__all__ = ["Verdict", "Verdicts", "judge"]
-
 #: Part of the cache key: change it with any change of the prompt or of the schema.
 PROMPT_VERSION = "1"
 #: How often a question is asked until the answer is one that can be read.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["Condition", "Documents", "LanguageRemoval", "Role", "Text", "plan", "read_texts"]
-
 Kind = Literal["baseline", "removed", "random", "random-layer-matched"]
 Progress = Callable[[str, int, int], None]
 Means = NDArray[np.float32]

@@ -14,19 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from headscope.estimates import Estimate
 from headscope.measure.statistics import counted
-from headscope.measure.trial import Estimate, Group, Trial
+from headscope.measure.trial import Group, Trial
 from headscope.results.language_texts import LanguageText, Level, WithoutHeads
+from headscope.results.removal import CONTROLS
 from headscope.verify.languages.conditions import Condition, Text
-from headscope.verify.removal.outputs import CONTROLS
-
-__all__ = [
-    "TextTrial",
-    "beside_random",
-    "describe_languages",
-    "random_rows",
-    "text_trials",
-]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,6 @@ from headscope.results.language_texts import LanguageLayers, LayerCount, Profile
 from headscope.verify.languages.conditions import Condition
 from headscope.verify.languages.evidence import TextTrial, beside_random
 
-__all__ = ["describe_layers", "layer_heads", "plan_layers", "profile", "spread_draws"]
-
 
 def layer_heads(geometry: Geometry, layer: int) -> HeadSet:
     """All heads of a layer; none where the layer has no attention heads."""

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from headscope.estimates import Estimate
 from headscope.measure.statistics import p_draws
-from headscope.measure.trial import Estimate, Trial
+from headscope.measure.trial import Trial
 from headscope.results.language_texts import Answer, Matrix, OtherText, OwnText, Role
+from headscope.results.removal import CONTROLS
 from headscope.verify.languages.conditions import Condition
 from headscope.verify.languages.evidence import TextTrial, random_rows
-from headscope.verify.removal.outputs import CONTROLS
-
-__all__ = ["matrices"]
 
 
 def matrices(planned: Sequence[Condition], trials: Mapping[str, TextTrial]) -> list[Matrix]:

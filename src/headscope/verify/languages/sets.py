@@ -17,10 +17,8 @@ from headscope.heads import (
     read_scores,
     resolve_heads,
 )
-from headscope.heads.resolve import check_finished, place_of
-from headscope.heads.store import kind_of
-
-__all__ = ["NAMED", "LanguageHeads", "default_count", "language_heads"]
+from headscope.heads.resolve import place_of
+from headscope.heads.store import check_finished, kind_of
 
 MEAN = "mean"
 SPECIFIC = "specific"

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from headscope.lm.prompting import Answered
     from headscope.runs import Run
 
-__all__ = ["Asked", "Asking", "Condition", "Kind", "Record", "ask", "asked"]
-
 Progress = Callable[[str, int, int], None]
 Kind = Literal[
     "as-is",

@@ -27,8 +27,6 @@ from headscope.results.mask_tests import (
 from headscope.verify.masks.asking import Condition, Kind, Record
 from headscope.verify.masks.marking import marks
 
-__all__ = ["MEASURES", "Scoring", "describe", "statistics", "together"]
-
 Floats = NDArray[np.float64]
 
 

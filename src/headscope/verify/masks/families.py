@@ -19,8 +19,6 @@ from headscope.heads.draws import draw_heads
 from headscope.verify.masks.asking import Condition, Kind
 from headscope.verify.masks.mask import Mask, shuffled
 
-__all__ = ["Family", "conditions", "families", "parse_family", "shared"]
-
 ALL, UNUSED = "all", "unused"
 _DIRECTION = re.compile(r"(?:.*-)?([a-z]{2,3})-([a-z]{2,3})")
 

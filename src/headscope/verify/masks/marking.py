@@ -16,8 +16,6 @@ from headscope.measure.metrics import bleu, chrf
 from headscope.measure.rouge import rouge_l
 from headscope.verify.masks.published import paragraph_bleu
 
-__all__ = ["first_line", "marks", "right", "right_as_words"]
-
 Floats = NDArray[np.float64]
 
 

@@ -14,8 +14,6 @@ from headscope.heads.draws import Choices, distinct_sets
 from headscope.heads.resolve import place_of
 from headscope.results.mask_tests import MaskFacts
 
-__all__ = ["Mask", "read_mask", "shuffled"]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mask(Adaptation):

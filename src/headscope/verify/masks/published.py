@@ -17,8 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["character_bleu", "cleaned", "paragraph_bleu"]
-
 ORDERS = 4
 #: What counts as the matches of an order that has none.
 EPSILON = 0.1

@@ -22,18 +22,6 @@ from headscope.results.mask_tests import AlphaOutcome, Outcome
 from headscope.verify.masks.asking import Condition
 from headscope.verify.masks.mask import Mask, shuffled
 
-__all__ = [
-    "GRID",
-    "alpha_outcomes",
-    "best_alpha",
-    "check_apart",
-    "check_conditions",
-    "check_grid",
-    "chosen_again",
-    "grid_conditions",
-    "halves_of",
-]
-
 #: The values of α that are tried.
 GRID = tuple(step / 10 for step in range(11))
 RESAMPLES = 1000

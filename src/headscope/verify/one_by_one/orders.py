@@ -18,15 +18,6 @@ from headscope.heads import Geometry, Head
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Order",
-    "alone_gates",
-    "changes_alone",
-    "changes_in_pass",
-    "cumulative_gates",
-    "reordered",
-]
-
 Order: TypeAlias = Literal["given", "ascending", "descending", "pass", "alone"]
 """As they are given; by score; by the change of rank each head caused in a pass; or alone."""
 

@@ -14,8 +14,6 @@ from headscope.verify.one_by_one.walk import Prepared, Step
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Seen", "describe"]
-
 
 @dataclass(frozen=True, eq=False)
 class Seen:

@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
 
-__all__ = [
-    "Prepared",
-    "Step",
-    "Subject",
-    "Walk",
-    "as_record",
-    "from_record",
-    "joined",
-    "prepare",
-    "walk",
-]
-
 TOP = 5
 """How many of the likeliest tokens of the untouched model are followed."""
 

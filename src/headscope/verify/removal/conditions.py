@@ -24,8 +24,8 @@ from headscope.data.prompts import (
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.heads.draws import draw_heads
+from headscope.results.removal import BASELINE, Ablate, Kind, Label
 from headscope.settings import GIVEN, UNSIGNED, Settings
-from headscope.verify.removal.outputs import BASELINE, Ablate, Kind, Label
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,20 +34,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig, Generation
     from headscope.runs import Run
-
-__all__ = [
-    "Condition",
-    "Pass",
-    "Removal",
-    "Translating",
-    "check_gate",
-    "conditions",
-    "continuations",
-    "gate_key",
-    "generate",
-    "kept_texts",
-    "translate",
-]
 
 Progress = Callable[[str, int, int], None]
 

@@ -31,8 +31,6 @@ from headscope.results.removal import (
 )
 from headscope.verify.removal.measures import UNKNOWN, Measured, Measures
 
-__all__ = ["evidence", "statistics"]
-
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
 RATES = ("off_target", "source_copy", "comet", "bleurt", "empty")

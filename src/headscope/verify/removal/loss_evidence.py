@@ -33,8 +33,6 @@ from headscope.results.removal import (
 )
 from headscope.verify.removal.losses import CLASSES, ReferenceLosses
 
-__all__ = ["LINKED_MINUS_UNLINKED", "loss_evidence"]
-
 Floats = NDArray[np.float64]
 
 LINKED_MINUS_UNLINKED = "linked_minus_unlinked"

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from headscope.lm.sharing.answers import AnswerRow
     from headscope.runs import Run
 
-__all__ = ["CLASSES", "ReferenceLosses", "answer_rows", "reference_alignment", "reference_losses"]
-
 #: The kinds of tokens, in the order of the arrays.
 CLASSES = ("linked", "linked_later", "unlinked")
 

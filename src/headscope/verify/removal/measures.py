@@ -20,8 +20,6 @@ from headscope.verify.removal.outputs import Translations
 if TYPE_CHECKING:
     from headscope.measure.external import External
 
-__all__ = ["UNKNOWN", "Distinct", "Measured", "Measures", "kept_from", "measure"]
-
 Array = NDArray[Any]
 #: The tokeniser of counts that were kept without its name.
 UNKNOWN = "unknown"

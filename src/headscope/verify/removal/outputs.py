@@ -10,19 +10,7 @@ from typing import Any
 
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
-from headscope.results.removal import BASELINE, CONTROLS, Ablate, Kind, Label
-
-__all__ = [
-    "BASELINE",
-    "CONTROLS",
-    "Ablate",
-    "Kind",
-    "Label",
-    "Translations",
-    "output_rows",
-    "read_outputs",
-    "translations",
-]
+from headscope.results.removal import Label
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,14 @@ from headscope.data.align import Alignment
 from headscope.data.pairs import PairFile
 from headscope.heads import HeadScores, HeadSet
 from headscope.measure.intervals import bootstrap_interval
+from headscope.results.removal import BASELINE, Ablate, Label
 from headscope.runs.plain import plain
 from headscope.verify.removal.conditions import Condition, Progress, Removal
 from headscope.verify.removal.losses import CLASSES, reference_losses
-from headscope.verify.removal.outputs import BASELINE, Ablate, Label
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-
-__all__ = ["METHOD", "single_removal"]
 
 METHOD = "single-removal"
 Floats = NDArray[np.float64]

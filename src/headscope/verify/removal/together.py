@@ -19,11 +19,9 @@ from headscope.heads import Head, HeadSet
 from headscope.heads.draws import draw_heads
 from headscope.measure.statistics import counted, holm, least_p
 from headscope.measure.trial import Group, Trial
+from headscope.results.removal import BASELINE, Label
 from headscope.verify.removal.conditions import Condition
 from headscope.verify.removal.losses import ReferenceLosses
-from headscope.verify.removal.outputs import BASELINE, Label
-
-__all__ = ["interactions", "pairs_of", "planned_pairs"]
 
 Pair = tuple[Head, Head]
 

@@ -13,8 +13,6 @@ from typing import Any
 from headscope.data.extras import need
 from headscope.verify.tasks.squad import standing_in
 
-__all__ = ["quiet", "seeded"]
-
 
 @contextlib.contextmanager
 def quiet(allow_code: bool = True) -> Iterator[None]:

@@ -28,8 +28,6 @@ from headscope.verify.tasks.library import LoadedTask
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-__all__ = ["Outcome", "main_metric", "run_task", "summarise"]
-
 Floats = NDArray[np.float64]
 
 

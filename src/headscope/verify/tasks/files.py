@@ -18,8 +18,6 @@ from typing import Any
 
 from headscope.errors import InputError
 
-__all__ = ["TaskFile", "close_to", "read_folder", "read_task_file"]
-
 #: Keys beside those of a task's own configuration.
 STRUCTURE = ("include", "tag", "group", "class", "group_alias", "aggregate_metric_list")
 MAGIC = frozenset("*?[")

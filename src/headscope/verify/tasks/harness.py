@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
 
-__all__ = ["HarnessModel", "Requests"]
-
 #: The harness's requests; of each only `args` is read.
 Requests = Sequence[Any]
 

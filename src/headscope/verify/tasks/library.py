@@ -23,8 +23,6 @@ from headscope.errors import InputError
 from headscope.verify.tasks.context import quiet, seeded
 from headscope.verify.tasks.files import TaskFile, close_to, read_folder, read_task_file
 
-__all__ = ["GROUPS", "Example", "LoadedTask", "load_tasks", "resolve"]
-
 #: Multilingual groups of the harness and what they ask for.
 GROUPS = {
     "xnli": "does a sentence follow from another? 15 languages",

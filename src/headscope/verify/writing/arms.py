@@ -14,8 +14,6 @@ from headscope.heads.draws import draw_heads
 from headscope.results.writing import Condition
 from headscope.verify.removal.conditions import gate_key
 
-__all__ = ["BASELINE", "MATCHED", "RANDOM", "Arm", "Name", "as_is", "beside"]
-
 BASELINE, RANDOM, MATCHED = "baseline", "random", "random-layer-matched"
 
 

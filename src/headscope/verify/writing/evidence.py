@@ -21,8 +21,6 @@ from headscope.measure.trial import Group, Side, Trial
 from headscope.results.writing import Comparison, Condition, Control, Effect
 from headscope.verify.writing.arms import BASELINE, MATCHED, RANDOM, Arm, Name
 
-__all__ = ["Measure", "Numbers", "evidence"]
-
 Array = NDArray[Any]
 Progress = Callable[[str, int, int], None]
 

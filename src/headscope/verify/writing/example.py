@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
 
-__all__ = ["example_lens"]
-
 #: Tokens shown of each layer.
 SHOWN = 5
 

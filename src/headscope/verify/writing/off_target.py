@@ -23,19 +23,6 @@ from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group, output_rows
 
-__all__ = [
-    "CHOSEN",
-    "CONTROLS",
-    "FULL",
-    "MEASURES",
-    "SPECIFIC",
-    "identified",
-    "identified_rows",
-    "language_arms",
-    "measure_languages",
-    "with_languages",
-]
-
 SPECIFIC, FULL, CHOSEN = "specific", "full", "chosen"
 MEASURES = {
     "off_target": Measure(raises=True),

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-__all__ = ["Form", "Forms", "first_tokens", "kept_ranks"]
-
 Progress = Callable[[str, int, int], None]
 
 #: Prompts whose ranks are kept together: what a killed run can lose.

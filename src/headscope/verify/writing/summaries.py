@@ -25,8 +25,6 @@ from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group
 
-__all__ = ["CONTROLS", "GENERAL", "MEASURES", "general_arms", "measure_summaries"]
-
 GENERAL = "general"
 #: ROUGE-L and BERTScore are means over texts, chrF++ is that of all texts together.
 MEASURES = {

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headscope.lm.generation import GenerateConfig
     from headscope.runs import Run
 
-__all__ = ["Group", "Prompt", "output_rows", "passes", "write"]
-
 Progress = Callable[[str, int, int], None]
 
 

@@ -24,17 +24,6 @@ from headscope.verify.writing.arms import Arm, Name, as_is, beside
 from headscope.verify.writing.evidence import Measure, Numbers
 from headscope.verify.writing.texts import Group, output_rows
 
-__all__ = [
-    "CONTROLS",
-    "DOWN",
-    "MEASURES",
-    "UP",
-    "best_ranks",
-    "measure_answers",
-    "transfer_arms",
-    "transfer_rows",
-]
-
 UP, DOWN = "up", "down"
 #: What is to be proved: A's share rises, B's falls. Nothing is expected of the other two.
 MEASURES = {
