@@ -1,4 +1,4 @@
-"""The Python reference: what a module makes public, in the order of its `__all__`.
+"""The Python reference: what a module makes public.
 
 Modules are read, not imported, so that building the documentation needs no model library.
 """
@@ -31,18 +31,17 @@ def expanded(text: str) -> str:
 
 
 def names(module: str) -> tuple[str, ...]:
-    """The names in a module's `__all__`.
-
-    Raises:
-        ValueError: if the module does not say what is public.
-    """
+    """The names in a package's `__all__`, or the functions and classes that a module defines."""
     path = SOURCE / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    defined = []
     for statement in ast.parse(file.read_text(encoding="utf-8")).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
                 return tuple(ast.literal_eval(value))
-    raise ValueError(f"{module} has no __all__")
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) if not name.startswith("_"):
+                defined.append(name)
+    return tuple(defined)
 
 
 def studies() -> tuple[str, ...]:
