@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.data.words import split_words
-from headscope.find.hits import (
+from headscope.find.alignment import (
     Sentence,
     allowed_keys,
     count_hits,

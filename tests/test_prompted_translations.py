@@ -20,9 +20,8 @@ from headscope.data.prompts import Template, translation_prompts
 from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
 from headscope.find import TranslationScore
-from headscope.find.decoding import prompts_of
-from headscope.find.hiding import hide
-from headscope.find.retrieval import Retrieval
+from headscope.find.alignment import prompts_of
+from headscope.find.needles import Retrieval, hide
 from headscope.find.translation import translation_score
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat

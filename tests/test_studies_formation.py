@@ -172,18 +172,6 @@ def test_checkpoints_of_two_geometries_are_refused(data: Path, tmp_path: Path) -
     assert not (tmp_path / "run").exists()
 
 
-def test_other_tokenizers_are_noted(data: Path, tmp_path: Path) -> None:
-    from lm_helpers import tokenizer
-
-    places = [saved(tmp_path / f"step-{n}", seed=n) for n in (1, 2)]
-    tokenizer({40: "ß"}).save_pretrained(places[1])
-    series = checkpoint_series([str(one) for one in places])
-    pairs = PairsChoice(("en-de",), (str(data),))
-    score = TranslationScore(bootstrap_draws=20, max_new_tokens=4)
-    result = formation(Formation(series, pairs, score, check=1), tmp_path / "run")
-    assert result.same_tokenizer is False
-
-
 def test_statistical_links_are_computed_once_for_the_series(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

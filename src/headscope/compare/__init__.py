@@ -6,8 +6,7 @@ instruction; `artifacts` reads what runs and folders hold.
 """
 
 from headscope.compare.artifacts import Artifact, read_artifacts
-from headscope.compare.classes import class_shares
-from headscope.compare.overlap import group_overlaps, overlaps, rank_correlation
+from headscope.compare.sets import class_shares, group_overlaps, overlaps, rank_correlation
 
 __all__ = [
     "Artifact",

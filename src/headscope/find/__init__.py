@@ -1,15 +1,13 @@
-"""Finding heads: one method a file, each a plain function over one configuration.
+"""Finding heads: each method is a plain function over one configuration.
 
-`registry` knows all methods by name and imports one where it is used; a method of several files is
-a folder (`mask`).
+`registry` knows all methods by name and imports one where it is used; `scoring` is what they share.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headscope.find.translation import translation_score
-    from headscope.find.translation_config import TranslationScore
+    from headscope.find.translation import TranslationScore, translation_score
 
 __all__ = ["TranslationScore", "translation_score"]
 

@@ -11,8 +11,14 @@ from typing import Annotated
 
 import numpy as np
 
-from headscope.compare.masks import LearnedMask, against, dropped_groups, kept_in_groups, read_masks
-from headscope.compare.overlap import group_overlaps, overlaps
+from headscope.compare.learned_masks import (
+    LearnedMask,
+    against,
+    dropped_groups,
+    kept_in_groups,
+    read_masks,
+)
+from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError
 from headscope.estimates import known
 from headscope.heads import Geometry

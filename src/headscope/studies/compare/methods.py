@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope import options
-from headscope.compare.methods import (
+from headscope.compare.sets import overlaps
+from headscope.compare.verdicts import (
     MethodColumn,
     agreement,
     amount,
@@ -20,7 +21,6 @@ from headscope.compare.methods import (
     read_methods,
     selections,
 )
-from headscope.compare.overlap import overlaps
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, count_of
 from headscope.heads.store import write_bytes
 from headscope.results.methods import (
@@ -89,7 +89,7 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     """Compare, write `methods.csv` and `methods.json` into the run and return the result.
 
     Raises:
-        InputError: see `headscope.compare.methods.read_methods`.
+        InputError: see `headscope.compare.verdicts.read_methods`.
     """
     began = time.monotonic()
     columns, geometry = read_methods(config.runs, config.every_part)

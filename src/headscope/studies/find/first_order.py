@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
-from headscope.find.first_order import FirstOrder, first_order
+from headscope.find.importance import FirstOrder, first_order
 from headscope.heads import HeadScores
 from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
@@ -16,10 +17,13 @@ from headscope.settings import Settings
 from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table
 from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.find.document_scores import describe_language, score_languages
+from headscope.studies.find.head_scores import describe_language, score_languages
 from headscope.studies.inputs import ModelChoice, Progress
 from headscope.studies.shows import few_caution, head_table, highest, model_facts, spread
 from headscope.studies.study import Study
+
+if TYPE_CHECKING:
+    from headscope.studies.survey_plans import SurveyData
 
 COMMAND = "find first-order"
 
@@ -136,4 +140,9 @@ def _languages(result: DocumentScores) -> Table:
     return Table("Languages", columns, rows)
 
 
-command = Study(FindFirstOrder, find_first_order, result=DocumentScores, show=_show)
+def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindFirstOrder | str:
+    config = FindFirstOrder(model, data.documents_choice(quick), FirstOrder(seed=data.seed))
+    return data.missing(model, data.documents, "--documents LANG=FILE") or config
+
+
+command = Study(FindFirstOrder, find_first_order, result=DocumentScores, show=_show, survey=_survey)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.compare.artifacts import Artifact, read_artifacts
-from headscope.compare.overlap import overlaps
+from headscope.compare.sets import overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
 from headscope.results.masks import KeyGroups
