@@ -19,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from headscope import options
-from headscope.compare.artifacts import Artifact
+from headscope.compare.artifacts import Artifact, check_one_geometry
 from headscope.compare.sets import class_shares, overlaps
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, MissingExtra, naming
@@ -155,7 +155,11 @@ def formation(
         with naming(pairs.path):
             check_aligner(pairs, config.score)
     opened, skipped = _open_all(config, out, progress)
-    geometry = _one_geometry(opened)
+    geometry = check_one_geometry(
+        ((f"checkpoint {one.checkpoint.name}", one.geometry) for one in opened),
+        "a series is of one model, so name checkpoints of one training (models of any geometry: "
+        "headscope compare classes)",
+    )
     k = config.k if config.k is not None else default_amount(geometry)
     count_of(k, geometry.total)
     settings = {
@@ -255,18 +259,6 @@ def _open_all(
             f"series needs two; {skipped[0].name}: {skipped[0].reason}"
         )
     return opened, skipped
-
-
-def _one_geometry(opened: Sequence[Opened]) -> Geometry:
-    first = opened[0]
-    for other in opened[1:]:
-        if other.geometry != first.geometry:
-            raise InputError(
-                f"checkpoint {first.checkpoint.name} has {first.geometry}, but "
-                f"{other.checkpoint.name} has {other.geometry}; a series is of one model, so name "
-                "checkpoints of one training (models of any geometry: headscope compare classes)"
-            )
-    return first.geometry
 
 
 def _measure(

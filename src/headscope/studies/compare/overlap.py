@@ -91,7 +91,7 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
             f"{config.artifacts[0] if config.artifacts else 'nothing'} holds only one set of "
             "heads; name a second one to compare it with"
         )
-    geometry = check_one_geometry(found)
+    geometry = check_one_geometry((one.place, one.geometry) for one in found)
     if config.threshold is not None and not any(one.scores for one in found):
         raise InputError("--threshold needs scores, and only sets were named; leave it out")
     sets = {}

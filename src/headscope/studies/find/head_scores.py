@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,9 +15,12 @@ from headscope.results.common import ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores
 from headscope.runs import Run
+from headscope.shown.blocks import Column, HeadTable
+from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
 from headscope.studies.inputs import ModelChoice, Progress, Steps, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON
+from headscope.studies.shows import SCORE, head_table
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -156,3 +159,35 @@ def describe_language(scores: HeadScores, choice: DocumentsChoice) -> LanguageSc
         tokens=scores.config["tokens"],
         loss=scores.config["loss"],
     )
+
+
+def document_cautions(languages: Mapping[str, LanguageScores]) -> list[str]:
+    """What it means that there were few documents, or some of a single token."""
+    fewer = [code for code, language in languages.items() if language.fewer_than_usual]
+    left = sum(language.left_out for language in languages.values())
+    cautions = []
+    if fewer:
+        cautions.append(f"Fewer documents than the usual 1,000: {enumeration(fewer)}.")
+    if left:
+        cautions.append(f"{count(left, 'document')} of a single token left out.")
+    return cautions
+
+
+def document_remedy(languages: Mapping[str, LanguageScores]) -> str:
+    """The option for as many documents as usual."""
+    few = any(language.fewer_than_usual for language in languages.values())
+    return "--limit 1000" if few else ""
+
+
+def languages_table(
+    title: str,
+    mean: Sequence[ScoredHead],
+    languages: Mapping[str, LanguageScores],
+    columns: Sequence[Column],
+    score: Column = SCORE,
+) -> HeadTable:
+    """Every head in each language, and the mean of several."""
+    parts = {code: language.heads for code, language in languages.items()}
+    if len(parts) > 1:
+        parts = {MEAN: tuple(mean), **parts}
+    return head_table(title, parts, columns, score)

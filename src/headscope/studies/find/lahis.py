@@ -38,11 +38,17 @@ from headscope.shown.blocks import (
     Shown,
     Table,
 )
-from headscope.shown.words import MEAN, count, enumeration, fixed, percent
+from headscope.shown.words import enumeration, fixed, percent
 from headscope.studies.documents import DocumentsChoice
-from headscope.studies.find.head_scores import describe_language, score_languages
+from headscope.studies.find.head_scores import (
+    describe_language,
+    document_cautions,
+    document_remedy,
+    languages_table,
+    score_languages,
+)
 from headscope.studies.inputs import ModelChoice, Progress
-from headscope.studies.shows import head_map, head_table, model_facts, places
+from headscope.studies.shows import head_map, model_facts, places
 from headscope.studies.study import Study
 
 if TYPE_CHECKING:
@@ -175,13 +181,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
     """The languages with their heads, maps, what is general, layers, and every score."""
     languages = result.languages
     documents = sum(language.documents for language in languages.values())
-    fewer = [code for code, language in languages.items() if language.fewer_than_usual]
-    left = sum(language.left_out for language in languages.values())
-    cautions = []
-    if fewer:
-        cautions.append(f"Fewer documents than the usual 1,000: {enumeration(fewer)}.")
-    if left:
-        cautions.append(f"{count(left, 'document')} of a single token left out.")
+    cautions = document_cautions(languages)
     unstable = [c for c, one in languages.items() if one.halves and one.halves.jaccard < 0.5]
     if unstable:
         cautions.append(
@@ -224,7 +224,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
         "How much does text of each language depend on each attention head?",
         _finding(result),
         _uncertainty(result),
-        "--limit 1000" if fewer else "",
+        document_remedy(languages),
         cautions,
         [
             *model_facts(result.model_name, len(result.heads)),
@@ -351,15 +351,13 @@ def _layer_counts(result: LahisResult) -> Heatmap:
 
 
 def _ranking(result: LahisResult) -> HeadTable:
-    parts = {code: language.heads for code, language in result.languages.items()}
-    if len(parts) > 1:
-        parts = {MEAN: result.heads, **parts}
     columns = (
         Column("magnitude", "Mean gradient", "gate times gradient, without sign", 5),
         Column("raising", "Loss falls", "share of documents whose loss falls when stronger", 3),
     )
     score = Column("score", "LAHIS", "mean gradient times the share", 5)
-    return head_table("Every head by its score", parts, columns, score)
+    title = "Every head by its score"
+    return languages_table(title, result.heads, result.languages, columns, score)
 
 
 def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindLahis | str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from headscope import options
 from headscope.data.prompts import TemplateField
@@ -183,13 +183,22 @@ def find_soft_gate(
                 )
         gates = _conditions(lm.geometry, heads, sets, made)
         answers = _answers(lm, run, gates, tested, training, progress)
+        values = _values(answers)
+        accuracy, differences = effects(
+            values, [asked.question.group for asked in tested], config.seed
+        )
+        gate_seed, scores = _write_gates(run, heads, made, seeds, training)
+        _write_answers(run, answers, values, tested)
         run.write_json(FOUND_ON, {"questions": _digests([*learned, *stopped])})
-        fields = describe(lm.geometry, heads, sets, made, answers, tested, config.seed)
-        fields |= about_rank(heads)
         taught = {id(one.question): one for part in learned for one in part}
         return SoftGateResult(
-            **fields,
-            gate_seed=write_gates(run, heads, made, tested, answers, seeds, training),
+            heads=ScoredHead.all_of(scores),
+            selected=len(heads),
+            **about_rank(heads),
+            seeds=tuple(_seed(made, sets, number, seed) for number, seed in enumerate(seeds)),
+            accuracy=accuracy,
+            differences=differences,
+            gate_seed=gate_seed,
             examples=len(taught),
             tokens=sum(len(one.sample.ids) - one.sample.start for one in taught.values()),
             pairs=PairCounts(
@@ -525,98 +534,104 @@ COMPARED = (
     ("trained", "random-layer-matched"),
     ("removed", "random-removed"),
 )
+Values = Mapping[str, Mapping[str, NDArray[np.float64]]]
 #: Every measure of every question, by condition.
 STATISTICS = "statistics.safetensors"
 
 
-def describe(
-    geometry: Geometry,
-    heads: HeadSet,
-    sets: Mapping[str, Sequence[Draw]],
-    made: Mapping[str, Trained],
-    answers: Mapping[str, Answers],
-    tested: Sequence[Asked],
-    seed: int,
-) -> dict[str, Any]:
-    """Heads, seeds, measures of every condition and their differences: fields of the result.
-
-    Intervals are over contexts: questions on one context, or on one fact, are drawn together.
-    """
-    groups = [one.question.group for one in tested]
-    values = {name: _values(answers, name) for name in _kinds(answers)}
-    conditions, differences = effects(values, groups, seed)
-    seeds = []
-    for number in range(len(sets["trained"])):
-        trainings: dict[str, Any] = {
-            kind.replace("-", "_"): _training(made[f"{kind}-{number}"], drawn[number])
-            for kind, drawn in sets.items()
-        }
-        seeds.append(Seed(seed=seed + number, **trainings))
-    scores = _scores(geometry, heads, [made[f"trained-{n}"].gate for n in range(len(seeds))])
-    return {
-        "heads": ScoredHead.all_of(scores),
-        "selected": len(heads),
-        "seeds": tuple(seeds),
-        "accuracy": conditions,
-        "differences": differences,
+def _seed(
+    made: Mapping[str, Trained], sets: Mapping[str, Sequence[Draw]], number: int, seed: int
+) -> Seed:
+    """What became of one seed's heads, by kind."""
+    trainings: dict[str, Any] = {
+        kind.replace("-", "_"): _training(made[f"{kind}-{number}"], drawn[number])
+        for kind, drawn in sets.items()
     }
+    return Seed(seed=seed, **trainings)
 
 
-def write_gates(
+def _write_gates(
     run: Run,
     heads: HeadSet,
     made: Mapping[str, Trained],
-    tested: Sequence[Asked],
-    answers: Mapping[str, Answers],
     seeds: Sequence[int],
     training: SoftGate,
-) -> int:
-    """Write scores, heads, gates and answers into the run; returns the seed whose gate is `gate/`.
+) -> tuple[int, HeadScores]:
+    """Write scores, heads and gates into the run; the seed whose gate is `gate/`, and the scores.
 
     That is the seed whose training lowered the loss on its pairs held out for stopping the most:
-    test questions take no part in the choice.
+    test questions take no part in the choice. A head's score is how far its gate is from 1: mean,
+    lowest and highest over seeds.
     """
     settings = {name: getattr(training, name) for name in ("learning_rate", "epochs")}
     origin = Origin("soft-gate", run.signature, configuration(settings), run.provenance)
-    gates = [made[f"trained-{number}"] for number in range(len(seeds))]
-    for seed, trained in zip(seeds, gates, strict=True):
-        gate = Gate(heads.geometry, trained.gate.values, origin)
-        gate.save_pretrained(run.path / "seeds" / str(seed) / "gate")
-    best = max(range(len(gates)), key=lambda number: (_gain(gates[number]), -number))
-    Gate(heads.geometry, gates[best].gate.values, origin).save_pretrained(run.path / "gate")
+    trained = {seed: made[f"trained-{number}"] for number, seed in enumerate(seeds)}
+    best = max(trained, key=lambda seed: (_gain(trained[seed]), -seed))
+    places = {seed: run.path / "seeds" / str(seed) / "gate" for seed in seeds}
+    for seed, place in ((best, run.path / "gate"), *places.items()):
+        Gate(heads.geometry, trained[seed].gate.values, origin).save_pretrained(place)
     HeadSet(heads.geometry, heads.heads, origin).save_pretrained(run.path / "heads")
-    save_scores(run.path, _scores(heads.geometry, heads, [one.gate for one in gates], origin))
+    gates = np.stack([each.gate.values for each in trained.values()]).astype(np.float64)
+    away = np.abs(gates - 1)
+    scores = HeadScores(
+        heads.geometry,
+        away.mean(axis=0),
+        origin.method,
+        away.min(axis=0),
+        away.max(axis=0),
+        extra={"gate": gates.mean(axis=0), "selected": heads.mask().astype(np.float64)},
+        statistics={"gates": gates},
+        config=origin.config,
+        provenance=origin.provenance,
+        signature=origin.signature,
+    )
+    save_scores(run.path, scores)
+    return best, scores
+
+
+def _write_answers(
+    run: Run, answers: Mapping[str, Answers], values: Values, tested: Sequence[Asked]
+) -> None:
+    """Write what was said to every question under every gate, and its measures."""
     for name, said in answers.items():
-        run.write_jsonl(f"outputs/{name}.jsonl", _rows(said, tested))
+        measures = said.texts, said.right.tolist(), said.normalized.tolist(), said.losses.tolist()
+        rows = (
+            {
+                "id": asked.question.id,
+                "answers": asked.question.answers,
+                **dict(zip(("text", "right", "normalized", "nll"), row, strict=True)),
+            }
+            for asked, row in zip(tested, zip(*measures, strict=True), strict=True)
+        )
+        run.write_jsonl(f"outputs/{name}.jsonl", rows)
     run.write_tensors(
         STATISTICS,
         {
-            f"{measure}.{name}": values
-            for name, measured in ((n, _values(answers, n)) for n in _kinds(answers))
-            for measure, values in measured.items()
+            f"{measure}.{condition}": numbers
+            for condition, measured in values.items()
+            for measure, numbers in measured.items()
         },
     )
-    return seeds[best]
 
 
-def _kinds(answers: Mapping[str, Answers]) -> list[str]:
-    """Conditions without the number of the seed, in the order made."""
-    return list(dict.fromkeys(name.rpartition("-")[0] for name in answers))
-
-
-def _values(answers: Mapping[str, Answers], kind: str) -> dict[str, NDArray[np.float64]]:
-    """The measures of a condition, float64 (seeds, questions) each."""
-    made = [said for name, said in answers.items() if name.rpartition("-")[0] == kind]
-    columns = {
-        "accuracy": [said.right for said in made],
-        "normalized": [said.normalized for said in made],
-        "nll": [said.losses for said in made],
+def _values(answers: Mapping[str, Answers]) -> Values:
+    """The measures of each condition, float64 (seeds, questions); names of answers end in a seed's
+    number."""
+    kinds: dict[str, list[Answers]] = {}
+    for name, said in answers.items():
+        kinds.setdefault(name.rpartition("-")[0], []).append(said)
+    fields = dict(zip(MEASURES, ("right", "normalized", "losses"), strict=True))
+    return {
+        kind: {
+            measure: np.array([getattr(said, name) for said in made], dtype=np.float64)
+            for measure, name in fields.items()
+        }
+        for kind, made in kinds.items()
     }
-    return {name: np.array(rows, dtype=np.float64) for name, rows in columns.items()}
 
 
 def effects(
-    values: Mapping[str, Mapping[str, NDArray[np.float64]]], groups: Sequence[str], seed: int
+    values: Values, groups: Sequence[str], seed: int
 ) -> tuple[dict[str, Measures], tuple[Difference, ...]]:
     """The measures of each condition, and the differences of `COMPARED`.
 
@@ -679,44 +694,6 @@ def _training(trained: Trained, draw: Draw) -> Training:
 def _gain(trained: Trained) -> float:
     losses = [loss for _, loss in trained.checks]
     return losses[0] - min(losses)
-
-
-def _scores(
-    geometry: Geometry, heads: HeadSet, gates: Sequence[Gate], origin: Origin | None = None
-) -> HeadScores:
-    """How far each head's gate is from 1: mean, lowest and highest over seeds."""
-    values: ArrayLike = [gate.values for gate in gates]
-    stacked = np.array(values, dtype=np.float64)
-    away = np.abs(stacked - 1)
-    made = origin or Origin("soft-gate")
-    return HeadScores(
-        geometry,
-        away.mean(axis=0),
-        "soft-gate",
-        away.min(axis=0),
-        away.max(axis=0),
-        extra={"gate": stacked.mean(axis=0), "selected": heads.mask().astype(np.float64)},
-        statistics={"gates": stacked},
-        config=made.config,
-        provenance=made.provenance,
-        signature=made.signature,
-    )
-
-
-def _rows(said: Answers, tested: Sequence[Asked]) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": one.question.id,
-            "answers": one.question.answers,
-            "text": text,
-            "right": bool(right),
-            "normalized": bool(normalized),
-            "nll": float(loss),
-        }
-        for one, text, right, normalized, loss in zip(
-            tested, said.texts, said.right, said.normalized, said.losses, strict=True
-        )
-    ]
 
 
 def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindSoftGate | str:
