@@ -97,18 +97,3 @@ def test_a_loss_that_is_no_number_stops_and_the_run_goes_on(
     assert len(calls) == 4 + 4  # the first fit was kept
     whole = find_causal_gating(config, tmp_path / "whole")
     assert done.heads == whole.heads and done.check == whole.check
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--task", "nothing.json"), "nothing.json"),
-        (("--weight", "-1"), "weight is -1"),
-        (("--held-out", "30"), "hold fewer out"),
-    ],
-)
-def test_bad_input_is_one_line(
-    command: Command, model: Path, task: Path, tmp_path: Path, options: tuple[str, ...], said: str
-) -> None:
-    code, out, err = command(*asked(model, task, tmp_path / "run"), *options)
-    assert (code, out) == (2, "") and said in err and err.count("\n") == 1

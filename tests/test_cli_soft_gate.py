@@ -122,20 +122,3 @@ def test_heads_found_on_the_tested_contexts_are_refused(
     assert code == 2 and "are on a context that these heads were found on" in err
     code, said, _ = command(*again, "--seed", 1, "--allow-overlap", "--json")
     assert code == 0 and json.loads(said)["leakage"]["overlap"] > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--data", "none.json"), "none.json does not exist"),
-        (("--heads", "9.9"), "9.9"),
-        (("--template", "{context}"), "lacks {question}"),
-        (("--learning-rate", "0"), "the learning rate is 0.0"),
-        (("--k", "0.5"), "only 2"),
-    ],
-)
-def test_bad_input_is_one_line(
-    command: Command, model: Path, data: Path, tmp_path: Path, options: tuple[str, ...], said: str
-) -> None:
-    code, out, err = command(*asked(model, data, tmp_path / "run"), *options)
-    assert (code, out) == (2, "") and said in err and err.count("\n") == 1

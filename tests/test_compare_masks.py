@@ -38,11 +38,6 @@ def test_key_heads_are_those_of_the_configuration(name: str) -> None:
         assert groups[layer] == (0 if not heads else wanted or heads)
 
 
-def test_one_key_head_for_all_queries() -> None:
-    options = {"num_kv_heads": None, "multi_query": True, "new_decoder_architecture": False}
-    assert key_value_heads(wrapped("falcon", overrides=options)) == (1, 1)
-
-
 @st.composite
 def masks(draw: st.DrawFn) -> tuple[HeadSet, tuple[int, ...]]:
     """A mask over a tiny model whose layers may have different heads and groups."""
@@ -103,15 +98,6 @@ def test_kept_heads_are_counted_in_their_groups() -> None:
 def test_groups_of_another_model_are_refused(groups: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="do not belong"):
         dropped_groups(HeadSet.parse("0.0", SMALL), groups)
-
-
-def test_a_large_model_is_counted_exactly_and_soon() -> None:
-    geometry = Geometry.uniform(32, 32)
-    kept = tuple(head for head in geometry.heads() if head.layer > 3)
-    found = dropped_groups(HeadSet(geometry, kept), (8,) * 32)
-    assert found.dropped == 32
-    assert 0.03 < found.expected < 0.07  # 256 groups of four, about an eighth to the fourth
-    assert 0 < found.p_value < 1e-50
 
 
 def test_masks_are_read_as_they_were_left(tmp_path: Path) -> None:

@@ -87,40 +87,6 @@ def test_a_file_that_cannot_be_used(name: str, model: Path, earlier: Path, tmp_p
         assert part in message, message
 
 
-def test_a_model_folder_without_weights(model: Path, earlier: Path, tmp_path: Path) -> None:
-    (tmp_path / "data.tsv").write_text(GOOD, "utf-8")
-    empty = tmp_path / "hollow"
-    empty.mkdir()
-    for file in model.iterdir():
-        if file.suffix == ".json":
-            (empty / file.name).write_bytes(file.read_bytes())
-    message = refused(
-        earlier, tmp_path / "fresh", lambda out: find(empty, tmp_path / "data.tsv", out)
-    )
-    assert "hollow" in message and "weights" in message, message
-
-
-def test_an_encoder_model(earlier: Path, tmp_path: Path) -> None:
-    from transformers import BertConfig, BertModel
-
-    (tmp_path / "data.tsv").write_text(GOOD, "utf-8")
-    config = BertConfig(
-        vocab_size=420,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-    )
-    BertModel(config).save_pretrained(tmp_path / "encoder")
-    find_helpers.tokenizer().save_pretrained(tmp_path / "encoder")
-    message = refused(
-        earlier,
-        tmp_path / "fresh",
-        lambda out: find(tmp_path / "encoder", tmp_path / "data.tsv", out),
-    )
-    assert "encoder" in message and "decoder" in message, message
-
-
 def test_settings_that_do_not_fit_the_data_begin_no_run(
     model: Path, earlier: Path, tmp_path: Path
 ) -> None:

@@ -91,13 +91,6 @@ def test_noise_has_the_distribution_of_a_left_tailed_gumbel() -> None:
         assert kept == pytest.approx(math.exp(-math.exp(-weight)), abs=0.005)
 
 
-def test_starting_weights_are_normal_around_the_mean() -> None:
-    weights = starting_weights(5, 20_000, 4.0, 0.02)
-    assert weights.dtype == np.float32
-    assert weights.mean() == pytest.approx(4, abs=1e-3)
-    assert weights.std() == pytest.approx(0.02, rel=0.03)
-
-
 @settings(max_examples=30)
 @given(
     st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=8),
@@ -234,14 +227,6 @@ def test_computing_in_parts_or_twice_changes_nothing_but_rounding(changes: Any) 
     parts = train_mask(lm, rows, dataclasses.replace(SHORT, **changes))
     np.testing.assert_allclose(parts.losses, whole.losses, rtol=1e-5)
     np.testing.assert_allclose(parts.weights, whole.weights, rtol=1e-3, atol=1e-3)
-
-
-def test_a_step_is_computed_in_small_parts_on_a_cpu_alone_unless_said() -> None:
-    assert [SHORT.at_once(one) for one in ("cpu", "cuda")] == [256, 8192]
-    said = dataclasses.replace(SHORT, batch_tokens=12)
-    assert [said.at_once(one) for one in ("cpu", "cuda")] == [12, 12]
-    with pytest.raises(InputError, match="batch_tokens is 0"):
-        dataclasses.replace(SHORT, batch_tokens=0)
 
 
 def test_layers_without_heads_and_places_without_a_head_do_not_count() -> None:

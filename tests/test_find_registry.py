@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import is_dataclass
+from typing import Any
 
 import pytest
 
 from headscope.errors import InputError
 from headscope.find import registry
+from headscope.find.gating import CausalGating
+from headscope.find.importance import FirstOrder, Lahis
+from headscope.find.key_attention import KeyTokens
+from headscope.find.masking import MaskTraining
+from headscope.find.needles import Retrieval
+from headscope.find.trained_gates import SoftGate
+from headscope.find.translation import TranslationScore
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +57,32 @@ def test_a_method_from_elsewhere_can_be_registered_and_loaded() -> None:
     absent = registry.register("absent", "no.such.module", "A", "b", "nothing")
     with pytest.raises(InputError, match="install the package"):
         absent.load()
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        (FirstOrder, {"bootstrap_draws": 0}),
+        (Lahis, {"level": 1.0}),
+        (Lahis, {"learning_rate": 0.0}),
+        (Lahis, {"weight_decay": -1.0}),
+        (TranslationScore, {"chance_draws": -1}),
+        (Retrieval, {"depths": ()}),
+        (Retrieval, {"template": "{context}"}),
+        (KeyTokens, {"words": ("a",), "answer": " "}),
+        (KeyTokens, {"words": ("a",), "answer": "b", "steps": "last"}),
+        (SoftGate, {"patience": 0}),
+        (SoftGate, {"learning_rate": 0.0}),
+        (SoftGate, {"weight_decay": -1.0}),
+        (CausalGating, {"pushed_steps": 0}),
+        (CausalGating, {"weight": 0.0}),
+        (MaskTraining, {"keep_every": 0}),
+        (MaskTraining, {"temperature": 0.0}),
+        (MaskTraining, {"spread": -1.0}),
+        (MaskTraining, {"cooling": 2.0}),
+        (MaskTraining, {"penalty": math.inf}),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: Any, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        settings(**wrong)

@@ -237,22 +237,6 @@ def test_with_every_word_linked_a_source_peak_always_hits(name: str) -> None:
     }
 
 
-def test_scores_are_shares_of_hits() -> None:
-    lm, _ = _models("qwen3")
-    pairs = sentences("en-de")
-    scores = translation_score(lm, pairs)
-    stats = scores.statistics
-    assert np.all((scores.values >= 0) & (scores.values <= 1))
-    assert scores.values.max() > 0  # some head hits something, so the bounds say something
-    assert np.all(stats["hits"] <= stats["totals"][:, None, None])
-    assert np.all(stats["identical_hits"] <= stats["hits"])
-    assert 0 < stats["identical_totals"].sum() < stats["totals"].sum()
-    assert np.all(scores.low <= scores.values) and np.all(scores.values <= scores.high)
-    chance = scores.extra["chance"]
-    assert np.all((chance >= 0) & (chance <= 1))
-    np.testing.assert_array_equal(scores.above_chance().values, scores.values - chance)
-
-
 def test_identical_and_different_tokens_are_the_two_halves() -> None:
     """Skipping identical ones leaves exactly what `different` counts."""
     lm, _ = _models("pocket-like")
@@ -303,25 +287,6 @@ def test_sentences_without_linked_tokens_are_left_out_and_counted() -> None:
         translation_score(lm, dataclasses.replace(pairs, pairs=bare), config)
 
 
-def test_the_interval_holds_the_score_and_narrows_with_more_sentences() -> None:
-    lm, _ = _models("gpt2")
-    few, many = (translation_score(lm, find_helpers.pairs("en-de", n, seed=5)) for n in (6, 60))
-    for scores in (few, many):
-        assert np.all(scores.low <= scores.values) and np.all(scores.values <= scores.high)
-    assert (many.high - many.low).mean() < (few.high - few.low).mean()
-
-
-def test_the_same_seed_gives_the_same_numbers() -> None:
-    lm, _ = _models("pocket-like")
-    pairs = find_helpers.pairs("en-de", 12)
-    config = TranslationScore(chance_draws=3)
-    one, two = (translation_score(lm, pairs, config) for _ in range(2))
-    assert one == two
-    other = translation_score(lm, pairs, dataclasses.replace(config, seed=1))
-    np.testing.assert_array_equal(one.values, other.values)
-    assert not np.array_equal(one.extra["chance"], other.extra["chance"])
-
-
 @pytest.mark.parametrize("decode", ["reference", "greedy"])
 def test_a_sentence_longer_than_the_context_is_named(
     decode: Any, monkeypatch: pytest.MonkeyPatch
@@ -331,18 +296,6 @@ def test_a_sentence_longer_than_the_context_is_named(
     pairs = find_helpers.pairs("en-de", 3)
     with pytest.raises(InputError, match=r"line \d+: has \d+ tokens .* context holds (40|39)"):
         translation_score(lm, pairs, TranslationScore(decode=decode))
-
-
-def test_settings_with_an_annotator_are_kept_with_the_scores(tmp_path: Any) -> None:
-    """Its cache is a path, which JSON does not know."""
-    from headscope.data.align import LlmAligner
-
-    lm, _ = _models("pocket-like")
-    config = TranslationScore(llm=LlmAligner("some-model", cache=tmp_path))
-    scores = translation_score(lm, find_helpers.pairs("en-de", 2), config)
-    scores.save_pretrained(tmp_path / "scores")
-    assert HeadScores.from_pretrained(tmp_path / "scores") == scores
-    assert scores.config["llm"]["cache"] == str(tmp_path)
 
 
 def test_the_annotator_links_the_models_own_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,8 +43,6 @@ class MethodColumn:
         name: unlike any other column's.
         method: the method's name, or the run's where there are several runs of one method.
         artifact: scores, set and where they were read from.
-        own: the heads that the method itself chose (a mask, the specific heads of a language);
-            None: the top of its scores is taken.
         weights: digest of the model's weights, where it is noted.
         signature: of the run.
         folder: name of the run's folder.
@@ -53,10 +51,17 @@ class MethodColumn:
     name: str
     method: str
     artifact: Artifact
-    own: HeadSet | None
     weights: str | None
     signature: str
     folder: str
+
+    @property
+    def own(self) -> HeadSet | None:
+        """The heads that the method itself chose (a mask, the specific heads of a language).
+
+        None: the top of its scores is taken.
+        """
+        return self.artifact.heads
 
     def selected(self, k: Amount, rank: Rank = "above-chance") -> HeadSet:
         """The heads that the method selects: its own set, else the top `k` of its scores."""
@@ -178,7 +183,7 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
             noted = noted or (None if origin is None else origin.origin.provenance.get("weights"))
         place = str(path) if part is None else f"{path}:{part}"
         artifact = Artifact(label, place, geometry, one, chosen)
-        columns.append(MethodColumn(label, method, artifact, chosen, noted, signature, name))
+        columns.append(MethodColumn(label, method, artifact, noted, signature, name))
 
     parts = [part for part in scores if part != MEAN]
     way = "both" if every_part else _PARTS.get(method, "mean")

@@ -77,7 +77,6 @@ def capture_reference(
         ids: tokens of each text.
         rows: places of each text's target tokens.
         keys: for each text the tokens that may be a peak, or None for all.
-        part: where finished batches are kept and read from.
     """
     found = _stored(part, "peaks")
     buckets = length_buckets([len(text) for text in ids], config.batch_tokens, lm.pass_overhead)

@@ -85,13 +85,10 @@ def gate_gradients(
     """∂loss/∂g of every document at gate 1, where it is g · ∂loss/∂g.
 
     Args:
-        lm: the model; its parameters take no part in the graph.
         texts: documents of at least two tokens.
         batch_tokens: padded tokens of a batch; halved where memory does not suffice.
         checkpoint: keep each layer's input alone and compute the layer again in the backward pass.
             A single document that does not fit is tried so in any case.
-        part: where finished batches are kept and read from.
-        progress: called with (documents done, documents in all).
 
     Raises:
         InputError: if a loss or a gradient is no finite number; it names the document, and all

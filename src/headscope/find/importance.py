@@ -98,11 +98,7 @@ def lahis(
     """Score every head by its importance for the language of some documents.
 
     Args:
-        lm: the model; nothing of it is changed.
         documents: texts of one language, cut at 2,048 tokens or the context.
-        config: how to score.
-        run: a run folder; finished batches are kept there, and a run that was stopped goes on.
-        progress: called with (documents done, documents in all).
 
     Returns:
         Importance in nats a token, with bootstrap bounds over documents.  `extra`: `magnitude`,

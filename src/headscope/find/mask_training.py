@@ -207,10 +207,8 @@ def train_mask(
     the mean over its samples, plus the penalty.  The model is frozen; its weights are as before.
 
     Args:
-        lm: the model.
         answered: the samples; the order does not matter to the method, but to the result, since
             steps draw from it.
-        config: the schedule.
         run: where the state is kept on the way; a training that was interrupted goes on there and
             ends with the same weights, bit for bit.
         progress: told the steps done.

@@ -114,13 +114,6 @@ def retrieval(
 ) -> HeadScores:
     """Of the needle's tokens that are generated, the share whose peak is that token there.
 
-    Args:
-        lm: the model.
-        needles: facts, questions and haystacks.
-        config: how.
-        run: a run folder; finished batches are kept there, and a run that was stopped goes on.
-        progress: called with (prompts done, prompts in all).
-
     Returns:
         Scores in [0, 1], the mean over needles of the share at all their lengths and depths, with
         bootstrap bounds over needles. `extra`: `chance`, the same peaks with

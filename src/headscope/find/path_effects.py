@@ -184,11 +184,7 @@ def patching(
     Probabilities are those of the first token of an answer, right after the prompt.
 
     Args:
-        lm: the model.
         concepts: words of the same meanings in at least three languages.
-        config: how.
-        run: a run folder; finished pairs are kept there, and a run that was stopped goes on.
-        progress: called with (pairs done, pairs in all).
 
     Returns:
         Scores `language` (the clean word in the other prompt's language becomes more likely) and

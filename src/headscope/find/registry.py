@@ -1,4 +1,9 @@
-"""The methods that find heads, by name; nothing of a method is imported until it is used."""
+"""The methods that find heads, by name; nothing of a method is imported until it is used.
+
+A new method is a file in `headscope.studies.find` (its settings, what it computes and shows, its
+`survey`) and a `register` here that names this module: that makes it a command of `find`, a line of
+`headscope methods` and a part of every survey.
+"""
 
 from __future__ import annotations
 

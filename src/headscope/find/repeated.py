@@ -67,9 +67,6 @@ def induction(
 
     Args:
         lm: the model; its tokenizer only says which ids are special and what opens a text.
-        config: the blocks.
-        run: a run folder; finished batches are kept there, and a run that was stopped goes on.
-        progress: called with (sequences done, sequences in all).
         texts: natural texts to read too, as far as they have three tokens; of each at most
             `LONGEST` tokens.
 

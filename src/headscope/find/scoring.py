@@ -1,4 +1,8 @@
-"""What methods that score every head share: kept batches, rates with intervals, and scores."""
+"""What methods that score every head share: kept batches, rates with intervals, and scores.
+
+All take a model, their data and settings; `run`, the folder where finished batches are kept, so
+that a run that was stopped goes on; and `progress`, called with how much is done, and of how much.
+"""
 
 from __future__ import annotations
 

@@ -129,12 +129,8 @@ def translation_score(
     """Score every head of `lm` on sentence pairs of one direction.
 
     Args:
-        lm: the model.
         pairs: sentences and translations, with or without word links.
-        config: how to score.
-        run: a run folder; batches, outputs and links are kept there, and a run that was stopped
-            goes on with what is there. See `TranslationScore.keep_peaks` for what stays at the end.
-        progress: called with (sentences done, sentences in all).
+        run: see `TranslationScore.keep_peaks` for what stays there at the end.
         links: the name under which the run keeps the word links. Reference translations that one
             run scores by several links are read by the model once.
 
@@ -245,12 +241,8 @@ def attention_mass(
     word; the mean over such tokens of a sentence, then over sentences.
 
     Args:
-        lm: the model.
-        pairs: sentences and translations, with or without word links.
         config: as for `translation_score`, with `decode="reference"` and `average="macro"`; `scope`
             has no meaning here, since weights are those over all keys.
-        run: a run folder, where the links are kept.
-        progress: called with (sentences done, sentences in all).
 
     Returns:
         Scores in [0, 1] with bootstrap bounds over sentences. `extra`: `chance`, the same under the

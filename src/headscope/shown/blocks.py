@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
-from typing import Any
+from typing import Any, TypeVar
+
+Named = TypeVar("Named")
 
 #: Of a field that results leave out where it has its default.
 SPARED = {"spared": True}
@@ -111,6 +113,21 @@ class Table:
                     f"{self.title}: the row {row.name!r} has {len(row.cells)} cells, "
                     f"and there are {len(self.columns)} columns"
                 )
+
+
+def table_of(
+    title: str,
+    rows: Iterable[tuple[str, Named]],
+    columns: Mapping[str, Callable[[Named], Cell | float | str | None]],
+    note: str = "",
+) -> Table:
+    """A table with a row for each thing under its name; of each column what its cell holds."""
+
+    def cell(value: Cell | float | str | None) -> Cell:
+        return value if isinstance(value, Cell) else Cell(value)
+
+    made = (Row(name, tuple(cell(of(each)) for of in columns.values())) for name, each in rows)
+    return Table(title, tuple(columns), tuple(made), note=note)
 
 
 def grid(

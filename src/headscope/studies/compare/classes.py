@@ -14,7 +14,7 @@ from headscope.heads import check_thresholds
 from headscope.results.classes import Classes, ClassesResult, ClassShares
 from headscope.runs import Run, carry_out
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
+from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table, table_of
 from headscope.shown.words import enumeration, fixed, percent
 from headscope.studies.study import Study
 
@@ -174,23 +174,21 @@ def _mean_of(one: ClassShares) -> str | None:
 
 
 def _numbers(models: tuple[ClassShares, ...]) -> Table:
-    rows = tuple(
-        Row(
-            one.name,
-            (
-                Cell(one.model),
-                Cell(one.method),
-                Cell(one.direction, why=_mean_of(one)),
-                Cell(one.layers),
-                *(Cell(number, digits=1) for number in one.counts.each),
-                Cell(one.mean_score),
-            ),
-        )
-        for one in models
+    return table_of(
+        "Numbers of heads in each class",
+        ((one.name, one) for one in models),
+        {
+            "model": lambda one: one.model,
+            "method": lambda one: one.method,
+            "direction": lambda one: Cell(one.direction, why=_mean_of(one)),
+            "layers": lambda one: one.layers,
+            "token alignment": lambda one: Cell(one.counts.token_alignment, digits=1),
+            "low activity": lambda one: Cell(one.counts.low_activity, digits=1),
+            "inactive": lambda one: Cell(one.counts.inactive, digits=1),
+            "mean score": lambda one: one.mean_score,
+        },
+        "Numbers of heads are means over directions where there are several",
     )
-    columns = ("model", "method", "direction", "layers", *CLASSES, "mean score")
-    note = "Numbers of heads are means over directions where there are several"
-    return Table("Numbers of heads in each class", columns, rows, note=note)
 
 
 command = Study(CompareClasses, compare_classes, result=ClassesResult, show=_show)

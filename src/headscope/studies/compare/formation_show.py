@@ -9,7 +9,7 @@ from pathlib import Path
 from headscope.heads import Geometry
 from headscope.results.formation import CheckpointRow, FormationResult
 from headscope.runs.reading import read_object
-from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, table_of
 from headscope.shown.words import between, enumeration, fixed, percent, sentence_of
 
 #: Sentences below which the interval of chrF++ is wide.
@@ -112,24 +112,6 @@ def _settled(
 
 
 def _table(result: FormationResult) -> Table:
-    k = result.k
-    rows = tuple(
-        Row(
-            row.name,
-            (
-                Cell.share(row.shares.token_alignment),
-                Cell.share(row.above_chance.token_alignment if row.above_chance else None),
-                Cell.share(row.shares.low_activity),
-                Cell.share(row.shares.inactive),
-                Cell.share(row.overlap_with_last),
-                Cell.share(row.top_overlap_with_last),
-                Cell.of(row.chrf, 2),
-            ),
-        )
-        for row in result.checkpoints
-    )
-    columns = ("token alignment", "corrected", "low activity", "inactive", "of last set",
-               f"of last top {k}", "chrF++")  # fmt: skip
     many = result.checkpoints[-1].counted_over
     mean = f"; means of {many} directions" if many > 1 else ""
     note = (
@@ -138,24 +120,35 @@ def _table(result: FormationResult) -> Table:
         f"score \u2212 chance. Of last set: the share of the last checkpoint\u2019s token "
         "alignment heads that align tokens already; of last top: of its highest heads likewise"
     )
-    return Table("Every checkpoint", columns, rows, note=note)
+    return table_of(
+        "Every checkpoint",
+        ((row.name, row) for row in result.checkpoints),
+        {
+            "token alignment": lambda row: Cell.share(row.shares.token_alignment),
+            "corrected": lambda row: Cell.share(
+                row.above_chance.token_alignment if row.above_chance else None
+            ),
+            "low activity": lambda row: Cell.share(row.shares.low_activity),
+            "inactive": lambda row: Cell.share(row.shares.inactive),
+            "of last set": lambda row: Cell.share(row.overlap_with_last),
+            f"of last top {result.k}": lambda row: Cell.share(row.top_overlap_with_last),
+            "chrF++": lambda row: Cell.of(row.chrf, 2),
+        },
+        note,
+    )
 
 
 def _scores(rows: Rows) -> Table:
-    made = tuple(
-        Row(
-            row.name,
-            (
-                Cell(row.counts.token_alignment, digits=1),
-                Cell(row.mean_score),
-                Cell(str(row.highest.place)),
-                Cell(row.highest.score, row.highest.low, row.highest.high),
-            ),
-        )
-        for row in rows
+    return table_of(
+        "Scores of every checkpoint",
+        ((row.name, row) for row in rows),
+        {
+            "token alignment heads": lambda row: Cell(row.counts.token_alignment, digits=1),
+            "mean score": lambda row: row.mean_score,
+            "highest head": lambda row: str(row.highest.place),
+            "its score": lambda row: Cell(row.highest.score, row.highest.low, row.highest.high),
+        },
     )
-    columns = ("token alignment heads", "mean score", "highest head", "its score")
-    return Table("Scores of every checkpoint", columns, made)
 
 
 def _lines(result: FormationResult) -> list[Lines]:

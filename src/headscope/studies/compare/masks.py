@@ -52,6 +52,7 @@ from headscope.shown.blocks import (
     Table,
     Values,
     p_cell,
+    table_of,
 )
 from headscope.shown.words import arrow, between, count, fixed, percent
 from headscope.studies.inputs import ModelChoice
@@ -345,25 +346,20 @@ def _grouped(result: MasksResult, geometry: Geometry) -> bool:
 
 
 def _base_pairs(base: BaseComparison) -> Table:
-    rows = tuple(
-        Row(
-            arrow(pair.task or pair.a),
-            (
-                Cell(pair.size_a),
-                Cell(pair.size_b),
-                Cell(pair.recall),
-                Cell(pair.jaccard),
-                Cell(pair.expected_exact),
-                Cell(pair.expected),
-                p_cell(pair.p_value),
-            ),
-        )
-        for pair in base.pairs
+    return table_of(
+        "Each mask and the base model's of its task",
+        ((arrow(pair.task or pair.a), pair) for pair in base.pairs),
+        {
+            "heads kept": lambda pair: pair.size_a,
+            "by the base model": lambda pair: pair.size_b,
+            "recall": lambda pair: pair.recall,
+            "Jaccard": lambda pair: pair.jaccard,
+            "by chance": lambda pair: pair.expected_exact,
+            "by chance, as a ratio": lambda pair: pair.expected,
+            "p": lambda pair: p_cell(pair.p_value),
+        },
+        "Recall: the share of the base model's heads that the mask keeps too",
     )
-    columns = ("heads kept", "by the base model", "recall", "Jaccard", "by chance",
-               "by chance, as a ratio", "p")  # fmt: skip
-    note = "Recall: the share of the base model's heads that the mask keeps too"
-    return Table("Each mask and the base model's of its task", columns, rows, note=note)
 
 
 def _maps(result: MasksResult) -> list[HeadMaps]:

@@ -44,6 +44,7 @@ from headscope.shown.blocks import (
     Section,
     Shown,
     Table,
+    table_of,
 )
 from headscope.shown.words import count, enumeration, fixed, number, p_value
 from headscope.studies.shows import model_facts, overlap_blocks, places
@@ -261,20 +262,16 @@ def _sizes(compared: Comparison) -> list[Table]:
 
 def _columns(compared: Comparison) -> Table:
     specific = {one.name: set(one.specific) for one in compared.methods}
-    rows = tuple(
-        Row(
-            column.name,
-            (
-                Cell(column.size),
-                Cell(len(specific[column.method] & set(column.heads))),
-                Cell("set of the method" if column.own_size else "highest heads"),
-                Cell(column.ranked_by),
-            ),
-        )
-        for column in compared.columns
+    return table_of(
+        "Rankings and sets",
+        ((column.name, column) for column in compared.columns),
+        {
+            "heads": lambda column: column.size,
+            "by this method alone": lambda column: len(specific[column.method] & set(column.heads)),
+            "selected": lambda column: "set of the method" if column.own_size else "highest heads",
+            "ranked by": lambda column: column.ranked_by,
+        },
     )
-    columns = ("heads", "by this method alone", "selected", "ranked by")
-    return Table("Rankings and sets", columns, rows)
 
 
 def _agreement(compared: Comparison) -> Bars:
@@ -335,12 +332,14 @@ def _map(compared: Comparison, geometry: Geometry) -> HeadMaps:
 
 
 def _several(compared: Comparison) -> Table:
-    rows = tuple(
-        Row(str(head.place), (Cell(len(head.selected_by)), Cell(enumeration(head.selected_by))))
-        for head in compared.heads
-        if len(head.selected_by) > 1
+    return table_of(
+        "Heads that several methods select",
+        ((str(head.place), head) for head in compared.heads if len(head.selected_by) > 1),
+        {
+            "methods": lambda head: len(head.selected_by),
+            "selected by": lambda head: enumeration(head.selected_by),
+        },
     )
-    return Table("Heads that several methods select", ("methods", "selected by"), rows)
 
 
 def _maps(compared: Comparison, geometry: Geometry) -> HeadMaps:

@@ -19,7 +19,7 @@ from headscope.results.overlap import ComparedSet, OverlapResult, PairOverlap
 from headscope.runs import Run, carry_out
 from headscope.runs.reading import read_result
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Cell, HeadSets, Row, Section, Shown, Table
+from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
 from headscope.shown.words import arrow, count, fixed, p_value
 from headscope.studies.shows import overlap_blocks, places
 from headscope.studies.study import Study
@@ -210,14 +210,16 @@ def _heads(result: OverlapResult) -> HeadSets:
 
 
 def _sets(result: OverlapResult) -> Table:
-    rows = tuple(
-        Row(
-            arrow(one.name),
-            (Cell(one.size), Cell(one.method or None), Cell(one.model), Cell(one.place)),
-        )
-        for one in result.artifacts
+    return table_of(
+        "Where the sets come from",
+        ((arrow(one.name), one) for one in result.artifacts),
+        {
+            "heads": lambda one: one.size,
+            "method": lambda one: one.method or None,
+            "model": lambda one: one.model,
+            "read from": lambda one: one.place,
+        },
     )
-    return Table("Where the sets come from", ("heads", "method", "model", "read from"), rows)
 
 
 @dataclass(frozen=True)

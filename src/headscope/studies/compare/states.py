@@ -29,7 +29,7 @@ from headscope.results.states import (
 )
 from headscope.runs import Run, decode
 from headscope.settings import UNSIGNED, Option, Part, Settings
-from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell
+from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, p_cell, table_of
 from headscope.shown.words import arrow, between, count, p_value, percent, signed
 from headscope.studies.baseline import check_tasks
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
@@ -257,24 +257,21 @@ def _ends(mean: Mean) -> str:
 
 def _later_half(states: StatesFound) -> Table:
     draws = {control.kind: control.draws for control in states.controls}
-    rows = tuple(
-        Row(
-            f"than {_WORDS.get(kind, kind)}",
-            (
-                Cell.of(nearer.later_half),
-                p_cell(nearer.p_examples),
-                p_cell(nearer.p_draws),
-                Cell(draws.get(kind)),
-            ),
-        )
-        for kind, nearer in states.nearer.items()
-    )
-    columns = ("cosine, difference", "p over samples", "p over draws", "draws")
     note = (
         "How much nearer the masked model is to the instructed one: mean over the later half of "
         "the layers, after each layer, sample by sample. Above 0 is nearer"
     )
-    return Table("Nearer, later half of the layers", columns, rows, note=note)
+    return table_of(
+        "Nearer, later half of the layers",
+        ((f"than {_WORDS.get(kind, kind)}", (kind, each)) for kind, each in states.nearer.items()),
+        {
+            "cosine, difference": lambda row: Cell.of(row[1].later_half),
+            "p over samples": lambda row: p_cell(row[1].p_examples),
+            "p over draws": lambda row: p_cell(row[1].p_draws),
+            "draws": lambda row: draws.get(row[0]),
+        },
+        note,
+    )
 
 
 def _cosines(states: StatesFound) -> Table:

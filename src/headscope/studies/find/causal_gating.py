@@ -50,6 +50,7 @@ from headscope.shown.blocks import (
     Series,
     Shown,
     Table,
+    table_of,
 )
 from headscope.shown.words import count, enumeration
 from headscope.studies.baseline import check_tasks
@@ -408,21 +409,18 @@ def _cautions(result: CausalGatingResult) -> list[str]:
 
 
 def _role_table(result: CausalGatingResult) -> Table:
-    rows = tuple(
-        Row(
-            role,
-            (
-                Cell(heads.mean),
-                Cell(heads.always),
-                Cell(heads.any),
-                Cell(" ".join(result.check.removed.get(role, ())) or "none"),
-                Cell(MEANT.get(role, "")),
-            ),
-        )
-        for role, heads in result.roles.items()
+    removed = result.check.removed
+    return table_of(
+        "Heads by role",
+        ((role, (role, heads)) for role, heads in result.roles.items()),
+        {
+            "heads, mean over seeds": lambda row: row[1].mean,
+            "in every seed": lambda row: row[1].always,
+            "in any seed": lambda row: row[1].any,
+            "removed": lambda row: " ".join(removed.get(row[0], ())) or "none",
+            "gate": lambda row: MEANT.get(row[0], ""),
+        },
     )
-    columns = ("heads, mean over seeds", "in every seed", "in any seed", "removed", "gate")
-    return Table("Heads by role", columns, rows)
 
 
 def _named(check: RolesCheck) -> dict[str, str]:

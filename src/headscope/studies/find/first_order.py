@@ -14,7 +14,7 @@ from headscope.results.common import ScoredHead
 from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
 from headscope.settings import Settings
-from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table
+from headscope.shown.blocks import Column, Section, Shown, Table, table_of
 from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.head_scores import (
@@ -121,21 +121,19 @@ def _finding(result: DocumentScores) -> list[str]:
 
 
 def _languages(result: DocumentScores) -> Table:
-    rows = tuple(
-        Row(
-            code,
-            (
-                Cell(language.documents),
-                Cell(language.tokens),
-                Cell(language.loss),
-                Cell(fmean(head.score or 0.0 for head in language.heads)),
-                Cell(", ".join(str(head.place) for head in language.heads[:5])),
+    return table_of(
+        "Languages",
+        result.languages.items(),
+        {
+            "documents": lambda language: language.documents,
+            "tokens": lambda language: language.tokens,
+            "loss, nats a token": lambda language: language.loss,
+            "mean score": lambda language: fmean(head.score or 0.0 for head in language.heads),
+            "five highest heads": lambda language: ", ".join(
+                str(head.place) for head in language.heads[:5]
             ),
-        )
-        for code, language in result.languages.items()
+        },
     )
-    columns = ("documents", "tokens", "loss, nats a token", "mean score", "five highest heads")
-    return Table("Languages", columns, rows)
 
 
 def _survey(model: ModelChoice, data: SurveyData, quick: bool, runs: Path) -> FindFirstOrder | str:

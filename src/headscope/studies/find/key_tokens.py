@@ -23,7 +23,17 @@ from headscope.results.key_tokens import (
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, mixed_up, read_arrays, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
-from headscope.shown.blocks import Bars, Cell, Heatmap, KeyText, Row, Section, Shown, Table
+from headscope.shown.blocks import (
+    Bars,
+    Cell,
+    Heatmap,
+    KeyText,
+    Row,
+    Section,
+    Shown,
+    Table,
+    table_of,
+)
 from headscope.shown.words import count, enumeration, p_value, percent
 from headscope.studies.inputs import ModelChoice, Progress, run_with_model
 from headscope.studies.shows import model_facts, places
@@ -286,11 +296,14 @@ def _controls(result: KeyTokensResult) -> Bars:
 
 
 def _heads(result: KeyTokensResult) -> Table:
-    rows = tuple(
-        Row(str(head.place), (Cell.share(head.score), Cell.share(head.uniform)))
-        for head in result.heads
+    return table_of(
+        "Mean attention of each head",
+        ((str(head.place), head) for head in result.heads),
+        {
+            "all words": lambda head: Cell.share(head.score),
+            "even": lambda head: Cell.share(head.uniform),
+        },
     )
-    return Table("Mean attention of each head", ("all words", "even"), rows)
 
 
 def _words(result: KeyTokensResult) -> Heatmap:

@@ -37,6 +37,7 @@ from headscope.shown.blocks import (
     Section,
     Shown,
     Table,
+    table_of,
 )
 from headscope.shown.words import enumeration, fixed, percent
 from headscope.studies.documents import DocumentsChoice
@@ -286,29 +287,22 @@ def _uncertainty(result: LahisResult) -> str:
 
 
 def _languages(result: LahisResult) -> Table:
-    rows = []
-    for code, language in result.languages.items():
-        halves = language.halves
-        cells = (
-            Cell(language.documents),
-            Cell(language.tokens),
-            Cell(language.loss),
-            Cell(language.important),
-            Cell(halves.jaccard if halves else None, digits=2, why="one document"),
-            Cell(halves.expected if halves else None, digits=2),
-            Cell(" ".join(map(str, language.specific_heads)) or "none"),
-        )
-        rows.append(Row(code, cells))
-    columns = (
-        "documents",
-        "tokens",
-        "loss, nats a token",
-        "important heads",
-        "halves, Jaccard",
-        "by chance",
-        "specific heads" if result.general_in is not None else "important heads, best first",
+    specific = "specific heads" if result.general_in is not None else "important heads, best first"
+    return table_of(
+        "Languages and their heads",
+        result.languages.items(),
+        {
+            "documents": lambda one: one.documents,
+            "tokens": lambda one: one.tokens,
+            "loss, nats a token": lambda one: one.loss,
+            "important heads": lambda one: one.important,
+            "halves, Jaccard": lambda one: Cell(
+                one.halves.jaccard if one.halves else None, digits=2, why="one document"
+            ),
+            "by chance": lambda one: Cell(one.halves.expected if one.halves else None, digits=2),
+            specific: lambda one: " ".join(map(str, one.specific_heads)) or "none",
+        },
     )
-    return Table("Languages and their heads", columns, tuple(rows))
 
 
 def _general(result: LahisResult) -> Section:

@@ -44,6 +44,7 @@ from headscope.shown.blocks import (
     Series,
     Shown,
     Table,
+    table_of,
 )
 from headscope.shown.words import count, fixed, percent, sentence_of
 from headscope.studies.baseline import check_tasks
@@ -447,15 +448,20 @@ def _finding(found: FoundMask) -> list[str]:
 
 
 def _layers(found: FoundMask) -> Table:
-    rows = []
-    for layer, heads in found.layers.items():
-        dropped = [str(head.head) for head in heads if not head.selected]
-        kept = len(heads) - len(dropped)
-        cells = (Cell(kept), Cell(len(heads)), Cell.share(kept / len(heads)),
-                 Cell(" ".join(dropped) or "none"))  # fmt: skip
-        rows.append(Row(f"layer {layer}", cells))
-    columns = ("kept", "heads", "share kept", "heads dropped")
-    return Table("Heads kept by layer", columns, tuple(rows))
+    return table_of(
+        "Heads kept by layer",
+        ((f"layer {layer}", heads) for layer, heads in found.layers.items()),
+        {
+            "kept": lambda heads: sum(head.selected for head in heads),
+            "heads": len,
+            "share kept": lambda heads: Cell.share(
+                sum(head.selected for head in heads) / len(heads)
+            ),
+            "heads dropped": lambda heads: (
+                " ".join(str(head.head) for head in heads if not head.selected) or "none"
+            ),
+        },
+    )
 
 
 def _every_head(found: FoundMask) -> HeadTable:

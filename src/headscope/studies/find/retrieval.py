@@ -14,7 +14,7 @@ from headscope.find.needles import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
 from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Cell, Column, Row, Section, Shown, Table
+from headscope.shown.blocks import Cell, Column, Section, Shown, Table, table_of
 from headscope.shown.words import count
 from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.inputs import POCKET, ModelChoice, Progress
@@ -176,18 +176,15 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
 
 
 def _places(result: RetrievalResult) -> Table:
-    rows = tuple(
-        Row(
-            f"{place.length} tokens, depth {place.depth:g}",
-            (Cell(place.examples), Cell(place.tokens), Cell.share(place.answered, 0)),
-        )
-        for place in result.places
-    )
-    return Table(
+    return table_of(
         "Does the model find the fact?",
-        ("prompts", "copied tokens", "answered right"),
-        rows,
-        note="depth: share of the text before the fact",
+        ((f"{place.length} tokens, depth {place.depth:g}", place) for place in result.places),
+        {
+            "prompts": lambda place: place.examples,
+            "copied tokens": lambda place: place.tokens,
+            "answered right": lambda place: Cell.share(place.answered, 0),
+        },
+        "depth: share of the text before the fact",
     )
 
 

@@ -58,7 +58,7 @@ from headscope.results.soft_gate import (
 )
 from headscope.runs import Run, configuration, encode
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Bars, Cell, Lines, Row, Section, Series, Shown, Table
+from headscope.shown.blocks import Bars, Cell, Lines, Section, Series, Shown, Table, table_of
 from headscope.shown.words import between, count, percent, signed
 from headscope.studies.inputs import POCKET, ModelChoice, Progress, run_with_model, steps_of
 from headscope.studies.leakage import FOUND_ON, known_examples
@@ -83,6 +83,22 @@ WORDS = {
     "removed": "selected heads removed",
     "random-removed": "random heads removed",
 }
+#: What is measured on every question: answered, answered as SQuAD compares, loss of the answer.
+MEASURES = ("accuracy", "normalized", "nll")
+#: Differences that are told, the second subtracted from the first.
+COMPARED = (
+    ("trained", "untouched"),
+    ("random", "untouched"),
+    ("random-layer-matched", "untouched"),
+    ("removed", "untouched"),
+    ("random-removed", "untouched"),
+    ("trained", "random"),
+    ("trained", "random-layer-matched"),
+    ("removed", "random-removed"),
+)
+Values = Mapping[str, Mapping[str, NDArray[np.float64]]]
+#: Every measure of every question, by condition.
+STATISTICS = "statistics.safetensors"
 
 
 @dataclass(frozen=True)
@@ -390,23 +406,24 @@ def _finding(result: SoftGateResult) -> list[str]:
 
 
 def _answered(result: SoftGateResult) -> Table:
-    rows = tuple(
-        Row(
-            words,
-            (
-                Cell.of(measures.accuracy, 1, "%", 100),
-                Cell(None if (sd := measures.accuracy.sd) is None else 100 * sd, digits=1),
-                Cell.of(measures.normalized, 1, "%", 100),
-                Cell.of(measures.nll),
+    return table_of(
+        "Questions answered, means over seeds",
+        _in_words(result.accuracy),
+        {
+            "answered": lambda one: Cell.of(one.accuracy, 1, "%", 100),
+            "SD over seeds": lambda one: Cell(
+                None if one.accuracy.sd is None else 100 * one.accuracy.sd, digits=1
             ),
-        )
-        for name, words in WORDS.items()
-        if (measures := result.accuracy.get(name)) is not None
+            "answered, SQuAD match": lambda one: Cell.of(one.normalized, 1, "%", 100),
+            "loss, nats a token": lambda one: Cell.of(one.nll),
+        },
+        _left_out(result.pairs),
     )
-    columns = ("answered", "SD over seeds", "answered, SQuAD match", "loss, nats a token")
-    return Table(
-        "Questions answered, means over seeds", columns, rows, note=_left_out(result.pairs)
-    )
+
+
+def _in_words(measures: Mapping[str, Measures]) -> list[tuple[str, Measures]]:
+    """The conditions there are, in words."""
+    return [(words, measures[name]) for name, words in WORDS.items() if name in measures]
 
 
 def _left_out(pairs: PairCounts) -> str:
@@ -424,32 +441,26 @@ def _left_out(pairs: PairCounts) -> str:
 
 
 def _differences(differences: tuple[Difference, ...]) -> Table:
-    rows = tuple(
-        Row(
-            f"{WORDS[each.condition]} \u2212 {WORDS[each.minus]}",
-            (
-                Cell.of(each.accuracy, 1, "pp", 100),
-                Cell(
-                    f"{sum(value > 0 for value in each.accuracy.by_seed)} of "
-                    f"{len(each.accuracy.by_seed)}"
-                ),
-                Cell.of(each.nll, 4),
+    return table_of(
+        "Differences, means over seeds",
+        (
+            (f"{WORDS[each.condition]} \u2212 {WORDS[each.minus]}", each)
+            for each in differences
+            if each.condition in WORDS and each.minus in WORDS
+        ),
+        {
+            "answered": lambda one: Cell.of(one.accuracy, 1, "pp", 100),
+            "seeds above 0": lambda one: (
+                f"{sum(value > 0 for value in one.accuracy.by_seed)} of {len(one.accuracy.by_seed)}"
             ),
-        )
-        for each in differences
-        if each.condition in WORDS and each.minus in WORDS
+            "loss, nats a token": lambda one: Cell.of(one.nll, 4),
+        },
+        "Paired by question; questions on one context are drawn together",
     )
-    columns = ("answered", "seeds above 0", "loss, nats a token")
-    note = "Paired by question; questions on one context are drawn together"
-    return Table("Differences, means over seeds", columns, rows, note=note)
 
 
 def _answer_bars(result: SoftGateResult) -> Bars:
-    shown = {
-        words: result.accuracy[name].accuracy
-        for name, words in WORDS.items()
-        if name in result.accuracy
-    }
+    shown = {words: measures.accuracy for words, measures in _in_words(result.accuracy)}
     return Bars(
         "Questions answered",
         ("held-out questions",),
@@ -501,42 +512,29 @@ def _losses(result: SoftGateResult) -> Lines:
 
 
 def _trainings(result: SoftGateResult) -> Table:
-    rows = []
-    for seed in result.seeds:
-        for words, each in (
+    trainings = (
+        (f"seed {seed.seed}, {words}", training)
+        for seed in result.seeds
+        for words, training in (
             ("selected", seed.trained),
             ("random", seed.random),
             ("random, same layers", seed.random_layer_matched),
-        ):
-            if each is not None:
-                cells = (
-                    Cell(each.steps),
-                    Cell(each.best_step),
-                    Cell("yes" if each.stopped_early else "no"),
-                    Cell(each.filled_up),
-                    Cell(" ".join(f"{head.name}\u00a0({head.gate:.2f})" for head in each.heads)),
-                )
-                rows.append(Row(f"seed {seed.seed}, {words}", cells))
-    columns = ("steps", "gates of step", "stopped early", "from elsewhere", "heads (gates)")
-    return Table("Trainings", columns, tuple(rows))
-
-
-#: What is measured on every question: answered, answered as SQuAD compares, loss of the answer.
-MEASURES = ("accuracy", "normalized", "nll")
-#: Differences that are told, the second subtracted from the first.
-COMPARED = (
-    ("trained", "untouched"),
-    ("random", "untouched"),
-    ("random-layer-matched", "untouched"),
-    ("removed", "untouched"),
-    ("random-removed", "untouched"),
-    ("trained", "random"),
-    ("trained", "random-layer-matched"),
-    ("removed", "random-removed"),
-)
-Values = Mapping[str, Mapping[str, NDArray[np.float64]]]
-#: Every measure of every question, by condition.
-STATISTICS = "statistics.safetensors"
+        )
+        if training is not None
+    )
+    return table_of(
+        "Trainings",
+        trainings,
+        {
+            "steps": lambda one: one.steps,
+            "gates of step": lambda one: one.best_step,
+            "stopped early": lambda one: "yes" if one.stopped_early else "no",
+            "from elsewhere": lambda one: one.filled_up,
+            "heads (gates)": lambda one: " ".join(
+                f"{head.name}\u00a0({head.gate:.2f})" for head in one.heads
+            ),
+        },
+    )
 
 
 def _seed(
