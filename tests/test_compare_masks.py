@@ -18,7 +18,7 @@ from headscope.compare.masks import against, dropped_groups, kept_in_groups, rea
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.architectures import ARCHITECTURES
-from headscope.lm.groups import key_value_heads
+from headscope.lm.geometry import key_value_heads
 from headscope.shown.blocks import Table
 from headscope.studies.compare.masks import CompareMasks, _show, compare_masks
 from headscope.studies.report import write_report

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from headscope.errors import InputError
 from headscope.heads import Gate, Head
 from headscope.lm.architectures import ARCHITECTURES, build
-from headscope.lm.attention import argmax
-from headscope.lm.attention.argmax import Block
+from headscope.lm.attention import scores as arithmetic
 from headscope.lm.attention.interpose import observing
 from headscope.lm.attention.recording import capture_way
-from headscope.lm.attention.softmax import _Running, softmax_of_chosen
+from headscope.lm.attention.scores import Block, _Running, softmax_of_chosen
 from headscope.lm.attention.weights import WeightRequest, attention_weights
 from headscope.lm.batching import Batch, collate
 from headscope.lm.inputs import forward_inputs
@@ -209,8 +208,8 @@ def test_streams_equal_one_softmax_in_double_precision(
         for row in range(rows)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(argmax._SCORES_AT_ONCE, "cpu", 1)
-        patch.setattr(argmax, "_LEAST_COLUMNS", least)
+        patch.setitem(arithmetic._SCORES_AT_ONCE, "cpu", 1)
+        patch.setattr(arithmetic, "_LEAST_COLUMNS", least)
         got = softmax_of_chosen(
             query[:, chosen],
             key,
@@ -255,8 +254,8 @@ def test_no_more_scores_are_held_than_a_chunk(name, monkeypatch):
     monkeypatch.setattr(
         _Running, "take", lambda self, s, *more: (held.append(s.numel()), take(self, s, *more))
     )
-    monkeypatch.setitem(argmax._SCORES_AT_ONCE, "cpu", 4000)
-    monkeypatch.setattr(argmax, "_LEAST_COLUMNS", 16)
+    monkeypatch.setitem(arithmetic._SCORES_AT_ONCE, "cpu", 4000)
+    monkeypatch.setattr(arithmetic, "_LEAST_COLUMNS", 16)
     pieces = recorded(lm, batch, WeightRequest(keys))
     assert 0 < max(held) <= 4000 < 2 * 4 * 120 * 120
     assert torch.allclose(whole.weights, pieces.weights, atol=1e-6)

@@ -16,8 +16,7 @@ from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.model import LanguageModel
-from headscope.lm.residual import reading_places
-from headscope.lm.states import states
+from headscope.lm.states import reading_places, states
 from lm_helpers import VARIED, folded, wrapped
 
 ROWS = [[5, 9, 20, 33, 7], [8, 40, 41], [11, 12, 13, 14, 15, 16, 17, 18, 19]]

@@ -12,10 +12,9 @@ import torch
 
 from headscope.errors import InputError
 from headscope.lm import losses, vocabulary
-from headscope.lm.batching import Batch, collate
+from headscope.lm.batching import Batch, collate, in_halves
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.losses import checkpointed, frozen, row_losses, token_losses
-from headscope.lm.memory import in_halves
 from headscope.lm.model import LanguageModel
 from lm_helpers import sample_batch, wrapped
 

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from headscope.errors import InputError
 from headscope.heads import Gate, Head
 from headscope.lm.architectures import build
-from headscope.lm.attention import argmax, plans
-from headscope.lm.attention.argmax import Block, Rows, largest
+from headscope.lm.attention import plans
+from headscope.lm.attention import scores as arithmetic
 from headscope.lm.attention.interpose import observing
 from headscope.lm.attention.peaks import PeakRequest
+from headscope.lm.attention.plans import Rows
+from headscope.lm.attention.scores import Block, largest
 from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.model import LanguageModel
 
@@ -104,18 +106,11 @@ def test_every_row_equals_the_full_matrices(name, lengths):
 
 
 @pytest.mark.parametrize("name", VARIED)
-@pytest.mark.parametrize("kind", ["spans", "bool"])
-def test_keys_can_be_restricted(name, kind):
+def test_keys_can_be_restricted(name):
     lm = wrap(name)
     inputs = tokens([15, 13])
-    spans = torch.tensor([[3, 8], [4, 7]])
-    chosen = [range(start, end) for start, end in spans.tolist()]
-    keys = spans
-    if kind == "bool":
-        keys = torch.zeros(2, 10, dtype=torch.bool)
-        for row, places in enumerate(chosen):
-            keys[row, list(places)] = True
-    with lm.attention_peaks(PeakRequest("all", keys)) as peaks:
+    chosen = [range(3, 8), range(4, 7)]
+    with lm.attention_peaks(PeakRequest("all", among(10, chosen))) as peaks:
         forward(lm, inputs)
     found = as_dict(lm, peaks)
     expected = naive(name, inputs, chosen)
@@ -125,17 +120,18 @@ def test_keys_can_be_restricted(name, kind):
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3_next", "gpt_oss"])
 @pytest.mark.parametrize("scores", [64, 700])
-@pytest.mark.parametrize("keys", [None, torch.tensor([[2, 9], [8, 14], [0, 16]])])
+@pytest.mark.parametrize("keys", [None, [(2, 9), (8, 14), (0, 16)]])
 @pytest.mark.parametrize("lengths", [(16, 9, 12), (16, 16, 16)])
 def test_small_blocks_change_nothing(name, scores, keys, lengths, monkeypatch):
     lm = wrap(name)
     inputs = tokens(lengths)
+    keys = keys and among(16, [range(*span) for span in keys])
     rows = torch.rand(3, 16, generator=torch.Generator().manual_seed(1)) < 0.5
     rows[2] = False
     with lm.attention_peaks(PeakRequest(rows, keys)) as whole:
         forward(lm, inputs)
-    monkeypatch.setitem(argmax._SCORES_AT_ONCE, "cpu", scores)
-    monkeypatch.setattr(argmax, "_LEAST_COLUMNS", 5)
+    monkeypatch.setitem(arithmetic._SCORES_AT_ONCE, "cpu", scores)
+    monkeypatch.setattr(arithmetic, "_LEAST_COLUMNS", 5)
     monkeypatch.setattr(plans, "_KEEP", 0)
     with lm.attention_peaks(PeakRequest(rows, keys)) as pieces:
         forward(lm, inputs)
@@ -170,12 +166,11 @@ def test_generation_records_the_step_that_predicts(name, cache):
 def test_generation_with_keys_of_the_prompt_alone():
     lm = wrap("gemma3", overrides={"eos_token_id": None})
     inputs = tokens([10, 7])
-    spans = torch.tensor([[1, 9], [4, 10]])
-    with lm.attention_peaks(PeakRequest("last", spans)) as peaks:
+    chosen = [range(1, 9), range(4, 10)]
+    with lm.attention_peaks(PeakRequest("last", among(10, chosen))) as peaks:
         out = lm.model.generate(**inputs, max_new_tokens=12, do_sample=False)
     mask = torch.ones_like(out)
     mask[:, :10] = inputs["attention_mask"]
-    chosen = [range(*span) for span in spans.tolist()]
     expected = naive("gemma3", {"input_ids": out, "attention_mask": mask}, chosen)
     found = as_dict(lm, peaks)
     assert found == {key: expected[key] for key in found}
@@ -255,8 +250,8 @@ def test_the_first_of_equal_keys_wins_across_blocks(batch, shape, rows, keys, bu
     allowed = torch.rand(batch, 1, rows, keys, generator=generator) < 0.3
     added = torch.where(allowed, 0.0, float("-inf"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(argmax._SCORES_AT_ONCE, "cpu", budget)
-        patch.setattr(argmax, "_LEAST_COLUMNS", least)
+        patch.setitem(arithmetic._SCORES_AT_ONCE, "cpu", budget)
+        patch.setattr(arithmetic, "_LEAST_COLUMNS", least)
         got = largest(query, key, [Block((0, rows), (0, keys), 0, lambda: added)])
     for b in range(batch):
         for h in range(heads):
@@ -281,6 +276,11 @@ def test_rows_of_a_mask_are_its_true_places(batch, width, seed):
     for row in range(batch):
         own = taken[row][rows.valid[row]].tolist()
         assert own == [row * width + place for place in mask[row].nonzero()[:, 0].tolist()]
+
+
+def among(width, chosen):
+    """bool (B, width): the places chosen for each row."""
+    return torch.tensor([[place in own for place in range(width)] for own in chosen])
 
 
 def interrupted(lm, inputs):
@@ -392,7 +392,10 @@ def test_no_rows_is_an_empty_step():
     ("request_", "message"),
     [
         (PeakRequest(torch.ones(2, 6, dtype=torch.bool)), r'has 2 rows of 7 queries.*"last"'),
-        (PeakRequest("all", torch.tensor([[0, 3]])), "has 1 rows but the forward pass has 2"),
+        (
+            PeakRequest("all", torch.ones(1, 3, dtype=torch.bool)),
+            "has 1 rows but the forward pass has 2",
+        ),
     ],
 )
 def test_requests_that_do_not_fit_are_refused(request_, message):

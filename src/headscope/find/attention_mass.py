@@ -25,9 +25,8 @@ from headscope.find.translation import rate
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import HeadScores
 from headscope.lm.attention.weights import WeightRequest
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
 from headscope.measure.intervals import bootstrap_interval
 from headscope.runs.plain import plain
 

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from headscope.data.prompts import Prompt
 from headscope.errors import InputError
 from headscope.lm.attention.peaks import PeakRequest, Peaks
-from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.batching import Batch, collate, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
 from headscope.runs.parts import read_shards
 
 if TYPE_CHECKING:

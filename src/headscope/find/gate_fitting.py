@@ -136,9 +136,8 @@ def descend(
     """
     import torch
 
-    from headscope.lm.batching import collate
+    from headscope.lm.batching import collate, in_halves
     from headscope.lm.losses import checkpointed, frozen, row_losses
-    from headscope.lm.memory import in_halves
 
     numbers = torch.nn.Parameter(torch.from_numpy(begin.values.copy()))
     adam = torch.optim.AdamW(

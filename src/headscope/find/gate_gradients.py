@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.capture import Part, Progress
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
-from headscope.lm.memory import in_halves
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

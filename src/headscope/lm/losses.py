@@ -21,16 +21,15 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from headscope.errors import InputError
-from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.ablation import answers_at
+from headscope.lm.batching import Batch, collate, in_halves, length_buckets
+from headscope.lm.hooks import replaced_forwards
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
 from headscope.lm.model import LanguageModel
-from headscope.lm.positions import answers_at
 from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_logits
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
 CHUNK = 1 << 25
-_NONE = object()
 
 
 def token_losses(
@@ -49,7 +48,7 @@ def token_losses(
         rows: token ids of each text, at most the model's context each.
         starts: for each row the first token whose loss is wanted, at least 1; by default 1, since
             nothing predicts the first token. Where they are given, answers begin there (see
-            `headscope.lm.positions`).
+            `headscope.lm.ablation`).
         batch_tokens: upper bound of a padded batch's size.
         progress: told after each batch how many rows of how many are done.
 
@@ -126,18 +125,17 @@ def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.
             f"The marks of learned tokens are {learned.dtype} of shape {tuple(learned.shape)}; "
             f"they must be bool of shape {tuple(batch.input_ids.shape)}."
         )
-    predicted = batch.attention_mask.cpu().bool()
-    predicted = predicted & torch.nn.functional.pad(predicted[:, :-1], (1, 0), value=False)
-    if bool((learned & ~predicted).any()):
-        row = int((learned & ~predicted).any(dim=1).nonzero()[0])
-        raise InputError(
-            f"Row {row} of a batch marks padding or its first token, which nothing predicts; mark "
-            "later tokens."
-        )
+    real = batch.attention_mask.cpu().bool()
+    predicted = real & functional.pad(real[:, :-1], (1, 0), value=False)
     counts = learned.sum(dim=1)
-    if not bool(counts.all()):
-        row = int((counts == 0).nonzero()[0])
-        raise InputError(f"Row {row} of a batch marks no token, so its loss has no meaning.")
+    for row in range(len(learned)):
+        if bool((learned[row] & ~predicted[row]).any()):
+            raise InputError(
+                f"Row {row} of a batch marks padding or its first token, which nothing predicts; "
+                "mark later tokens."
+            )
+        if not counts[row]:
+            raise InputError(f"Row {row} of a batch marks no token, so its loss has no meaning.")
     with contextlib.nullcontext() if lm.model in _calm else evaluating(lm.model):
         flat = losses_at(lm, batch, learned)
     owner = learned.nonzero()[:, 0].to(flat.device)
@@ -170,12 +168,10 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
 
     vocabulary = int(lm.model.config.get_text_config(decoder=True).vocab_size)
     size = max(1, CHUNK // vocabulary)
-    if len(targets) <= size:
-        return losses(chosen, targets)
     parts = []
-    for start in range(0, len(targets), size):
+    for start in range(0, max(1, len(targets)), size):
         part, wanted = chosen[start : start + size], targets[start : start + size]
-        if part.requires_grad:
+        if part.requires_grad and len(targets) > size:
             # Logits are made again in the backward pass instead of being kept for it.
             made: Any = checkpoint(
                 losses, part, wanted, use_reentrant=False, preserve_rng_state=False
@@ -217,23 +213,14 @@ def checkpointed(lm: LanguageModel) -> Iterator[None]:
     is in evaluation mode inside, also while layers are computed again.  The backward pass has to
     run inside, too.  Every layer gets its own ``forward`` back at the end, also after an exception.
     """
-    layers: list[Any] = list(lm.decoder_layers)
-    own = [layer.__dict__.get("forward", _NONE) for layer in layers]
     nested = lm.model in _calm
-    with evaluating(lm.model):
+    with evaluating(lm.model), replaced_forwards(lm.decoder_layers, _twice):
+        _calm.add(lm.model)
         try:
-            _calm.add(lm.model)
-            for layer in layers:
-                layer.forward = _twice(layer.forward)
             yield
         finally:
             if not nested:
                 _calm.discard(lm.model)
-            for layer, before in zip(layers, own, strict=True):
-                if before is not _NONE:
-                    layer.forward = before
-                elif "forward" in layer.__dict__:
-                    del layer.forward
 
 
 def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,16 +22,14 @@ from headscope.heads.geometry import check_geometry
 from headscope.lm import gates, generation, geometry, selfcheck, tokens
 from headscope.lm.attention.peaks import PeakRequest, Peaks, attention_peaks
 from headscope.lm.attention.weights import WeightRequest, Weights, attention_weights
-from headscope.lm.digests import digest_of_files, digest_of_state
+from headscope.lm.checkpoints import digest_of_files, digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
-from headscope.lm.generation import GenerateConfig, Generation, Observer
-from headscope.lm.generation.greedy import StopTable
+from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
-from headscope.lm.noise import Noise
-from headscope.lm.placement import input_device
-from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 from headscope.lm.queries import query_gated
+from headscope.lm.selfcheck import Noise
+from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
 
 #: Context length of models that set themselves no bound (those with linear position biases).
 UNBOUNDED = 1 << 30
@@ -279,7 +277,7 @@ class LanguageModel:
         *,
         max_new_tokens: int | None = None,
     ) -> list[Generation]:
-        """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`.
+        """Continue prompts greedily; see `headscope.lm.generation.generate`.
 
         ``max_new_tokens`` given here replaces that of ``config``.
         """

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import hooked
 from headscope.lm.model import LanguageModel
 
 
@@ -57,20 +59,22 @@ def head_outputs(lm: LanguageModel, position: int = -1) -> Iterator[HeadOutputs]
     which are padded on the left. Gates and patches that were entered before act first.
     """
     widest = max(site.head_width for site in lm.sites)
-    found = HeadOutputs(torch.zeros((0, lm.geometry.layers, lm.geometry.width, widest)))
+    found = HeadOutputs(torch.zeros((0, *lm.geometry.shape, widest)))
 
-    def keep(site: AttentionSite) -> _Hook:
-        def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
-            seen = args[0][:, position].detach().reshape(-1, site.heads, site.head_width)
-            if found.values.shape[0] != seen.shape[0] or found.values.dtype != seen.dtype:
-                shape = (len(seen), lm.geometry.layers, lm.geometry.width, widest)
-                found.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
-            # Layers may lie on several devices; what is kept lies on one.
-            found.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
+    def hooks() -> Iterator[Any]:
+        for site in lm.sites:
 
-        return hook
+            def keep(_: nn.Module, args: tuple[Any, ...], site: AttentionSite = site) -> None:
+                seen = args[0][:, position].detach().reshape(-1, site.heads, site.head_width)
+                if found.values.shape[0] != seen.shape[0] or found.values.dtype != seen.dtype:
+                    shape = (len(seen), *lm.geometry.shape, widest)
+                    found.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
+                # Layers may lie on several devices; what is kept lies on one.
+                found.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
 
-    with _hooked(lm, keep):
+            yield site.projection.register_forward_pre_hook(keep)
+
+    with hooked(hooks()):
         yield found
 
 
@@ -101,44 +105,31 @@ def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
                 f"{patch.values.shape[1]} channels in a model of {lm.geometry}"
             )
 
-    def replace(site: AttentionSite) -> _Hook | None:
-        own = (patch.layers == site.layer).nonzero()[:, 0]
-        if not len(own):
-            return None
-        values = patch.values[own, : site.head_width]
-        heads = patch.heads[own]
-
-        def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            x = args[0]
-            if x.dim() != 3 or x.shape[0] != rows:
-                raise InputError(
-                    f"a patch of {rows} rows met a batch of shape {tuple(x.shape)} in layer "
-                    f"{site.layer}; give one head a row, and generate without beam search"
-                )
-            changed = x.clone().view(*x.shape[:-1], site.heads, site.head_width)
-            at = own.to(x.device)
-            changed[at, patch.position, heads.to(x.device)] = values.to(x.device, x.dtype)
-            return (changed.view(x.shape), *args[1:])
-
-        return hook
-
-    with _hooked(lm, replace):
-        yield
-
-
-_Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
-
-
-@contextlib.contextmanager
-def _hooked(lm: LanguageModel, make: Callable[[AttentionSite], _Hook | None]) -> Iterator[None]:
-    """A hook before the output projection of every site that gets one."""
-    handles = []
-    try:
+    def hooks() -> Iterator[Any]:
         for site in lm.sites:
-            hook = make(site)
-            if hook is not None:
-                handles.append(site.projection.register_forward_pre_hook(hook))
+            own = (patch.layers == site.layer).nonzero()[:, 0]
+            if len(own):
+                yield site.projection.register_forward_pre_hook(_replacing(site, patch, own))
+
+    with hooked(hooks()):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
+
+
+def _replacing(site: AttentionSite, patch: Patch, own: torch.Tensor) -> Any:
+    """A hook that replaces the head of each row of ``own``."""
+    values = patch.values[own, : site.head_width]
+    heads = patch.heads[own]
+
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        x = args[0]
+        if x.dim() != 3 or x.shape[0] != len(patch.layers):
+            raise InputError(
+                f"a patch of {len(patch.layers)} rows met a batch of shape {tuple(x.shape)} in "
+                f"layer {site.layer}; give one head a row, and generate without beam search"
+            )
+        changed = x.clone().view(*x.shape[:-1], site.heads, site.head_width)
+        at = own.to(x.device)
+        changed[at, patch.position, heads.to(x.device)] = values.to(x.device, x.dtype)
+        return (changed.view(x.shape), *args[1:])
+
+    return hook

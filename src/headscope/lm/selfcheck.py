@@ -1,27 +1,31 @@
-"""A model proves at load that its heads can be reached one by one.
+"""A model proves at load that its heads can be reached one by one, up to the noise of its passes.
 
 A wrong guess about where heads are would not crash: it would give numbers that look like results.
 So a few tokens go through the model before anything else does, and six laws must hold.
+
+On a CPU repeated passes over the same tokens give equal bits. On a GPU sums by atomics, and routers
+of experts after them, may not; a second way to the same logits then cannot be asked for equal bits
+either, and is held to what plain passes do.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 from transformers.utils import logging
 
 from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate
 from headscope.lm.gates import gated
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating, forward_inputs, plain_settings, probe_batch
-from headscope.lm.noise import Noise, typical_change
-from headscope.lm.quantised import is_plain
+from headscope.lm.weights import is_plain
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -39,27 +43,54 @@ _ADVICE = (
 )
 
 
-@contextmanager
-def _recorded(
-    sites: tuple[AttentionSite, ...],
-) -> Iterator[dict[int, list[tuple[torch.Tensor, torch.Tensor]]]]:
-    """What enters and leaves each output projection, call by call, by layer."""
-    seen: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {site.layer: [] for site in sites}
-    handles = []
+#: How many times the noise of plain passes a pass may lie apart from one of them.
+_SLACK = 4
 
-    def recorder(layer: int) -> Any:
-        def record(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            seen[layer].append((args[0], output))
 
-        return record
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """The noise of plain passes, in standard deviations of the logits.
 
-    try:
-        for site in sites:
-            handles.append(site.projection.register_forward_hook(recorder(site.layer)))
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
+    Attributes:
+        typical: the largest `typical_change` between two passes.
+        largest: the largest change of any logit between two passes; 0 if all bits are equal.
+    """
+
+    typical: float = 0.0
+    largest: float = 0.0
+
+    @classmethod
+    def of(cls, passes: Sequence[torch.Tensor]) -> Noise:
+        """The noise between passes over the same tokens: logits (tokens, vocabulary) of each."""
+        changes = [_changes(a, b) for a, b in itertools.combinations(passes, 2)]
+        return cls(
+            max(float(change.median()) for change in changes),
+            max(float(change.max()) for change in changes),
+        )
+
+    def allowed(self, tolerance: float = 0.0) -> float:
+        """The `typical_change` that noise explains, or ``tolerance`` if that is more."""
+        return max(tolerance, _SLACK * self.typical)
+
+    def explains(self, plain: torch.Tensor, other: torch.Tensor) -> bool:
+        """Whether a pass gives the logits of a plain one: equal bits where there is no noise."""
+        if torch.equal(plain, other):
+            return True
+        return self.largest > 0 and typical_change(plain, other) <= self.allowed()
+
+
+def typical_change(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Typical change between two sets of logits (tokens, vocabulary), in standard deviations.
+
+    The median over tokens: in low precision a router of experts may send a single token elsewhere.
+    """
+    return float(_changes(a, b).median())
+
+
+def _changes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The largest change at each token."""
+    spread = a.float().std().clamp_min(torch.finfo(torch.float32).tiny)
+    return (a.float() - b.float()).abs().amax(dim=-1) / spread
 
 
 def _half(x: torch.Tensor) -> bool:
@@ -87,7 +118,16 @@ def selfcheck(lm: LanguageModel) -> Noise:
     batch = probe_batch(lm.model, lm.tokenizer_or_none)
     kind = type(lm.model).__name__
     with evaluating(lm.model), torch.no_grad():
-        with _recorded(lm.sites) as seen:
+        seen: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {s.layer: [] for s in lm.sites}
+
+        def recorders() -> Iterator[Any]:
+            for site in lm.sites:
+                calls = seen[site.layer]
+                yield site.projection.register_forward_hook(
+                    lambda _, args, output, calls=calls: calls.append((args[0], output))
+                )
+
+        with hooked(recorders()):
             plain = _logits(lm, batch)
         if not bool(torch.isfinite(plain).all()):
             raise InputError(

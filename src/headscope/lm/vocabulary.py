@@ -8,10 +8,8 @@ decoder replaced by one that returns the hidden states wanted.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,10 +17,10 @@ from torch import nn
 
 from headscope.lm.batching import Batch, collate
 from headscope.lm.geometry import hidden_states_of
+from headscope.lm.hooks import kept_output, replaced_forwards
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
 
-_NONE = object()
 #: Whether a model's logits can be made apart, found out once for each.
 _known: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 #: Largest difference allowed in that try-out, relative to the largest logit: other shapes may be
@@ -30,10 +28,6 @@ _known: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 _SAME = {torch.float32: 1e-4, torch.float64: 1e-9}
 _SAME_IN_HALF = 2e-2
 _TRIED = 8
-
-
-class _Stopped(Exception):
-    """Ends a pass whose logits nobody needs; it never leaves `hidden_states`."""
 
 
 def _causal(lm: LanguageModel) -> Any:
@@ -99,25 +93,12 @@ def hidden_states(lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, Any]:
         Hidden states of shape (B, T, D) after the final norm, and the decoder's whole output, for
         `vocabulary_logits`.
     """
-    kept: list[Any] = []
-    stopped = _Stopped()
-
-    def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        kept.append(output)
-        # Logits, even of one position a row, would be rows × vocabulary.
-        raise stopped
-
-    handle = _decoder(_causal(lm)).register_forward_hook(keep)
-    try:
+    # Logits, even of one position a row, would be rows × vocabulary.
+    with kept_output(_decoder(_causal(lm)), stop=True) as outputs:
         lm.model(**forward_inputs(lm.model, batch, logits=False))
-    except _Stopped as caught:
-        if caught is not stopped:  # of a call around this one
-            raise
-    finally:
-        handle.remove()
-    if not kept:
+    if not outputs:
         raise LookupError("the model goes round the part that it calls its decoder")
-    return hidden_states_of(kept[-1]), kept[-1]
+    return hidden_states_of(outputs[0]), outputs[0]
 
 
 def vocabulary_logits(lm: LanguageModel, hidden: torch.Tensor, output: Any) -> torch.Tensor:
@@ -135,26 +116,8 @@ def vocabulary_logits(lm: LanguageModel, hidden: torch.Tensor, output: Any) -> t
         replaced: Any = type(output)(**fields)
     else:
         replaced = (rows, *output[1:]) if isinstance(output, tuple) else rows
-    with _returning(_decoder(causal), replaced):
+    with replaced_forwards([_decoder(causal)], lambda _: lambda *args, **kwargs: replaced):
         # The ids are not read by the decoder that is replaced; only their shape has to fit.
         ids = torch.zeros(rows.shape[:2], dtype=torch.long, device=lm.device)
         logits: torch.Tensor = causal(input_ids=ids, use_cache=False).logits
     return logits[0]
-
-
-@contextlib.contextmanager
-def _returning(module: Any, value: Any) -> Iterator[None]:
-    """Let a module return a value without computing, and give it its own ``forward`` back."""
-    own = module.__dict__.get("forward", _NONE)
-
-    def give(*args: Any, **kwargs: Any) -> Any:
-        return value
-
-    try:
-        module.forward = give
-        yield
-    finally:
-        if own is _NONE:
-            del module.forward
-        else:
-            module.forward = own

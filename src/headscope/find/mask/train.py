@@ -18,10 +18,9 @@ from headscope.find.mask.history import History
 from headscope.find.mask.sampling import gumbel_noise, rows_of_step, straight_through
 from headscope.find.mask.state import TrainingState
 from headscope.heads import Gate, HeadSet
-from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.batching import Batch, collate, in_halves, length_buckets
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.losses import checkpointed, frozen, row_losses
-from headscope.lm.memory import in_halves
 from headscope.lm.queries import check_queries, query_gated
 
 if TYPE_CHECKING:
