@@ -77,7 +77,7 @@ def test_a_pass_that_stops_early_records_the_same_and_one_row_serves_many(
         with record_prefix(lm, layer, stop=True) as recording:
             logits(lm.model, one)
             raise AssertionError("the block ends with the pass")
-        assert torch.equal(hidden_states_of(recording.output), hidden_states_of(whole.output))
+        assert torch.equal(hidden_states_of(recording.outputs[0]), hidden_states_of(whole.outputs[0]))
         with lm.gated(gate):
             expected = logits(lm.model, many)
         with replay_prefix(lm, recording.prefix().expand(3)), lm.gated(gate):

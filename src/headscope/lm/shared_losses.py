@@ -26,10 +26,9 @@ from headscope.heads import Gate
 from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.losses import losses_at
+from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
-from headscope.lm.vocabulary import applies_apart
 
 #: Largest difference of a loss, in nats, that a common beginning may make in the try-out.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.inputs import probe_batch
+from headscope.lm.losses import applies_apart
 from headscope.lm.prefix import can_share
 from headscope.lm.shared_losses import first_changed_layer, losses_with_and_without
-from headscope.lm.vocabulary import applies_apart
 
 if TYPE_CHECKING:
     from headscope.heads import Gate
