@@ -59,10 +59,8 @@ def answers_at(starts: Sequence[int]) -> Iterator[None]:
 class Positions:
     """The class of every token of a pass, for hooks inside of it."""
 
-    def __init__(self, model: nn.Module, sites: Sequence[AttentionSite]) -> None:
-        parts = sites[0].attention_name.split(".")
-        layers = next(at for at, part in enumerate(parts) if part.isdigit()) - 1
-        self._decoder = model.get_submodule(".".join(parts[:layers]))
+    def __init__(self, lm: LanguageModel) -> None:
+        self._decoder = lm.decoder
         # An instance's own forward, as placement over devices sets it, names no parameters.
         names = list(inspect.signature(type(self._decoder).forward).parameters)[1:]
         self._places = {name: at for at, name in enumerate(names)}
@@ -169,7 +167,7 @@ def head_means(
     begins = [len(row) for row in rows] if starts is None else list(starts)
     kept = [at for at, row in enumerate(rows) if len(row)]
     classes = len(CLASSES) - (starts is None)
-    positions = Positions(lm.model, lm.sites)
+    positions = Positions(lm)
     shape = (classes, *lm.geometry.shape, max(site.head_width for site in lm.sites))
     # Layers may lie on different devices; the small sums are kept in one place, in 64 bits.
     sums = torch.zeros(shape, dtype=torch.float64, device=lm.device)

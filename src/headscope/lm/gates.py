@@ -8,7 +8,7 @@ times ``g``, whatever attention kernel ran before and whatever norm stands betwe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,19 +23,18 @@ from headscope.lm.weights import is_plain
 
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
+    from headscope.lm.model import LanguageModel
 
 _Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
 
 
 @contextlib.contextmanager
 def gated(
-    geometry: Geometry,
-    sites: Sequence[AttentionSite],
+    lm: LanguageModel,
     gate: Gate | torch.Tensor,
     ablate: str = "zero",
     means: npt.NDArray[np.floating[Any]] | None = None,
     skip_identity: bool = True,
-    model: torch.nn.Module | None = None,
 ) -> Iterator[None]:
     """Apply ``gate`` to a model for the length of the context.
 
@@ -44,8 +43,7 @@ def gated(
     run inside the context if gradient checkpointing is on (use the non-reentrant kind).
 
     Args:
-        geometry: the model's geometry, shape (L, W).
-        sites: the model's attention sites.
+        lm: the model, of geometry (L, W).
         gate: a `Gate`; or a tensor of shape (L, W), which may require grad; or a tensor of shape
             (B, L, W) with one gate a row of the batch.  Entries of heads that do not exist are
             ignored.  It is cast to the dtype and device of each layer's projection input.
@@ -57,7 +55,6 @@ def gated(
             C = 2, the means of documents, an answer is part of the rest.
         skip_identity: leave out layers whose gate is all ones and needs no gradient; they are
             bit for bit the same either way.
-        model: the model, needed for ``"mean"``.
 
     Raises:
         InputError: if gate or means are of another geometry, not finite, or, in the forward pass,
@@ -65,16 +62,12 @@ def gated(
             ``num_return_sequences`` expand the batch), the gate's gradient is lost in a
             quantised projection, or the classes of tokens are not known.
     """
-    values = _gate_tensor(geometry, gate)
-    mean = _mean_tensor(geometry, sites, ablate, means)
-    positions = None
-    if mean is not None:
-        if model is None:
-            raise InputError("ablate='mean' needs the model, whose passes it looks at: lm.gated.")
-        positions = Positions(model, sites)
+    values = _gate_tensor(lm.geometry, gate)
+    mean = _mean_tensor(lm, ablate, means)
+    positions = None if mean is None else Positions(lm)
 
     def hooks() -> Iterator[Any]:
-        for site in sites:
+        for site in lm.sites:
             own = values[..., site.layer, : site.heads]
             if skip_identity and not own.requires_grad and bool((own == 1).all()):
                 continue
@@ -120,10 +113,7 @@ def _gate_tensor(geometry: Geometry, gate: Gate | torch.Tensor) -> torch.Tensor:
 
 
 def _mean_tensor(
-    geometry: Geometry,
-    sites: Sequence[AttentionSite],
-    ablate: str,
-    means: npt.NDArray[np.floating[Any]] | None,
+    lm: LanguageModel, ablate: str, means: npt.NDArray[np.floating[Any]] | None
 ) -> torch.Tensor | None:
     if ablate not in ("zero", "mean"):
         raise InputError(f"ablate is {ablate!r}; it must be 'zero' or 'mean'.")
@@ -136,8 +126,7 @@ def _mean_tensor(
             "ablate='mean' needs means=…, the heads' mean outputs over reference texts; compute "
             "them with headscope.lm.ablation.head_means(lm, rows, starts)."
         )
-    widest = max(site.head_width for site in sites)
-    shape = (geometry.layers, geometry.width, widest)
+    shape = (*lm.geometry.shape, max(site.head_width for site in lm.sites))
     found = tuple(np.shape(means))
     if found[1:] != shape or found[0] not in (len(CLASSES) - 1, len(CLASSES)):
         raise InputError(

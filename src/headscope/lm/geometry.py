@@ -88,7 +88,7 @@ class _Watch(TorchFunctionMode):
         self.events, self.stack, self.rows = events, stack, rows
         self._pending: int | None = None  # heads of a softmax whose values are yet to be seen
 
-    def _saw(self, heads: int, width: int) -> None:
+    def saw(self, heads: int, width: int) -> None:
         self.events.append(_Event("attention", self.stack[-1] if self.stack else "", heads, width))
 
     def __torch_function__(
@@ -101,11 +101,11 @@ class _Watch(TorchFunctionMode):
             query = args[0] if args else kwargs["query"]
             value = args[2] if len(args) > 2 else kwargs["value"]
             if query.dim() == 4:
-                self._saw(int(query.shape[1]), int(value.shape[-1]))
+                self.saw(int(query.shape[1]), int(value.shape[-1]))
         elif name == "softmax" and isinstance(result, torch.Tensor):
             self._pending = self._heads_of_weights(result)
         elif name in ("matmul", "__matmul__", "bmm") and self._pending is not None:
-            self._saw(self._pending, int(result.shape[-1]))
+            self.saw(self._pending, int(result.shape[-1]))
             self._pending = None
         return result
 
@@ -123,39 +123,26 @@ class _Watch(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _watched(model: Any, events: list[_Event], stack: list[str], rows: int) -> Iterator[None]:
+def _watched(model: Any, watch: _Watch) -> Iterator[None]:
     """Record attentions: by torch's own functions, or by the table of attention kernels.
 
     Flash and flex attention are not torch functions that a mode can see, but they are called
-    through a table, whose entry is replaced for the time of the probe.
+    through that table.
     """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    table: Any = ALL_ATTENTION_FUNCTIONS
     config = model.config.get_text_config(decoder=True)
     implementation = getattr(config, "_attn_implementation", None)
-    if implementation in (None, "sdpa", "eager") or implementation not in table:
-        with _Watch(events, stack, rows):
+    if implementation in (None, "sdpa", "eager") or implementation not in ALL_ATTENTION_FUNCTIONS:
+        with watch:
             yield
         return
-    original = table[implementation]
-    replaced = implementation in table._local_mapping
-    ours = {id(module) for module in model.modules()}
 
-    def kernel(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if id(module) in ours:
-            heads, width = int(query.shape[1]), int(value.shape[-1])
-            events.append(_Event("attention", stack[-1], heads, width))
-        return original(module, query, key, value, *args, **kwargs)
+    def look(_: nn.Module, call: Call) -> None:
+        watch.saw(int(call.query.shape[1]), int(call.value.shape[-1]))
 
-    table[implementation] = kernel
-    try:
+    with observing(list(model.modules()), look):
         yield
-    finally:
-        if replaced:
-            table[implementation] = original
-        else:
-            del table[implementation]
 
 
 def _watch_forward(model: Any, batch: Batch) -> list[_Event]:
@@ -163,36 +150,23 @@ def _watch_forward(model: Any, batch: Batch) -> list[_Event]:
     events: list[_Event] = []
     stack: list[str] = []
 
+    def leave(name: str, linear: bool, args: tuple[Any, ...]) -> None:
+        stack.pop()
+        if linear and args and isinstance(args[0], torch.Tensor):
+            events.append(_Event("linear", name, width=int(args[0].shape[-1])))
+        events.append(_Event("end", name))
+
     def hooks() -> Iterator[Any]:
         for name, module in model.named_modules():
             linear = is_linear(module)
+            yield module.register_forward_pre_hook(lambda *_, name=name: stack.append(name))
+            yield module.register_forward_hook(
+                lambda _, args, output, name=name, linear=linear: leave(name, linear, args)
+            )
 
-            def enter(_: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
-                stack.append(name)
-
-            def leave(
-                _: nn.Module,
-                args: tuple[Any, ...],
-                output: Any,
-                name: str = name,
-                linear: bool = linear,
-            ) -> None:
-                stack.pop()
-                if linear and args and isinstance(args[0], torch.Tensor):
-                    events.append(_Event("linear", name, width=int(args[0].shape[-1])))
-                events.append(_Event("end", name))
-
-            yield module.register_forward_pre_hook(enter)
-            yield module.register_forward_hook(leave)
-
+    watch = _Watch(events, stack, int(batch.input_ids.shape[0]))
     try:
-        rows = int(batch.input_ids.shape[0])
-        with (
-            hooked(hooks()),
-            evaluating(model),
-            torch.no_grad(),
-            _watched(model, events, stack, rows),
-        ):
+        with hooked(hooks()), evaluating(model), torch.no_grad(), _watched(model, watch):
             model(**forward_inputs(model, batch, logits=False))
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise InputError(

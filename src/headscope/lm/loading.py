@@ -8,7 +8,6 @@ which is all it takes to see that a run is finished already.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib.util
 import os
 import tempfile
@@ -98,23 +97,34 @@ def load(
     reading = tokenizer_of(folder, str(name), tokenizer)
     on_cpu = target.type == "cpu" if device_map is None else computes_on_cpu(device_map, max_memory)
     wanted = dtype_of(dtype, on_cpu)
-    placement = _Placement(device_map, max_memory, offload_folder)
-    if quantise is not None and is_gguf(folder):
-        raise InputError(
-            f"{name} is a GGUF file, which is always dequantised; leave quantise out, or quantise "
-            "the ordinary checkpoint that it was made from."
+    settings: dict[str, Any] = {"dtype": wanted, "device_map": device_map}
+    if max_memory is not None:
+        settings["max_memory"] = dict(max_memory)
+    carried = getattr(config, "quantization_config", None)
+    if quantise is not None:
+        if is_gguf(folder):
+            raise InputError(
+                f"{name} is a GGUF file, which is always dequantised; leave quantise out, or "
+                "quantise the ordinary checkpoint that it was made from."
+            )
+        if carried is not None:
+            raise InputError(
+                f"The checkpoint {name} is quantised already; leave quantise out, or load the "
+                "ordinary checkpoint that it was made from."
+            )
+        own = getattr(config.get_text_config(decoder=True), "dtype", None)
+        compute = own if wanted == "auto" else wanted
+        settings["quantization_config"] = quantisation(
+            quantise, compute if isinstance(compute, torch.dtype) else torch.bfloat16
         )
-    made = _quantisation(quantise, config, wanted, str(name))
-    if device_map is None and (
-        made is not None
-        or (_carried(config) is not None and importlib.util.find_spec("accelerate") is not None)
-    ):
+    with_accelerate = importlib.util.find_spec("accelerate") is not None
+    if device_map is None and (quantise or (carried is not None and with_accelerate)):
         # Quantised weights are made where they stay; some cannot be moved.
-        placement = _Placement({"": str(target)}, None, None)
+        settings["device_map"] = {"": str(target)}
 
     def prepare(attention: str | None) -> LanguageModel:
-        model = _model(folder, config, str(name), wanted, placement, attention, made)
-        if placement.device_map is None and next(model.parameters()).device != target:
+        model = _model(folder, config, str(name), settings, offload_folder, attention)
+        if settings["device_map"] is None and next(model.parameters()).device != target:
             model.to(target)
         keep_gradients(model)
         model.requires_grad_(False)
@@ -129,34 +139,6 @@ def load(
         # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
         lm = prepare("eager")
     return lm
-
-
-@dataclasses.dataclass(frozen=True)
-class _Placement:
-    """Where the parts of a model go (see `load`)."""
-
-    device_map: str | Mapping[str, Any] | None
-    max_memory: Mapping[int | str, int | str] | None
-    offload_folder: str | os.PathLike[str] | None
-
-
-def _carried(config: Any) -> Any:
-    """The quantisation that a checkpoint comes with, or None."""
-    return getattr(config, "quantization_config", None)
-
-
-def _quantisation(quantise: str | None, config: Any, wanted: torch.dtype | str, name: str) -> Any:
-    """The quantiser's configuration, if weights are to be quantised while they are loaded."""
-    if quantise is None:
-        return None
-    if _carried(config) is not None:
-        raise InputError(
-            f"The checkpoint {name} is quantised already; leave quantise out, or load the ordinary "
-            "checkpoint that it was made from."
-        )
-    own = getattr(config.get_text_config(decoder=True), "dtype", None)
-    compute = wanted if isinstance(wanted, torch.dtype) else own
-    return quantisation(quantise, compute if isinstance(compute, torch.dtype) else torch.bfloat16)
 
 
 def _shows_its_attention(lm: LanguageModel) -> bool:
@@ -211,30 +193,23 @@ def _model(
     folder: Path,
     config: Any,
     name: str,
-    dtype: torch.dtype | str,
-    placement: _Placement,
+    settings: dict[str, Any],
+    offload_folder: str | os.PathLike[str] | None,
     attention: str | None,
-    quantisation: Any,
 ) -> Any:
     from safetensors import SafetensorError
 
-    settings: dict[str, Any] = {"dtype": dtype, "device_map": placement.device_map}
-    if quantisation is not None:
-        settings["quantization_config"] = quantisation
+    settings = {**settings, "attn_implementation": attention}
     with contextlib.ExitStack() as undo:
-        if placement.max_memory is not None:
-            settings["max_memory"] = dict(placement.max_memory)
         try:
-            if placement.device_map is not None:
-                aside = tempfile.TemporaryDirectory(
-                    prefix="headscope-offload-", dir=placement.offload_folder
-                )
+            if settings["device_map"] is not None:
+                aside = tempfile.TemporaryDirectory(prefix="headscope-offload-", dir=offload_folder)
                 undo.callback(aside.cleanup)
                 settings["offload_folder"] = aside.name
             if is_gguf(folder):
-                model, report = _from_gguf(folder, config, attention, settings, name)
+                model, report = _from_gguf(folder, config, settings, name)
             else:
-                model, report = _from_pretrained(folder, config, attention, settings)
+                model, report = _from_pretrained(folder, config, settings)
         except InputError:
             raise
         except SafetensorError as error:
@@ -243,7 +218,7 @@ def _model(
                 "again."
             ) from error
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-            raise _not_loaded(name, error, placement) from error
+            raise _not_loaded(name, error, offload_folder) from error
         # What waits on disk is needed as long as the model lives, and not a moment longer.
         weakref.finalize(model, undo.pop_all().close)
     # transformers would draw at random what a checkpoint lacks.
@@ -271,23 +246,15 @@ def _check_fits(tokenizer: Any, given: object, model: Any, name: str) -> None:
 
 
 def _from_gguf(
-    path: Path, config: Any, attention: str | None, settings: dict[str, Any], name: str
+    path: Path, config: Any, settings: dict[str, Any], name: str
 ) -> tuple[Any, dict[str, Any]]:
     """The model of a GGUF file as an ordinary one, which nothing marks as quantised."""
     from transformers import GgufConfig
 
     file = open_gguf(path, name)
+    dequantised = {"gguf_file": path.name, "quantization_config": GgufConfig(dequantize=True)}
     with lean_reader():
-        model, report = _from_pretrained(
-            path.parent,
-            config,
-            attention,
-            {
-                **settings,
-                "gguf_file": path.name,
-                "quantization_config": GgufConfig(dequantize=True),
-            },
-        )
+        model, report = _from_pretrained(path.parent, config, settings | dequantised)
     check_all_read(file, model, sorted(report["unexpected_keys"]), name)
     complete_from_gguf(model, file)
     return model, report
@@ -302,13 +269,12 @@ def complete_from_gguf(model: Any, file: GgufFile) -> None:
 
 
 def _from_pretrained(
-    folder: Path, config: Any, attention: str | None, settings: dict[str, Any]
+    folder: Path, config: Any, settings: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     loaded: tuple[Any, dict[str, Any]] = loader_of(config).from_pretrained(
         folder,
         config=config,
         use_safetensors=True,
-        attn_implementation=attention,
         trust_remote_code=False,
         output_loading_info=True,
         **settings,
@@ -316,7 +282,9 @@ def _from_pretrained(
     return loaded
 
 
-def _not_loaded(name: str, error: Exception, placement: _Placement) -> InputError:
+def _not_loaded(
+    name: str, error: Exception, offload_folder: str | os.PathLike[str] | None
+) -> InputError:
     """What a user can do about an error of `transformers`."""
     said = str(error)
     if "ignore_mismatched_sizes" in said:  # it points to a table in its log
@@ -330,9 +298,9 @@ def _not_loaded(name: str, error: Exception, placement: _Placement) -> InputErro
             "cannot wait in memory or on disk beside it; give more by max_memory or another "
             "device_map, quantise further, or leave quantise out."
         )
-    if placement.offload_folder is not None and not os.path.isdir(placement.offload_folder):
+    if offload_folder is not None and not os.path.isdir(offload_folder):
         return InputError(
-            f"There is no folder {placement.offload_folder} for weights that wait on disk; make it "
+            f"There is no folder {offload_folder} for weights that wait on disk; make it "
             "or give another offload_folder."
         )
     return InputError(f"{name} could not be loaded: {first_line(error)}.")

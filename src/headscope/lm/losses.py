@@ -71,16 +71,12 @@ def token_losses(
     first = [1] * len(rows) if starts is None else list(starts)
     if len(first) != len(rows):
         raise InputError(f"{len(first)} starts were given for {len(rows)} rows; give one each.")
-    for index, (row, start) in enumerate(zip(rows, first, strict=True)):
+    lm.check_lengths(rows)
+    for index, start in enumerate(first):
         if start < 1:
             raise InputError(
                 f"The start of row {index} is {start}; it must be at least 1, since nothing "
                 "predicts the first token."
-            )
-        if len(row) > lm.context_length:
-            raise InputError(
-                f"Row {index} has {len(row)} tokens, but the model's context holds "
-                f"{lm.context_length}; cut it."
             )
     losses = [np.zeros(0, dtype=np.float32)] * len(rows)
     wanted = [index for index, row in enumerate(rows) if len(row) > first[index]]

@@ -1,4 +1,4 @@
-"""Activation patching: one head's output, seen in one text, put in its place in another.
+"""Activation patching: one head's output at a last token, put in its place in another text.
 
 A head's output is its A·V at the input of the output projection W_O, where gates act too: whatever
 kernel or norm came before, these channels times the head's slice of W_O are all that the head adds.
@@ -35,28 +35,24 @@ class HeadOutputs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Patch:
-    """One head's output for each row of a batch.
+    """One head's output at the last token of each row of a batch.
 
     Attributes:
         layers, heads: int64 (B,), the head that is replaced in each row; a layer of -1 leaves the
             row as it is.
         values: (B, D), its new output; heads narrower than D read the first channels.
-        position: the token whose output is replaced, by its place in the padded row; -1 is the
-            last one.
     """
 
     layers: torch.Tensor
     heads: torch.Tensor
     values: torch.Tensor
-    position: int = -1
 
 
 @contextlib.contextmanager
-def head_outputs(lm: LanguageModel, position: int = -1) -> Iterator[HeadOutputs]:
-    """Keep every head's output at one token of each row, while forward passes run inside.
+def head_outputs(lm: LanguageModel) -> Iterator[HeadOutputs]:
+    """Keep every head's output at the last token of each row, while forward passes run inside.
 
-    `position` is a place in the padded row; -1, the last token, is the same in rows of any length,
-    which are padded on the left. Gates and patches that were entered before act first.
+    Gates and patches that were entered before act first.
     """
     widest = max(site.head_width for site in lm.sites)
     found = HeadOutputs(torch.zeros((0, *lm.geometry.shape, widest)))
@@ -65,7 +61,7 @@ def head_outputs(lm: LanguageModel, position: int = -1) -> Iterator[HeadOutputs]
         for site in lm.sites:
 
             def keep(_: nn.Module, args: tuple[Any, ...], site: AttentionSite = site) -> None:
-                seen = args[0][:, position].detach().reshape(-1, site.heads, site.head_width)
+                seen = args[0][:, -1].detach().reshape(-1, site.heads, site.head_width)
                 if found.values.shape[0] != seen.shape[0] or found.values.dtype != seen.dtype:
                     shape = (len(seen), *lm.geometry.shape, widest)
                     found.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
@@ -80,7 +76,7 @@ def head_outputs(lm: LanguageModel, position: int = -1) -> Iterator[HeadOutputs]
 
 @contextlib.contextmanager
 def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
-    """Replace one head's output in each row of every forward pass inside the context.
+    """Replace one head's output at the last token of each row, in every pass inside the context.
 
     A head that gets its own output changes no bit. The hooks are gone at the end, also after an
     exception, and nothing else of the model is touched. Gates that were entered before act on what
@@ -129,7 +125,7 @@ def _replacing(site: AttentionSite, patch: Patch, own: torch.Tensor) -> Any:
             )
         changed = x.clone().view(*x.shape[:-1], site.heads, site.head_width)
         at = own.to(x.device)
-        changed[at, patch.position, heads.to(x.device)] = values.to(x.device, x.dtype)
+        changed[at, -1, heads.to(x.device)] = values.to(x.device, x.dtype)
         return (changed.view(x.shape), *args[1:])
 
     return hook

@@ -64,10 +64,6 @@ class Prefix:
             )
         return Prefix(self.layer, _select(self.output, index, self.rows), len(index))
 
-    def expand(self, copies: int) -> Prefix:
-        """The prefix of a batch of ``copies`` copies of each row, copies of a row side by side."""
-        return self.select([row for row in range(self.rows) for _ in range(copies)])
-
 
 @dataclasses.dataclass(eq=False)
 class Recording:

@@ -189,7 +189,7 @@ class _Check:
                 f"{noise.typical:.3g} standard deviations of the logits"
             )
         ones = torch.ones(self.lm.geometry.shape)
-        with gated(self.lm.geometry, self.lm.sites, ones, skip_identity=False):
+        with gated(self.lm, ones, skip_identity=False):
             same = self.logits(self.batch)[self.real]
         if not noise.explains(passes[0], same):
             # Noise that comes seldom may have missed the first passes and met this one.
@@ -233,7 +233,7 @@ class _Check:
         for heads, value in ((1, 0.0), (site.heads, 0.0), (site.heads, -9.0)):
             gate = torch.ones(self.lm.geometry.shape)
             gate[site.layer, :heads] = value
-            with gated(self.lm.geometry, self.lm.sites, gate):
+            with gated(self.lm, gate):
                 if not noise.explains(self.plain[self.real], self.logits(self.batch)[self.real]):
                     return
         raise self.failed(

@@ -111,12 +111,8 @@ def answer_losses(
     Raises:
         InputError: if a row is longer than the context or none of its tokens is wanted.
     """
+    lm.check_lengths([row.ids for row in rows])
     for number, row in enumerate(rows):
-        if len(row.ids) > lm.context_length:
-            raise InputError(
-                f"Row {number} has {len(row.ids)} tokens, but the model's context holds "
-                f"{lm.context_length}; shorten it."
-            )
         if not len(row.places) or int(row.places[0]) < 1:
             raise InputError(f"Row {number} has no answer behind a first token.")
     waiting = sorted(range(len(gates)), key=lambda at: (first_changed_layer(gates[at]), at))

@@ -1,4 +1,4 @@
-"""Hidden states layer by layer: what stands in the residual stream at chosen tokens.
+"""Hidden states layer by layer: what stands in the residual stream at last tokens.
 
 What enters the first layer, what stands there after each layer's attention (Heads Up!, ICML 2025,
 figure 4: the outputs of attention layers) and what each layer hands on.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ _known: weakref.WeakKeyDictionary[LanguageModel, tuple[str | None, ...]] = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class States:
-    """The residual stream of n rows at one token each; all float32, on the CPU.
+    """The residual stream of n rows at the last token of each; all float32, on the CPU.
 
     Attributes:
         after_attention: (n, L, D), the layer's input plus what its attention wrote (in layers
@@ -56,75 +56,38 @@ class States:
 
 def states(
     lm: LanguageModel,
-    ids: Sequence[Sequence[int]],
-    positions: Sequence[int] | None = None,
+    rows: Sequence[Sequence[int]],
     batch_tokens: int = 8192,
-    progress: Callable[[int, int], None] | None = None,
 ) -> States:
-    """Hidden states at one token of each row, under whatever gates are active.
+    """Hidden states at the last token of each row, under whatever gates are active.
 
     Args:
         lm: the model.
-        ids: rows of token ids, at least one, none empty.
-        positions: which token of each row, negative ones from its end; None: the last.
+        rows: token ids, at least one row, none empty.
         batch_tokens: upper bound of rows × tokens of a batch; a batch that does not fit into
             memory is tried again in halves.
-        progress: called with the number of rows done, and n.
 
     Raises:
-        InputError: if a row is empty, longer than the context, or lacks the position; or if the
-            model's layers cannot be read (see `reading_places`).
+        InputError: if there is no row, one is empty or longer than the context, or the model's
+            layers cannot be read (see `reading_places`).
     """
-    rows = [list(row) for row in ids]
-    places = _places(lm, rows, positions)
-    reading_places(lm)  # found before a gate's batch is on its way
-    kept: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
-    buckets = length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead)
-
-    def read(part: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return _read(lm, [rows[i] for i in part], [places[i] for i in part])
-
-    for part, found in in_halves(buckets, read):
-        kept.update(zip(part, zip(*found, strict=True), strict=True))
-        if progress:
-            progress(len(kept), len(rows))
-    after_attention, after_layer, embedding = zip(
-        *(kept[index] for index in range(len(rows))), strict=True
-    )
-    return States(torch.stack(after_attention), torch.stack(after_layer), torch.stack(embedding))
-
-
-def _places(
-    lm: LanguageModel, rows: Sequence[Sequence[int]], positions: Sequence[int] | None
-) -> list[int]:
-    """The token of each row counted from 0, checked."""
     if not rows:
         raise InputError("Hidden states of no rows were asked for; give at least one.")
-    wanted = [-1] * len(rows) if positions is None else list(positions)
-    if len(wanted) != len(rows):
-        raise InputError(f"{len(wanted)} positions were given for {len(rows)} rows; one each.")
-    places = []
-    for index, (row, place) in enumerate(zip(rows, wanted, strict=True)):
-        if len(row) > lm.context_length:
-            raise InputError(
-                f"Row {index} has {len(row)} tokens, but the model reads at most "
-                f"{lm.context_length}; shorten it."
-            )
-        if not -len(row) <= place < len(row):
-            raise InputError(f"Row {index} has {len(row)} tokens, so no token {place}.")
-        places.append(place % len(row))
-    return places
+    lm.check_lengths(rows)
+    reading_places(lm)  # found before a gate's batch is on its way
+    kept: dict[int, tuple[torch.Tensor, ...]] = {}
+    buckets = length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead)
+    for part, found in in_halves(buckets, lambda part: _read(lm, [rows[at] for at in part])):
+        kept.update(zip(part, zip(*found, strict=True), strict=True))
+    parts = zip(*(kept[index] for index in range(len(rows))), strict=True)
+    return States(*(torch.stack(tensors) for tensors in parts))
 
 
-def _read(
-    lm: LanguageModel, rows: Sequence[Sequence[int]], places: Sequence[int]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _read(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
     """After attention (B, L, D), after layers (B, L, D) and embedding (B, D) of one batch."""
     batch = collate(rows, lm.pad_token_id)
-    columns = [before + place for before, place in zip(batch.padding, places, strict=True)]
-    at = (torch.arange(len(rows)), torch.tensor(columns))
     shape = (len(rows), int(batch.input_ids.shape[1]))
-    with evaluating(lm.model), torch.no_grad(), _reading(lm, at, shape) as seen:
+    with evaluating(lm.model), torch.no_grad(), _reading(lm, shape) as seen:
         lm.model(**forward_inputs(lm.model, batch, logits=False))
     layers = range(lm.geometry.layers)
     attention = torch.stack([seen.attention(layer) for layer in layers], dim=1)
@@ -133,7 +96,7 @@ def _read(
 
 @dataclasses.dataclass(eq=False)
 class _Taken:
-    """What one pass left at the chosen tokens, by layer; float32 (B, D) on the CPU."""
+    """What one pass left at the last tokens, by layer; float32 (B, D) on the CPU."""
 
     entered: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
     left: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
@@ -148,16 +111,13 @@ class _Taken:
 
 
 @contextlib.contextmanager
-def _reading(
-    lm: LanguageModel, at: tuple[torch.Tensor, torch.Tensor], shape: tuple[int, int]
-) -> Iterator[_Taken]:
+def _reading(lm: LanguageModel, shape: tuple[int, int]) -> Iterator[_Taken]:
     taken = _Taken()
     sites = {site.layer: site for site in lm.sites}
 
     def take(value: torch.Tensor | None) -> torch.Tensor:
         assert value is not None
-        rows, columns = (index.to(value.device) for index in at)
-        return value.detach()[rows, columns].float().cpu()
+        return value.detach()[:, -1].float().cpu()
 
     def before(module: nn.Module, into: dict[int, torch.Tensor], number: int) -> Any:
         def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -318,9 +318,7 @@ def recording(
             stack.enter_context(observing(list(sites), on_call))
         else:
             stack.enter_context(hooked(one.register_forward_hook(on_weights) for one in sites))
-        # The module that holds the list of decoder layers: every forward pass enters it, with the
-        # cache, also one that goes round the language model head.
-        decoder = lm.model.get_submodule(lm.layers_name.rpartition(".")[0])
-        stack.enter_context(decoder.register_forward_pre_hook(enter, with_kwargs=True))
-        stack.enter_context(decoder.register_forward_hook(leave, always_call=True))
+        # Entered with the cache, also by a pass that goes round the language model head.
+        stack.enter_context(lm.decoder.register_forward_pre_hook(enter, with_kwargs=True))
+        stack.enter_context(lm.decoder.register_forward_hook(leave, always_call=True))
         yield
