@@ -340,7 +340,9 @@ def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
     with observing(list(sites), look):
         probe_pass(lm)
     for site in lm.sites:
-        count = counts.setdefault(site.layer, _configured_key_heads(lm, site.heads))
+        if site.layer not in counts:
+            counts[site.layer] = _configured_key_heads(lm, site.heads)
+        count = counts[site.layer]
         if not count or site.heads % count:
             raise InputError(
                 f"{type(lm.model).__name__}: layer {site.layer} has {site.heads} query heads and "
