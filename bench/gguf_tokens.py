@@ -28,8 +28,7 @@ from typing import Any
 from machine import machine, tell
 from timing import say
 
-from headscope.lm.checkpoints import read_tokenizer
-from headscope.lm.digests import digest_of_files
+from headscope.lm.checkpoints import digest_of_files, read_tokenizer
 from headscope.lm.gguf import open_gguf
 
 MADE = (

@@ -30,7 +30,7 @@ from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.heads import Head
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.prefix import can_share
+from headscope.lm.prefix import can_share
 from headscope.pocket.sample import sample_pairs
 from headscope.verify.one_by_one.orders import cumulative_gates
 from headscope.verify.one_by_one.walk import Prepared, Step, Subject, Walk, prepare, walk

@@ -14,7 +14,7 @@ from headscope.lm.batching import collate, length_buckets
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.prefix import replaced_forwards
+from headscope.lm.prefix import replaced_forwards
 from headscope.use.rating import Rated, Rating, rate_texts
 
 #: Means of the losses of one text: as it is and, where both were asked for, under the gate.

@@ -54,6 +54,27 @@ def logits(model: Any, batch: Batch) -> torch.Tensor:
         return model(**forward_inputs(model, batch)).logits
 
 
+def full_weights(lm: LanguageModel, batch: Batch) -> torch.Tensor:
+    """All heads' attention weights (B, N, T, S) of the same model under eager attention."""
+    eager = copy.deepcopy(lm.model)
+    eager.set_attn_implementation("eager")
+    with torch.no_grad():
+        found = eager(**forward_inputs(eager, batch), output_attentions=True).attentions
+    return torch.cat([weights for weights in found if weights is not None], dim=1)
+
+
+def hooks_of(model: nn.Module) -> int:
+    """How many hooks all modules of a model have."""
+    return sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules())
+
+
+def whole_text(batch: Batch, text: torch.Tensor) -> Batch:
+    """A generated text behind the prompts of a batch, as one batch."""
+    mask = torch.ones_like(text)
+    mask[:, : batch.attention_mask.shape[1]] = batch.attention_mask
+    return Batch(text, mask, (mask.cumsum(1) - 1).clamp(min=0))
+
+
 def slice_of_w_o(projection: nn.Module, head: int, width: int) -> torch.Tensor:
     """The part of W_O that reads one head: columns of a Linear, rows of a Conv1D."""
     channels = slice(head * width, (head + 1) * width)

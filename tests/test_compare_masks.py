@@ -15,7 +15,7 @@ from headscope.compare.learned_masks import against, dropped_groups, kept_in_gro
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm.architectures import ARCHITECTURES
-from headscope.lm.groups import key_value_heads
+from headscope.lm.geometry import key_value_heads
 from headscope.shown.blocks import Table
 from headscope.studies.compare.masks import CompareMasks, _show, compare_masks
 from lm_helpers import wrapped

@@ -13,15 +13,13 @@ import torch
 from headscope.errors import InputError
 from headscope.heads import Gate, Head, HeadSet
 from headscope.lm import GenerateConfig, LanguageModel
-from headscope.lm.ablation import head_means
+from headscope.lm.ablation import answers_at, head_means
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import token_losses
-from headscope.lm.positions import answers_at
-from headscope.lm.sharing.continuing import continue_rows
-from headscope.lm.sharing.gated_losses import losses_with_and_without
-from headscope.lm.sharing.many_gates import last_token
-from headscope.lm.sharing.prefix import record_prefix, replay_prefix
+from headscope.lm.many_gates import continue_rows, last_token
+from headscope.lm.prefix import record_prefix, replay_prefix
+from headscope.lm.shared_losses import losses_with_and_without
 from lm_helpers import VARIED, logits, sample_batch, wrapped
 
 #: Rows of unlike lengths, and where their answers begin: one has none, one is all answer.

@@ -10,14 +10,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-import headscope.lm.sharing.answers as answers
+import headscope.lm.shared_losses as answers
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.lm.architectures import build
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.answers import AnswerRow, answer_losses
+from headscope.lm.shared_losses import AnswerRow, answer_losses
 from lm_helpers import folded, tokenizer, wrapped
 
 #: Grouped keys, learned and linear positions, sliding windows, recurrent layers, latent values.

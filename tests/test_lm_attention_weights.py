@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -13,15 +11,14 @@ from hypothesis import strategies as st
 from headscope.errors import InputError
 from headscope.heads import Gate, Head
 from headscope.lm.architectures import ARCHITECTURES, build
-from headscope.lm.attention import argmax
-from headscope.lm.attention.argmax import Block
+from headscope.lm.attention import scores as arithmetic
 from headscope.lm.attention.interpose import observing
 from headscope.lm.attention.recording import capture_way
-from headscope.lm.attention.softmax import _Running, softmax_of_chosen
+from headscope.lm.attention.scores import Block, _Running, softmax_of_chosen
 from headscope.lm.attention.weights import WeightRequest, attention_weights
-from headscope.lm.batching import Batch, collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.model import LanguageModel
+from lm_helpers import full_weights, hooks_of, sample_batch, whole_text
 
 VARIED = ["llama", "gemma2", "gemma3", "qwen3_next", "gpt_oss", "bloom"]
 #: Rows of the left-padded batch; the longest is more than twice a sliding window.
@@ -36,22 +33,6 @@ def wrap(name, **options):
     except InputError:  # Falcon shows its attention under eager alone
         lm = LanguageModel.wrap(build(name, attn_implementation="eager"), name=name, check=False)
     return lm
-
-
-def a_batch(lengths=LENGTHS, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return collate(
-        [torch.randint(3, 96, (length,), generator=generator).tolist() for length in lengths], 0
-    )
-
-
-def full_matrices(lm, batch):
-    """All heads' weights (B, N, T, S) of the same model under eager attention."""
-    eager = copy.deepcopy(lm.model)
-    eager.set_attn_implementation("eager")
-    with torch.no_grad():
-        found = eager(**forward_inputs(eager, batch), output_attentions=True).attentions
-    return torch.cat([weights for weights in found if weights is not None], dim=1)
 
 
 def places(batch, *columns):
@@ -82,7 +63,7 @@ def largest_difference(found, whole, keys, mask):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_weights_equal_the_full_matrices_of_every_architecture(name):
     lm = wrap(name)
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     keys = torch.tensor([[13, 0, 5, 9], [13, 12, 6, 7], [1, 3, 8, 11]])
     rows = torch.rand(batch.input_ids.shape, generator=torch.Generator().manual_seed(1)) < 0.6
     rows[:, -1] = True
@@ -90,14 +71,14 @@ def test_weights_equal_the_full_matrices_of_every_architecture(name):
     assert found.rows.tolist() == rows.nonzero().tolist()
     assert found.weights.dtype == torch.float32
     assert found.weights.shape == (int(rows.sum()), lm.geometry.total, 4)
-    whole = full_matrices(lm, batch)
+    whole = full_weights(lm, batch)
     assert largest_difference(found, whole, keys, batch.attention_mask) <= LARGEST_DIFFERENCE
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_weights_while_text_is_generated(name):
     lm = wrap(name)
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
     settings_ = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
     if name in VARIED:  # the static cache is as long as the text will be
@@ -110,32 +91,31 @@ def test_weights_while_text_is_generated(name):
     assert [step.rows.tolist() for step in found.steps] == [
         [[0, place], [1, place], [2, place]] for place in range(13, 21)
     ]
-    mask = torch.ones_like(text)
-    mask[:, :14] = batch.attention_mask
-    whole = full_matrices(lm, Batch(text, mask, (mask.cumsum(1) - 1).clamp(min=0)))
-    assert largest_difference(found, whole, keys, mask) <= LARGEST_DIFFERENCE
+    whole = whole_text(batch, text)
+    difference = largest_difference(found, full_weights(lm, whole), keys, whole.attention_mask)
+    assert difference <= LARGEST_DIFFERENCE
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mistral", "gpt_oss", "llama"])
 def test_a_dynamic_cache_that_drops_old_keys(name):
     lm = wrap(name)
-    batch = a_batch((16,))
+    batch = sample_batch((16,))
     keys = places(batch, 1, 8, 15)
     settings_ = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None}
     with attention_weights(lm, WeightRequest(keys, rows="last")) as found:
         text = lm.model.generate(batch.input_ids, **settings_)
-    mask = torch.ones_like(text)
-    whole = full_matrices(lm, Batch(text, mask, mask.cumsum(1) - 1))
-    assert largest_difference(found, whole, keys, mask) <= LARGEST_DIFFERENCE
+    whole = whole_text(batch, text)
+    difference = largest_difference(found, full_weights(lm, whole), keys, whole.attention_mask)
+    assert difference <= LARGEST_DIFFERENCE
 
 
 @pytest.mark.parametrize("name", VARIED)
 def test_even_shares_count_the_keys_a_query_sees(name):
     lm = wrap(name)
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     keys = places(batch, *range(14))
     found = recorded(lm, batch, WeightRequest(keys))
-    whole = full_matrices(lm, batch)
+    whole = full_weights(lm, batch)
     for (row, place), even in zip(found.rows.tolist(), found.uniform, strict=True):
         if not batch.attention_mask[row, place]:
             assert not even.any()
@@ -148,7 +128,7 @@ def test_even_shares_count_the_keys_a_query_sees(name):
 @pytest.mark.parametrize("name", VARIED)
 def test_the_largest_weight_is_at_the_peak(name):
     lm = wrap(name)
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     found = recorded(lm, batch, WeightRequest(places(batch, *range(14))))
     with torch.no_grad(), lm.attention_peaks() as peaks:
         lm.model(**forward_inputs(lm.model, batch))
@@ -162,7 +142,7 @@ def test_the_largest_weight_is_at_the_peak(name):
 
 def test_heads_come_in_the_order_asked_for_and_missing_keys_are_zero():
     lm = wrap("gemma3")
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     keys = torch.tensor([[5, -1, 99], [-1, -1, 7], [3, 4, -1]])
     everyone = recorded(lm, batch, WeightRequest(keys))
     chosen = (Head(2, 1), Head(0, 3), Head(2, 0))
@@ -209,8 +189,8 @@ def test_streams_equal_one_softmax_in_double_precision(
         for row in range(rows)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(argmax._SCORES_AT_ONCE, "cpu", 1)
-        patch.setattr(argmax, "_LEAST_COLUMNS", least)
+        patch.setitem(arithmetic._SCORES_AT_ONCE, "cpu", 1)
+        patch.setattr(arithmetic, "_LEAST_COLUMNS", least)
         got = softmax_of_chosen(
             query[:, chosen],
             key,
@@ -247,7 +227,7 @@ def test_streams_equal_one_softmax_in_double_precision(
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss"])
 def test_no_more_scores_are_held_than_a_chunk(name, monkeypatch):
     lm = wrap(name)
-    batch = a_batch((120, 90))
+    batch = sample_batch((120, 90))
     keys = places(batch, 3, 40, 119)
     whole = recorded(lm, batch, WeightRequest(keys))
     held = []
@@ -255,8 +235,8 @@ def test_no_more_scores_are_held_than_a_chunk(name, monkeypatch):
     monkeypatch.setattr(
         _Running, "take", lambda self, s, *more: (held.append(s.numel()), take(self, s, *more))
     )
-    monkeypatch.setitem(argmax._SCORES_AT_ONCE, "cpu", 4000)
-    monkeypatch.setattr(argmax, "_LEAST_COLUMNS", 16)
+    monkeypatch.setitem(arithmetic._SCORES_AT_ONCE, "cpu", 4000)
+    monkeypatch.setattr(arithmetic, "_LEAST_COLUMNS", 16)
     pieces = recorded(lm, batch, WeightRequest(keys))
     assert 0 < max(held) <= 4000 < 2 * 4 * 120 * 120
     assert torch.allclose(whole.weights, pieces.weights, atol=1e-6)
@@ -265,7 +245,7 @@ def test_no_more_scores_are_held_than_a_chunk(name, monkeypatch):
 
 def test_halves_are_computed_from_the_same_queries_and_keys_in_float32():
     lm = LanguageModel.wrap(build("llama").to(torch.bfloat16), check=False)
-    batch = a_batch((14,))
+    batch = sample_batch((14,))
     capture_way(lm)  # makes a pass of its own
     calls = []
     with observing([site.attention for site in lm.sites], lambda module, call: calls.append(call)):
@@ -297,7 +277,7 @@ def test_an_unknown_change_of_scores_raises(kernel, monkeypatch):
         monkeypatch.setattr(modeling_llama, "eager_attention_forward", sloping)
     else:
         monkeypatch.setitem(table._local_mapping, "sdpa", sloping)
-    batch = a_batch((14,))
+    batch = sample_batch((14,))
     with (
         torch.no_grad(),
         attention_weights(lm, WeightRequest(places(batch, 3))) as found,
@@ -311,7 +291,7 @@ def test_a_sink_that_the_kernel_was_not_told_of_raises(monkeypatch):
     from transformers.models.gpt_oss import modeling_gpt_oss
 
     lm = wrap("gpt_oss")
-    batch = a_batch((9,))
+    batch = sample_batch((9,))
     plain = modeling_gpt_oss.eager_attention_forward
 
     def secret(module, query, key, value, mask, **options):
@@ -329,7 +309,7 @@ def test_a_sink_that_the_kernel_was_not_told_of_raises(monkeypatch):
 
 def test_returned_weights_that_are_no_softmax_raise():
     lm = wrap("bloom")
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     lm.sites[1].attention.register_forward_hook(lambda module, args, out: (out[0], out[1] * 0.9))
     with pytest.raises(InputError, match=r"scores of layer 1.*off by 0\.1"):
         recorded(lm, batch, WeightRequest(places(batch, 3)))
@@ -339,10 +319,10 @@ def test_contexts_nest_with_peaks_and_gates_and_restore():
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as table
 
     lm = wrap("gemma3")
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     inputs = forward_inputs(lm.model, batch)
     before = dict(table.__dict__), dict(table._global_mapping), dict(table._local_mapping)
-    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in lm.model.modules()]
+    hooks = hooks_of(lm.model)
     values = np.ones((3, 4), dtype=np.float32)
     values[0, 1] = 0.0
     request = WeightRequest(places(batch, 4))
@@ -361,13 +341,13 @@ def test_contexts_nest_with_peaks_and_gates_and_restore():
     assert torch.equal(found.steps[0].weights[:, :4], found.steps[1].weights[:, :4])
     assert not torch.equal(found.steps[0].weights[:, 4:], found.steps[1].weights[:, 4:])
     assert (table.__dict__, table._global_mapping, table._local_mapping) == before
-    assert hooks == [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in lm.model.modules()]
+    assert hooks == hooks_of(lm.model)
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom"])
 def test_no_rows_is_an_empty_step(name):
     lm = wrap(name)
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     request = WeightRequest(places(batch, 1, 2), rows=torch.zeros(3, 14, dtype=torch.bool))
     found = recorded(lm, batch, request)
     assert found.weights.shape == (0, lm.geometry.total, 2) and found.rows.shape == (0, 2)
@@ -390,7 +370,7 @@ def test_malformed_requests_are_refused(bad):
 
 def test_requests_that_do_not_fit_are_refused():
     lm = wrap("llama")
-    batch = a_batch()
+    batch = sample_batch(LENGTHS)
     with pytest.raises(InputError, match="has 1 rows but the forward pass has 3"):
         recorded(lm, batch, WeightRequest(torch.tensor([[0]])))
     with pytest.raises(InputError, match=r"weight request has shape \(3, 5\).*3 rows of 14"):

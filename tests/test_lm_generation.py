@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.heads import Head, HeadSet
+from headscope.lm import generation
 from headscope.lm.batching import collate
-from headscope.lm.generation import GenerateConfig, generate
-from headscope.lm.generation import greedy as generation
-from headscope.lm.generation.greedy import RowStop
+from headscope.lm.generation import GenerateConfig, RowStop, generate
 from headscope.lm.model import LanguageModel
 from lm_helpers import VARIED, build, logits, tokenizer, wrapped
 

@@ -10,10 +10,9 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.architectures import build
-from headscope.lm.geometry import probe
+from headscope.lm.geometry import is_linear, probe
 from headscope.lm.inputs import evaluating, probe_batch
 from headscope.lm.model import LanguageModel
-from headscope.lm.watching import is_linear
 from lm_helpers import VARIED, logits, sample_batch, tokenizer
 
 EXPECTED = {

@@ -16,8 +16,7 @@ from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens, token_ranks
 from headscope.lm.model import LanguageModel
-from headscope.lm.residual import reading_places
-from headscope.lm.states import states
+from headscope.lm.states import reading_places, states
 from lm_helpers import VARIED, folded, wrapped
 
 ROWS = [[5, 9, 20, 33, 7], [8, 40, 41], [11, 12, 13, 14, 15, 16, 17, 18, 19]]
@@ -125,16 +124,16 @@ def test_several_states_a_token_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", VARIED)
-def test_positions_batches_and_gates(name: str) -> None:
+def test_batches_and_gates(name: str) -> None:
     lm = wrapped(name)
     gate = torch.ones(lm.geometry.layers, lm.geometry.width)
     gate[lm.sites[0].layer, 1] = 0.0
     gate[lm.sites[-1].layer, 0] = 0.5
-    plain = states(lm, ROWS, [0, -1, 4])
+    plain = states(lm, ROWS)
     with lm.gated(gate):
-        found = states(lm, ROWS, [0, -1, 4], batch_tokens=9)
+        found = states(lm, ROWS, batch_tokens=9)
     other = LanguageModel.wrap(folded(lm, gate), lm.tokenizer, check=False)
-    cut = states(other, [row[: at + 1] for row, at in zip(ROWS, (0, 2, 4), strict=True)])
+    cut = states(other, ROWS)
     for one, same in (
         (found.after_attention, cut.after_attention),
         (found.after_layer, cut.after_layer),
@@ -212,18 +211,12 @@ def test_a_layer_that_adds_its_parts_otherwise_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "positions", "said"),
-    [
-        ([], None, "no rows"),
-        ([[1, 2], []], None, "no token"),
-        ([[1, 2]], [2], "no token 2"),
-        ([[1, 2]], [0, 1], "one each"),
-        ([[5] * 300], None, "at most 256"),
-    ],
+    ("rows", "said"),
+    [([], "no rows"), ([[1, 2], []], "no token"), ([[5] * 300], "at most 256")],
 )
-def test_bad_rows_are_told(rows: Any, positions: Any, said: str) -> None:
+def test_bad_rows_are_refused(rows: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        states(wrapped("gpt2"), rows, positions)
+        states(wrapped("gpt2"), rows)
 
 
 def test_bad_states_and_tokens_are_told() -> None:
@@ -246,11 +239,11 @@ def test_too_little_memory_halves_the_batch(monkeypatch: pytest.MonkeyPatch) -> 
 
     plain = module._read
 
-    def tight(lm: Any, rows: Any, places: Any) -> Any:
+    def tight(lm: Any, rows: Any) -> Any:
         sizes.append(len(rows))
         if len(rows) > 1:
             raise torch.OutOfMemoryError("no room")
-        return plain(lm, rows, places)
+        return plain(lm, rows)
 
     monkeypatch.setattr(module, "_read", tight)
     found = states(lm, ROWS)

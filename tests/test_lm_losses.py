@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from headscope.errors import InputError
-from headscope.lm import losses, vocabulary
-from headscope.lm.batching import Batch, collate
+from headscope.lm import losses
+from headscope.lm.batching import Batch, collate, in_halves
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.losses import checkpointed, frozen, row_losses, token_losses
-from headscope.lm.memory import in_halves
 from headscope.lm.model import LanguageModel
 from lm_helpers import sample_batch, wrapped
 
@@ -69,7 +68,7 @@ def test_losses_and_gradients_are_those_of_all_logits(
                 found, own = gradient(row_losses, lm, batch)
             torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(own, slope, rtol=1e-4, atol=1e-6)
-    assert vocabulary.applies_apart(lm, batch)
+    assert losses.applies_apart(lm, batch)
     assert [module.training for module in lm.model.modules()] == modes
     assert not any("forward" in vars(module) for module in lm.model.modules())
 
@@ -99,7 +98,7 @@ def test_the_trap_of_training_mode_is_one(name: str) -> None:
 
 def test_checkpointing_keeps_less_and_computes_layers_twice() -> None:
     lm, batch = wrapped("llama"), sample_batch()
-    vocabulary.applies_apart(lm, batch)
+    losses.applies_apart(lm, batch)
     calls = {False: 0, True: 0}
     kept = {False: 0, True: 0}
     for again in calls:
@@ -159,7 +158,7 @@ def test_token_losses_are_those_of_each_row_alone(
 
 def test_no_more_logits_at_once_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     lm, batch = wrapped("llama"), sample_batch()
-    vocabulary.applies_apart(lm, batch)
+    losses.applies_apart(lm, batch)
     sizes: list[int] = []
     own = losses.vocabulary_logits
 
@@ -187,7 +186,7 @@ def test_a_model_whose_head_cannot_be_applied_apart_uses_plain_logits() -> None:
 
     # With the signature of the model's own, from which one sees what it can leave out.
     other.model.forward = functools.wraps(inner)(looks_at_everything)
-    assert not vocabulary.applies_apart(other, batch)
+    assert not losses.applies_apart(other, batch)
     found = row_losses(other, batch, later_tokens(batch)).detach()
     torch.testing.assert_close(found, plain_row_losses(other, batch, later_tokens(batch)).detach())
     assert not torch.allclose(found, wanted)
@@ -196,7 +195,7 @@ def test_a_model_whose_head_cannot_be_applied_apart_uses_plain_logits() -> None:
 def test_a_failed_pass_leaves_the_model_as_it_was() -> None:
     lm, batch = wrapped("llama"), sample_batch()
     learned = later_tokens(batch)
-    vocabulary.applies_apart(lm, batch)
+    losses.applies_apart(lm, batch)
     wrong = torch.full((2, *lm.geometry.shape), 1.0)
     wrong[0, 0, 0] = 0
     lm.model.train()

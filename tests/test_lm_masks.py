@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.lm.attention.masks import additive, decode, is_additive_bias, kernel_of, outline
+from headscope.lm.attention.plans import Mask, is_additive_bias, kernel_of
 
 MIN = torch.finfo(torch.float32).min
 
@@ -37,7 +37,7 @@ def brute(batch, rows, columns, may_see):
 
 
 def decoded(mask, rows, columns, **options):
-    result = decode(mask, torch.tensor(rows), columns, **options)
+    result = Mask(mask, **options).decode(torch.tensor(rows), columns)
     return result.allowed.expand(len(rows), -1, -1, -1)
 
 
@@ -132,16 +132,17 @@ def test_outline_bounds_what_is_decoded(call, kernel, causal, window):
     window = window if kernel == "flash" and causal else None
     options = {"kernel": kernel, "queries": queries, "keys": keys, "causal": causal}
     chosen = torch.tensor(rows)
-    bounds = outline(None, int(chosen.min()), int(chosen.max()), window=window, **options)
+    mask = Mask(None, window=window, **options)
+    start, end, clear = mask.outline(int(chosen.min()), int(chosen.max()))
     allowed = decoded(None, rows, (0, keys), window=window, **options)[:, 0]
-    assert not allowed[..., : bounds.start].any()
-    assert not allowed[..., bounds.end :].any()
-    assert allowed[..., bounds.start : bounds.clear].all()
+    assert not allowed[..., :start].any()
+    assert not allowed[..., end:].any()
+    assert allowed[..., start:clear].all()
 
 
 def test_masks_differing_by_head_and_shared_by_rows():
     table = torch.rand(1, 3, 4, 5, generator=torch.Generator().manual_seed(0)) < 0.5
-    got = decode(table, torch.tensor([[0, 3], [1, 2]]), (1, 4), kernel="sdpa", queries=4, keys=5)
+    got = Mask(table, "sdpa", 4, 5).decode(torch.tensor([[0, 3], [1, 2]]), (1, 4))
     assert torch.equal(got.allowed[0], table[0, :, [0, 3], 1:4])
     assert torch.equal(got.allowed[1], table[0, :, [1, 2], 1:4])
 
@@ -155,10 +156,10 @@ def test_keys_beyond_a_matrix_are_not_seen():
 
 def test_additive_keeps_a_bias_only_where_asked():
     mask = torch.tensor([[[[0.5, -1.0, MIN]]]])
-    part = decode(mask, torch.tensor([[0]]), (0, 3), kernel="eager", queries=1, keys=3)
+    part = Mask(mask, "eager", 1, 3).decode(torch.tensor([[0]]), (0, 3))
     infinity = float("-inf")
-    assert additive(part, keep_bias=True).flatten().tolist() == [0.5, -1.0, infinity]
-    assert additive(part, keep_bias=False).flatten().tolist() == [0.0, 0.0, infinity]
+    assert part.additive(keep_bias=True).flatten().tolist() == [0.5, -1.0, infinity]
+    assert part.additive(keep_bias=False).flatten().tolist() == [0.0, 0.0, infinity]
 
 
 def test_what_counts_as_a_bias():
@@ -188,4 +189,4 @@ def test_families_of_kernels(name, family):
 )
 def test_masks_of_unknown_meaning_are_refused(kernel, mask):
     with pytest.raises(InputError, match='attn_implementation="sdpa" or "eager"'):
-        decode(mask, torch.tensor([[0]]), (0, 3), kernel=kernel, queries=3, keys=3)
+        Mask(mask, kernel, 3, 3).decode(torch.tensor([[0]]), (0, 3))

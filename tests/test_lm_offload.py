@@ -20,16 +20,21 @@ from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel
 from headscope.lm.batching import Batch, collate
-from headscope.lm.digests import digest_of_state
+from headscope.lm.checkpoints import digest_of_state
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
 from headscope.lm.loading import load
 from headscope.lm.losses import checkpointed, row_losses, token_losses
-from headscope.lm.placement import computes_on_cpu, input_device, memory_limits, stored_tensor
-from headscope.lm.quantised import dequantised_weight
-from headscope.lm.sharing.prefix import can_share, record_prefix, replay_prefix
+from headscope.lm.prefix import can_share, record_prefix, replay_prefix
 from headscope.lm.states import states
+from headscope.lm.weights import (
+    computes_on_cpu,
+    dequantised_weight,
+    input_device,
+    memory_limits,
+    stored_tensor,
+)
 from headscope.use.rating import rate_texts
 from lm_helpers import build, logits, sample_batch, saved
 

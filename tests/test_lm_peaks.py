@@ -11,12 +11,16 @@ from hypothesis import strategies as st
 from headscope.errors import InputError
 from headscope.heads import Gate, Head
 from headscope.lm.architectures import build
-from headscope.lm.attention import argmax, plans
-from headscope.lm.attention.argmax import Block, Rows, largest
+from headscope.lm.attention import plans
+from headscope.lm.attention import scores as arithmetic
 from headscope.lm.attention.interpose import observing
 from headscope.lm.attention.peaks import PeakRequest
+from headscope.lm.attention.plans import Rows
+from headscope.lm.attention.scores import Block, largest
 from headscope.lm.attention.weights import WeightRequest
+from headscope.lm.inputs import forward_inputs
 from headscope.lm.model import LanguageModel
+from lm_helpers import full_weights, hooks_of, sample_batch, whole_text
 
 VARIED = ["llama", "mistral", "gemma2", "gemma3", "gpt2", "qwen3_next", "gpt_oss", "bloom"]
 
@@ -25,63 +29,32 @@ def wrap(name, **options):
     return LanguageModel.wrap(build(name, **options), name=name, check=False)
 
 
-def tokens(lengths, seed=0):
-    """Left-padded ids, mask and positions, made here and not by the package."""
-    generator = torch.Generator().manual_seed(seed)
-    width = max(lengths)
-    ids = torch.randint(3, 96, (len(lengths), width), generator=generator)
-    mask = torch.ones_like(ids)
-    for row, length in enumerate(lengths):
-        mask[row, : width - length] = 0
-    ids[mask == 0] = 0
-    return {"input_ids": ids, "attention_mask": mask}
+def naive(lm, batch, keys=None):
+    """{(row, place): peaks of all heads}, from full matrices of the same weights."""
+    whole = full_weights(lm, batch)
+    if keys is not None:
+        for row, places in enumerate(keys):
+            outside = [place for place in range(whole.shape[3]) if place not in places]
+            whole[row, :, :, outside] = 0.0
+    peaks = whole.argmax(dim=-1).masked_fill(whole.amax(dim=-1) == 0, -1)
+    rows, places = batch.attention_mask.nonzero(as_tuple=True)
+    return {
+        (row, place): peaks[row, :, place].tolist()
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True)
+    }
 
 
-def positions(inputs):
-    return {**inputs, "position_ids": (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)}
-
-
-def naive(name, inputs, keys=None):
-    """Full matrices of the same weights: {(row, place): list over layers of peaks by head}."""
-    model = build(name, attn_implementation="eager")
-    if name != "bloom":
-        inputs = positions(inputs)
+def forward(lm, batch, **options):
     with torch.no_grad():
-        attentions = model(**inputs, output_attentions=True).attentions
-    found = {}
-    batch, width = inputs["input_ids"].shape
-    for row in range(batch):
-        for place in range(width):
-            if not inputs["attention_mask"][row, place]:
-                continue
-            lines = []
-            for weights in attentions:
-                if weights is None:
-                    continue
-                line = weights[row, :, place].clone()
-                if keys is not None:
-                    seen = torch.zeros(width, dtype=torch.bool)
-                    seen[list(keys[row])] = True
-                    line[:, ~seen] = 0.0
-                peaks = line.argmax(dim=-1)
-                peaks[line.amax(dim=-1) == 0] = -1
-                lines.append(peaks.tolist())
-            found[row, place] = lines
-    return found
-
-
-def forward(lm, inputs, **options):
-    name = lm.model.config.model_type
-    with torch.no_grad():
-        return lm.model(**(inputs if name == "bloom" else positions(inputs)), **options)
+        return lm.model(**forward_inputs(lm.model, batch), **options)
 
 
 def as_dict(lm, peaks):
-    """{(row, place): peaks of the layers that have heads}, and no entry twice."""
+    """{(row, place): peaks of all heads}, and no entry twice."""
     found = {}
     for (row, place), keys in zip(peaks.rows.tolist(), peaks.keys, strict=True):
         assert (row, place) not in found
-        found[row, place] = [keys[site.layer, : site.heads].tolist() for site in lm.sites]
+        found[row, place] = [int(keys[head.layer, head.head]) for head in lm.geometry.heads()]
     return found
 
 
@@ -89,53 +62,47 @@ def as_dict(lm, peaks):
 @pytest.mark.parametrize("lengths", [(17, 11, 16), (17, 17, 17)])
 def test_every_row_equals_the_full_matrices(name, lengths):
     lm = wrap(name)
-    inputs = tokens(lengths)
+    inputs = sample_batch(lengths)
     with lm.attention_peaks() as peaks:
         forward(lm, inputs)
     assert peaks.keys.dtype == torch.int32
     assert peaks.keys.shape == (51, lm.geometry.layers, lm.geometry.width)
     found = as_dict(lm, peaks)
-    expected = naive(name, inputs)
+    expected = naive(lm, inputs)
     assert {key: found[key] for key in expected} == expected
     # Queries that are padding see nothing at all.
     padding = [found[key] for key in found if key not in expected]
     assert len(padding) == 51 - sum(lengths)
-    assert all(key == -1 for lines in padding for line in lines for key in line)
+    assert all(key == -1 for line in padding for key in line)
 
 
 @pytest.mark.parametrize("name", VARIED)
-@pytest.mark.parametrize("kind", ["spans", "bool"])
-def test_keys_can_be_restricted(name, kind):
+def test_keys_can_be_restricted(name):
     lm = wrap(name)
-    inputs = tokens([15, 13])
-    spans = torch.tensor([[3, 8], [4, 7]])
-    chosen = [range(start, end) for start, end in spans.tolist()]
-    keys = spans
-    if kind == "bool":
-        keys = torch.zeros(2, 10, dtype=torch.bool)
-        for row, places in enumerate(chosen):
-            keys[row, list(places)] = True
-    with lm.attention_peaks(PeakRequest("all", keys)) as peaks:
+    inputs = sample_batch((15, 13))
+    chosen = [range(3, 8), range(4, 7)]
+    with lm.attention_peaks(PeakRequest("all", among(10, chosen))) as peaks:
         forward(lm, inputs)
     found = as_dict(lm, peaks)
-    expected = naive(name, inputs, chosen)
+    expected = naive(lm, inputs, chosen)
     assert {key: found[key] for key in expected} == expected
-    assert any(-1 in line for lines in expected.values() for line in lines)
+    assert any(-1 in line for line in expected.values())
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3_next", "gpt_oss"])
 @pytest.mark.parametrize("scores", [64, 700])
-@pytest.mark.parametrize("keys", [None, torch.tensor([[2, 9], [8, 14], [0, 16]])])
+@pytest.mark.parametrize("keys", [None, [(2, 9), (8, 14), (0, 16)]])
 @pytest.mark.parametrize("lengths", [(16, 9, 12), (16, 16, 16)])
 def test_small_blocks_change_nothing(name, scores, keys, lengths, monkeypatch):
     lm = wrap(name)
-    inputs = tokens(lengths)
+    inputs = sample_batch(lengths)
+    keys = keys and among(16, [range(*span) for span in keys])
     rows = torch.rand(3, 16, generator=torch.Generator().manual_seed(1)) < 0.5
     rows[2] = False
     with lm.attention_peaks(PeakRequest(rows, keys)) as whole:
         forward(lm, inputs)
-    monkeypatch.setitem(argmax._SCORES_AT_ONCE, "cpu", scores)
-    monkeypatch.setattr(argmax, "_LEAST_COLUMNS", 5)
+    monkeypatch.setitem(arithmetic._SCORES_AT_ONCE, "cpu", scores)
+    monkeypatch.setattr(arithmetic, "_LEAST_COLUMNS", 5)
     monkeypatch.setattr(plans, "_KEEP", 0)
     with lm.attention_peaks(PeakRequest(rows, keys)) as pieces:
         forward(lm, inputs)
@@ -149,57 +116,58 @@ def test_small_blocks_change_nothing(name, scores, keys, lengths, monkeypatch):
 @pytest.mark.parametrize("cache", [None, "static"])
 def test_generation_records_the_step_that_predicts(name, cache):
     lm = wrap(name, overrides={"eos_token_id": None})
-    inputs = tokens([10, 7])
+    inputs = sample_batch((10, 7))
     settings_ = {"max_new_tokens": 9, "do_sample": False}
     if cache:
         settings_["cache_implementation"] = cache
-    plain = lm.model.generate(**inputs, **settings_)
+    given = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask}
+    plain = lm.model.generate(**given, **settings_)
     with lm.attention_peaks(PeakRequest("last")) as peaks:
-        observed = lm.model.generate(**inputs, **settings_)
+        observed = lm.model.generate(**given, **settings_)
     assert torch.equal(plain, observed)
     assert [step.rows.tolist() for step in peaks.steps] == [
         [[0, place], [1, place]] for place in range(9, 18)
     ]
-    mask = torch.ones_like(observed)
-    mask[:, :10] = inputs["attention_mask"]
-    expected = naive(name, {"input_ids": observed, "attention_mask": mask})
+    expected = naive(lm, whole_text(inputs, observed))
     found = as_dict(lm, peaks)
     assert found == {key: expected[key] for key in found}
 
 
 def test_generation_with_keys_of_the_prompt_alone():
     lm = wrap("gemma3", overrides={"eos_token_id": None})
-    inputs = tokens([10, 7])
-    spans = torch.tensor([[1, 9], [4, 10]])
-    with lm.attention_peaks(PeakRequest("last", spans)) as peaks:
-        out = lm.model.generate(**inputs, max_new_tokens=12, do_sample=False)
-    mask = torch.ones_like(out)
-    mask[:, :10] = inputs["attention_mask"]
-    chosen = [range(*span) for span in spans.tolist()]
-    expected = naive("gemma3", {"input_ids": out, "attention_mask": mask}, chosen)
+    inputs = sample_batch((10, 7))
+    chosen = [range(1, 9), range(4, 10)]
+    with lm.attention_peaks(PeakRequest("last", among(10, chosen))) as peaks:
+        out = lm.model.generate(
+            input_ids=inputs.input_ids,
+            attention_mask=inputs.attention_mask,
+            max_new_tokens=12,
+            do_sample=False,
+        )
+    expected = naive(lm, whole_text(inputs, out), chosen)
     found = as_dict(lm, peaks)
     assert found == {key: expected[key] for key in found}
     # Far from the prompt a sliding window sees none of it, a global layer still does.
-    assert found[0, 20][0] == [-1] * 4 and -1 not in found[0, 20][2]
+    assert found[0, 20][:4] == [-1] * 4 and -1 not in found[0, 20][8:]
 
 
 def test_prefix_in_a_cache_counts_from_the_start_of_the_sequence():
     from transformers import DynamicCache
 
     lm = wrap("gemma3")
-    inputs = tokens([16])
-    expected = naive("gemma3", inputs)
+    inputs = sample_batch((16,))
+    expected = naive(lm, inputs)
     cache = DynamicCache(config=lm.model.config)
     with lm.attention_peaks() as peaks, torch.no_grad():
         for start, end in [(0, 9), (9, 10), (10, 16)]:
-            lm.model(input_ids=inputs["input_ids"][:, start:end], past_key_values=cache)
+            lm.model(input_ids=inputs.input_ids[:, start:end], past_key_values=cache)
     assert [len(step.rows) for step in peaks.steps] == [9, 1, 6]
     assert as_dict(lm, peaks) == expected
 
 
 def test_bfloat16_products_are_summed_in_float32():
     lm = LanguageModel.wrap(build("llama").to(torch.bfloat16), check=False)
-    inputs = tokens([14, 9])
+    inputs = sample_batch((14, 9))
     seen = []
 
     def keep(module, call):
@@ -212,23 +180,23 @@ def test_bfloat16_products_are_summed_in_float32():
     found = as_dict(lm, peaks)
     for layer, (query, key) in enumerate(seen):
         for (row, place), lines in found.items():
-            if not inputs["attention_mask"][row, place]:
+            if not inputs.attention_mask[row, place]:
                 continue
             for head in range(4):
                 scores = key[row, head // 2, : place + 1] @ query[row, head, place]
-                scores[inputs["attention_mask"][row, : place + 1] == 0] = float("-inf")
-                assert scores[lines[layer][head]] >= scores.max() - 1e-5
+                scores[inputs.attention_mask[row, : place + 1] == 0] = float("-inf")
+                assert scores[lines[4 * layer + head]] >= scores.max() - 1e-5
 
 
 def test_a_bias_in_a_float_mask_counts_before_and_after_scale_and_soft_cap():
     for name in ("llama", "gemma2"):
         lm = wrap(name, attn_implementation="eager")
-        inputs = tokens([12])
+        inputs = sample_batch((12,))
         generator = torch.Generator().manual_seed(2)
         bias = torch.randn(1, 1, 12, 12, generator=generator) * 3
         bias = bias.masked_fill(torch.triu(torch.ones(12, 12), 1).bool(), torch.finfo().min)
         with lm.attention_peaks() as peaks, torch.no_grad():
-            ids = inputs["input_ids"]
+            ids = inputs.input_ids
             mask = {"full_attention": bias, "sliding_attention": bias} if name == "gemma2" else bias
             out = lm.model(input_ids=ids, attention_mask=mask, output_attentions=True)
         for (_, place), keys in zip(peaks.rows.tolist(), peaks.keys, strict=True):
@@ -255,8 +223,8 @@ def test_the_first_of_equal_keys_wins_across_blocks(batch, shape, rows, keys, bu
     allowed = torch.rand(batch, 1, rows, keys, generator=generator) < 0.3
     added = torch.where(allowed, 0.0, float("-inf"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(argmax._SCORES_AT_ONCE, "cpu", budget)
-        patch.setattr(argmax, "_LEAST_COLUMNS", least)
+        patch.setitem(arithmetic._SCORES_AT_ONCE, "cpu", budget)
+        patch.setattr(arithmetic, "_LEAST_COLUMNS", least)
         got = largest(query, key, [Block((0, rows), (0, keys), 0, lambda: added)])
     for b in range(batch):
         for h in range(heads):
@@ -283,6 +251,11 @@ def test_rows_of_a_mask_are_its_true_places(batch, width, seed):
         assert own == [row * width + place for place in mask[row].nonzero()[:, 0].tolist()]
 
 
+def among(width, chosen):
+    """bool (B, width): the places chosen for each row."""
+    return torch.tensor([[place in own for place in range(width)] for own in chosen])
+
+
 def interrupted(lm, inputs):
     """Peaks of a context that is left by an exception after one forward pass."""
     try:
@@ -297,9 +270,9 @@ def test_contexts_nest_restore_and_leave_others_alone():
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as table
 
     lm, other = wrap("llama"), wrap("llama", seed=1)
-    inputs = tokens([9, 6])
+    inputs = sample_batch((9, 6))
     before = dict(table.__dict__), dict(table._global_mapping), dict(table._local_mapping)
-    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in lm.model.modules()]
+    hooks = hooks_of(lm.model)
     with lm.attention_peaks(PeakRequest("last")) as outer:
         inner = interrupted(lm, inputs)
         with other.attention_peaks() as elsewhere:
@@ -311,13 +284,13 @@ def test_contexts_nest_restore_and_leave_others_alone():
     place = inner.rows[:, 1] == 8
     assert torch.equal(inner.keys[place], outer.steps[0].keys)
     assert (table.__dict__, table._global_mapping, table._local_mapping) == before
-    assert hooks == [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in lm.model.modules()]
+    assert hooks == hooks_of(lm.model)
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom"])
 def test_a_pass_that_raises_leaves_no_step(name):
     lm = wrap(name)
-    inputs = tokens([8, 5])
+    inputs = sample_batch((8, 5))
 
     def fail(*_):
         raise ZeroDivisionError
@@ -335,7 +308,7 @@ def test_a_pass_that_raises_leaves_no_step(name):
 
 def test_gates_and_peaks_nest_either_way():
     lm = wrap("gemma3")
-    inputs = tokens([12, 9])
+    inputs = sample_batch((12, 9))
     values = np.ones((3, 4), dtype=np.float32)
     values[0, 1] = 0.0
     gate = Gate(lm.geometry, values)
@@ -355,7 +328,7 @@ def test_gates_and_peaks_nest_either_way():
 @pytest.mark.parametrize("name", ["llama", "xglm"])
 def test_recomputation_by_checkpointing_is_not_recorded(name):
     lm = wrap(name)
-    inputs = tokens([7, 7])
+    inputs = sample_batch((7, 7))
     calls = []
     lm.model.gradient_checkpointing_enable({"use_reentrant": False})
     for module in lm.model.modules():
@@ -365,7 +338,7 @@ def test_recomputation_by_checkpointing_is_not_recorded(name):
     gate = torch.ones(2, 4, requires_grad=True)
     with lm.gated(gate), lm.attention_peaks() as peaks:
         lm.sites[0].projection.register_forward_hook(lambda *_: calls.append(1))
-        lm.model(**inputs, labels=inputs["input_ids"]).loss.backward()
+        lm.model(input_ids=inputs.input_ids, labels=inputs.input_ids).loss.backward()
     assert len(calls) == 2
     assert len(peaks.steps) == 1
     assert gate.grad is not None and (gate.grad != 0).all()
@@ -373,18 +346,18 @@ def test_recomputation_by_checkpointing_is_not_recorded(name):
 
 def test_the_body_can_be_called_without_the_language_model_head():
     lm = wrap("opt")
-    inputs = tokens([9])
+    inputs = sample_batch((9,))
     with lm.attention_peaks() as whole:
-        lm.model(**inputs)
+        lm.model(input_ids=inputs.input_ids)
     with lm.attention_peaks() as body:
-        lm.model.model(**inputs)
+        lm.model.model(input_ids=inputs.input_ids)
     assert torch.equal(whole.keys, body.keys) and len(whole.keys) == 9
 
 
 def test_no_rows_is_an_empty_step():
     lm = wrap("qwen3_next")
     with lm.attention_peaks(PeakRequest(torch.zeros(2, 7, dtype=torch.bool))) as peaks:
-        forward(lm, tokens([7, 4]))
+        forward(lm, sample_batch((7, 4)))
     assert peaks.keys.shape == (0, 4, 4) and peaks.rows.shape == (0, 2)
 
 
@@ -392,13 +365,16 @@ def test_no_rows_is_an_empty_step():
     ("request_", "message"),
     [
         (PeakRequest(torch.ones(2, 6, dtype=torch.bool)), r'has 2 rows of 7 queries.*"last"'),
-        (PeakRequest("all", torch.tensor([[0, 3]])), "has 1 rows but the forward pass has 2"),
+        (
+            PeakRequest("all", torch.ones(1, 3, dtype=torch.bool)),
+            "has 1 rows but the forward pass has 2",
+        ),
     ],
 )
 def test_requests_that_do_not_fit_are_refused(request_, message):
     lm = wrap("llama")
     with lm.attention_peaks(request_) as peaks, pytest.raises(InputError, match=message):
-        forward(lm, tokens([7, 7]))
+        forward(lm, sample_batch((7, 7)))
     assert peaks.steps == []
 
 
@@ -423,7 +399,7 @@ def test_malformed_requests_are_refused(bad):
 def test_upper_layers_that_leave_positions_out_are_followed(attention, rows):
     """Gemma 4 computes upper layers only for the positions whose logits are asked for."""
     lm = wrap("gemma4", attn_implementation=attention)
-    inputs = tokens([9, 5])
+    inputs = sample_batch((9, 5))
     chosen = "last"
     if rows == "mask":
         chosen = torch.zeros(2, 9, dtype=torch.bool)
@@ -435,7 +411,7 @@ def test_upper_layers_that_leave_positions_out_are_followed(attention, rows):
         forward(lm, inputs, logits_to_keep=kept)
     handle.remove()
     assert ran[-1][1] == kept  # else there is nothing to follow
-    expected = naive("gemma4", inputs)
+    expected = naive(lm, inputs)
     found = as_dict(lm, peaks)
     assert set(found) == {(0, 8), (1, 8)} | ({(0, 7)} if rows == "mask" else set())
     assert all(found[place] == expected[place] for place in found)
@@ -445,14 +421,13 @@ def test_upper_layers_that_leave_positions_out_are_followed(attention, rows):
 
 def test_heads_of_layers_that_leave_positions_out_are_weighed_alone():
     lm = wrap("gemma4")
-    inputs = positions(tokens([9, 5]))
+    inputs = sample_batch((9, 5))
     keys = torch.tensor([[0, 3, 8], [4, 6, 8]])
     head = Head(3, 1)
     with torch.no_grad(), lm.attention_weights(WeightRequest(keys, (head,), "last")) as found:
-        lm.model(**inputs, logits_to_keep=1)
+        lm.model(**forward_inputs(lm.model, inputs), logits_to_keep=1)
     with torch.no_grad():
-        eager = build("gemma4", attn_implementation="eager")
-        whole = eager(**inputs, output_attentions=True).attentions[3]
+        whole = full_weights(lm, inputs)[:, -4:]
     assert found.rows.tolist() == [[0, 8], [1, 8]]
     for row in range(2):
         expected = whole[row, 1, 8, keys[row]]

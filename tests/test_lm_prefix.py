@@ -13,10 +13,9 @@ from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.inputs import forward_inputs
+from headscope.lm.many_gates import continue_rows, last_token
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.continuing import continue_rows
-from headscope.lm.sharing.many_gates import last_token
-from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
+from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
 from lm_helpers import VARIED, logits, sample_batch, tokenizer, wrapped
 
 #: Rows are rounded differently in batches of other sizes, and experts group tokens of all rows.
@@ -78,10 +77,12 @@ def test_a_pass_that_stops_early_records_the_same_and_one_row_serves_many(
         with record_prefix(lm, layer, stop=True) as recording:
             logits(lm.model, one)
             raise AssertionError("the block ends with the pass")
-        assert torch.equal(hidden_states_of(recording.output), hidden_states_of(whole.output))
+        assert torch.equal(
+            hidden_states_of(recording.outputs[0]), hidden_states_of(whole.outputs[0])
+        )
         with lm.gated(gate):
             expected = logits(lm.model, many)
-        with replay_prefix(lm, recording.prefix().expand(3)), lm.gated(gate):
+        with replay_prefix(lm, recording.prefix().select([0] * 3)), lm.gated(gate):
             found = logits(lm.model, many)
         worst = max(worst, float((found - expected).abs().max()))
     record_property("largest_difference", worst)
@@ -155,7 +156,6 @@ def test_what_is_not_a_tensor_of_rows_is_kept_when_rows_are_selected() -> None:
     assert torch.equal(found.output[0], hidden[[1, 1, 0]]) and found.output[1] is None
     assert torch.equal(found.output[2]["a"][0], hidden[[1, 1, 0]])
     assert found.output[2]["a"][1] is other and float(found.output[3]) == 4.0
-    assert torch.equal(prefix.expand(2).output[0], hidden[[0, 0, 1, 1]])
 
 
 def test_a_prefix_that_does_not_fit_is_refused() -> None:

@@ -23,13 +23,13 @@ from headscope.errors import InputError, MissingExtra
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel
 from headscope.lm.batching import Batch
-from headscope.lm.digests import digest_of_state
+from headscope.lm.checkpoints import digest_of_state
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.loading import load
 from headscope.lm.losses import row_losses, token_losses
 from headscope.lm.matrix import check_model
-from headscope.lm.quantised import dequantised_weight, is_plain, quantisation
-from headscope.lm.sharing.prefix import can_share
+from headscope.lm.prefix import can_share
+from headscope.lm.weights import dequantised_weight, is_plain, quantisation
 from headscope.runs.signature import configuration
 from headscope.studies.inputs import ModelChoice, about_model, model_inputs
 from headscope.use.rating import rate_texts

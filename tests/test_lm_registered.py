@@ -76,7 +76,7 @@ def test_local_layers_see_their_window_alone():
     keys = torch.tensor([[0, 4, 9]] * 2)
     with torch.no_grad(), lm.attention_weights(WeightRequest(keys)) as weights:
         model(**forward_inputs(model, batch))
-    limit = torch.tensor([[3, 5]] * 2)
+    limit = torch.tensor([[False] * 3 + [True] * 2] * 2)
     with torch.no_grad(), lm.attention_peaks(PeakRequest(keys=limit)) as peaks:
         model(**forward_inputs(model, batch))
     compared = 0

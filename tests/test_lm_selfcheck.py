@@ -102,8 +102,8 @@ def test_noise_in_which_nothing_could_be_seen() -> None:
 def test_a_gate_of_ones_that_changes_the_result(
     size: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(geometry: Any, sites: Any, gate: torch.Tensor, **options: Any) -> Any:
-        return gated(geometry, sites, 0.9 * gate, **options)
+    def wrong(lm: Any, gate: torch.Tensor, **options: Any) -> Any:
+        return gated(lm, 0.9 * gate, **options)
 
     monkeypatch.setattr("headscope.lm.selfcheck.gated", wrong)
     with pytest.raises(InputError, match="a gate of ones changes the logits"):
@@ -111,8 +111,8 @@ def test_a_gate_of_ones_that_changes_the_result(
 
 
 def test_without_noise_a_single_bit_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(geometry: Any, sites: Any, gate: torch.Tensor, **options: Any) -> Any:
-        return gated(geometry, sites, (1 + 1e-6) * gate, **options)
+    def wrong(lm: Any, gate: torch.Tensor, **options: Any) -> Any:
+        return gated(lm, (1 + 1e-6) * gate, **options)
 
     monkeypatch.setattr("headscope.lm.selfcheck.gated", wrong)
     with pytest.raises(InputError, match="a gate of ones changes the logits"):

@@ -23,7 +23,7 @@ from headscope.data.align import AlignWords, LlmAligner, align_words
 from headscope.data.chat import ChatModel
 from headscope.data.pairs import write_pairs
 from headscope.heads import Geometry, read_scores
-from headscope.lm.digests import digest_of_files
+from headscope.lm.checkpoints import digest_of_files
 from headscope.measure.statistics import holm
 from headscope.papers.claims import answer_of, judged, of_removal
 from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Steering

@@ -19,7 +19,7 @@ from headscope.find.path_effects import Patching
 from headscope.find.repeated import Induction
 from headscope.find.translation import TranslationScore
 from headscope.lm import load
-from headscope.lm.waiting import WaitingModel, waiting_model
+from headscope.lm.loading import WaitingModel, waiting_model
 from headscope.runs import encode
 from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.compare.checkpoints import checkpoint_series

@@ -15,8 +15,8 @@ from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm import losses
 from headscope.lm.architectures import build
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.gated_losses import first_changed_layer
-from headscope.lm.sharing.prefix import can_share
+from headscope.lm.prefix import can_share
+from headscope.lm.shared_losses import first_changed_layer
 from headscope.use.rating import Rated, Rating, Unrated, fitted, passes, rate_texts
 from lm_helpers import folded, tokenizer
 

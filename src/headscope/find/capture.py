@@ -19,10 +19,9 @@ from headscope.data.prompts import Prompt
 from headscope.errors import InputError
 from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
 from headscope.lm.attention.peaks import PeakRequest
-from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.batching import Batch, collate, in_halves, length_buckets
 from headscope.lm.generation import GenerateConfig, Generation, generate
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
 from headscope.runs.parts import read_shards
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from headscope.data.documents import LONGEST, DocumentFile
 from headscope.errors import InputError
 from headscope.find.gating import adam_after
 from headscope.find.scoring import NOWHERE, Arrays, Progress, RunPart
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
-from headscope.lm.memory import in_halves
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -135,8 +135,8 @@ def descend(
     """
     import torch
 
+    from headscope.lm.batching import in_halves
     from headscope.lm.losses import checkpointed, frozen
-    from headscope.lm.memory import in_halves
 
     numbers = torch.nn.Parameter(torch.from_numpy(begin.values.copy()))
     adam = adam_after(numbers, begin.steps, begin.first, begin.second, optimizer.weight_decay)

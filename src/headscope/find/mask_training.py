@@ -17,10 +17,9 @@ from headscope.find.gating import Sample, adam_after, answer_losses, check_finit
 from headscope.find.masking import History, MaskTraining
 from headscope.find.scoring import Arrays
 from headscope.heads import Gate, HeadSet
-from headscope.lm.batching import length_buckets
+from headscope.lm.batching import in_halves, length_buckets
 from headscope.lm.feed_forward import feed_forward_gated, feed_forward_sites
 from headscope.lm.losses import checkpointed, frozen
-from headscope.lm.memory import in_halves
 from headscope.lm.queries import check_queries, query_gated
 
 if TYPE_CHECKING:

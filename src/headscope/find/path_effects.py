@@ -256,8 +256,7 @@ def _unpatched(
     """Probabilities of the four answers (P, 4), the other prompts' head outputs, what is known."""
     import torch
 
-    from headscope.lm.batching import length_buckets
-    from headscope.lm.memory import in_halves
+    from headscope.lm.batching import in_halves, length_buckets
     from headscope.lm.patching import head_outputs
 
     probabilities = np.zeros((len(ready), 4))
@@ -322,7 +321,7 @@ def _effects(
     """Changes of probability, (6, L, W): `EFFECTS`, then language and concept of the control."""
     import torch
 
-    from headscope.lm.memory import in_halves
+    from headscope.lm.batching import in_halves
     from headscope.lm.patching import Patch, patched
 
     heads = list(lm.geometry.heads())

@@ -254,8 +254,7 @@ def attention_mass(
             or as `attention_weights`.
     """
     from headscope.find.alignment import given_texts, similar_sentences
-    from headscope.lm.batching import length_buckets
-    from headscope.lm.memory import in_halves
+    from headscope.lm.batching import in_halves, length_buckets
 
     if config.decode != "reference" or config.average != "macro":
         raise InputError("attention mass is of reference translations, as a mean over sentences")

@@ -1,48 +1,141 @@
-"""Mean outputs of heads over reference texts, for mean ablation."""
+"""Mean ablation: where a token stands in its row, and heads' mean outputs at such places.
+
+The first token, the rest of the prompt and the answer are told apart, since heads write something
+else in each (many look at the first token where there is nothing to look at). The class of a token
+follows from the attention mask of a pass, padding and tokens in a cache included, and from where
+the answer of each row begins, which whoever makes the pass
+says::
+
+    with lm.gated(gate, "mean", means), answers_at([len(prompt) for prompt in prompts]):
+        lm.model(**inputs)
+
+`lm.generate` and `headscope.lm.losses.token_losses` say it themselves. `head_means` takes the means
+over reference texts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+import inspect
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.batching import collate, length_buckets
-from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.model import LanguageModel
-from headscope.lm.positions import CLASSES, Positions, answers_at
+
+if TYPE_CHECKING:
+    from headscope.lm.geometry import AttentionSite
+    from headscope.lm.model import LanguageModel
+
+#: The classes by number. Means of documents have the first two alone.
+CLASSES = ("first token", "rest of the prompt", "answer")
+
+_starts: ContextVar[tuple[int, ...] | None] = ContextVar("where answers begin", default=None)
 
 
-class _Sums:
-    """Running sums by class, in 64 bits, of what enters each projection; padding left out."""
+@contextlib.contextmanager
+def answers_at(starts: Sequence[int]) -> Iterator[None]:
+    """Say for the passes inside where the answer of each row begins.
 
-    def __init__(self, lm: LanguageModel, classes: int) -> None:
-        self.positions = Positions(lm.model, lm.sites)
-        self.sums = {
-            site.layer: torch.zeros(
-                classes, site.heads * site.head_width, dtype=torch.float64, device=lm.device
+    Args:
+        starts: for each row of the batch the number of tokens before its answer, those in a cache
+            included and padding left out, at least 1; for a row without an answer its length.
+    """
+    before = _starts.set(tuple(starts))
+    try:
+        yield
+    finally:
+        _starts.reset(before)
+
+
+class Positions:
+    """The class of every token of a pass, for hooks inside of it."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self._decoder = lm.decoder
+        # An instance's own forward, as placement over devices sets it, names no parameters.
+        names = list(inspect.signature(type(self._decoder).forward).parameters)[1:]
+        self._places = {name: at for at, name in enumerate(names)}
+        self._pass: tuple[torch.Tensor | None, Any, tuple[int, ...] | None] | None = None
+        self._classes_of: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at what each pass inside is given."""
+        with self._decoder.register_forward_pre_hook(self._begin, with_kwargs=True):
+            try:
+                yield
+            finally:
+                self._pass = None
+                self._classes_of.clear()
+
+    def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def given(name: str) -> Any:
+            at = self._places.get(name, len(args))
+            return args[at] if at < len(args) else kwargs.get(name)
+
+        # Without padding a generation gives no mask; then positions, or the cache, tell the place.
+        cache, places = given("past_key_values"), given("position_ids")
+        if not isinstance(places, torch.Tensor) or places.dim() != 2:
+            places = 0 if cache is None else int(cache.get_seq_length())
+        self._pass = given("attention_mask"), 0 if cache is None else places, _starts.get()
+        self._classes_of.clear()
+
+    def classes(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        """The classes (B, T) of the tokens of a tensor (B, T, …) of this pass, 0 to number - 1.
+
+        With two classes, those of documents, answers are part of the rest. Padding has class 0.
+
+        Raises:
+            InputError: if it cannot be told which token of its row each is, or, with three
+                classes, where answers begin.
+        """
+        key = (x.shape[:2], x.device, number)
+        if key not in self._classes_of:
+            self._classes_of[key] = self._compute(x, number)
+        return self._classes_of[key]
+
+    def _compute(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        if self._pass is None or x.dim() != 3:
+            raise InputError(
+                "Mean ablation needs passes of the whole decoder over rows of tokens, to know "
+                "where each token stands; call the model itself, or use ablate='zero'."
             )
-            for site in lm.sites
-        }
-        self.tokens = np.zeros(classes, dtype=np.int64)
-        self.mask = torch.zeros(0, dtype=torch.bool)
-
-    def hook(self, site: AttentionSite) -> Any:
-        def add(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
-            x, sums = args[0], self.sums[site.layer]
-            found = self.positions.classes(x, len(sums))
-            for number in range(len(sums)):
-                chosen = (found == number) & self.mask.to(x.device)
-                # Layers may lie on different devices; the small sums are kept in one place.
-                sums[number] += x[chosen].sum(dim=0, dtype=torch.float64).to(sums.device)
-                if site.layer == min(self.sums):
-                    self.tokens[number] += int(chosen.sum())
-
-        return add
+        (rows, width), (mask, places, starts) = x.shape[:2], self._pass
+        if isinstance(mask, torch.Tensor) and mask.dim() == 2 and mask.shape[0] == rows:
+            index = mask.to(x.device).long().cumsum(dim=1)[:, -width:] - 1
+        elif mask is None and isinstance(places, torch.Tensor):
+            index = places.to(x.device).expand(rows, width)
+        elif mask is None:
+            index = places + torch.arange(width, device=x.device).expand(rows, width)
+        else:
+            raise InputError(
+                "Mean ablation cannot tell where tokens stand in this pass; give it an attention "
+                "mask of shape (rows, tokens), tokens in the cache included."
+            )
+        classes = (index > 0).long()
+        if number == len(CLASSES):
+            if starts is None:
+                raise InputError(
+                    "The means tell prompts and answers apart, but this pass does not say where "
+                    "answers begin; run it inside headscope.lm.ablation.answers_at(starts)."
+                )
+            if len(starts) != rows:
+                raise InputError(
+                    f"{len(starts)} beginnings of answers were given for {rows} rows; give one "
+                    "each."
+                )
+            begin = torch.tensor(starts, device=x.device)[:, None]
+            classes[(index >= begin) & (index > 0)] = 2
+        return classes
 
 
 def head_means(
@@ -59,14 +152,14 @@ def head_means(
         lm: the model.
         rows: token ids of each reference text, at most the model's context each; empty ones are
             left out.
-        starts: for each row where its answer begins, as for `headscope.lm.positions.answers_at`;
+        starts: for each row where its answer begins, as for `answers_at`;
             None: the rows are documents.
         batch_tokens: upper bound of a padded batch's size.
 
     Returns:
         Shape (C, L, W, D), float32, D the widest head; zero where there is no head or channel. The
         C classes are the first three, of documents the first two, of
-        `headscope.lm.positions.CLASSES`.
+        `CLASSES`.
 
     Raises:
         InputError: if a class has no token.
@@ -74,30 +167,41 @@ def head_means(
     begins = [len(row) for row in rows] if starts is None else list(starts)
     kept = [at for at, row in enumerate(rows) if len(row)]
     classes = len(CLASSES) - (starts is None)
-    totals = _Sums(lm, classes)
-    handles = [site.projection.register_forward_pre_hook(totals.hook(site)) for site in lm.sites]
-    try:
-        with evaluating(lm.model), torch.no_grad(), totals.positions.watched():
-            lengths = [len(rows[at]) for at in kept]
-            for bucket in length_buckets(lengths, batch_tokens, lm.pass_overhead):
-                some = [kept[place] for place in bucket]
-                batch = collate([rows[at] for at in some], lm.pad_token_id)
-                totals.mask = batch.attention_mask.bool()
-                with answers_at([begins[at] for at in some]):
-                    lm.model(**forward_inputs(lm.model, batch, logits=False))
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not totals.tokens.all():
-        missing = CLASSES[int(np.flatnonzero(totals.tokens == 0)[0])]
+    positions = Positions(lm)
+    shape = (classes, *lm.geometry.shape, max(site.head_width for site in lm.sites))
+    # Layers may lie on different devices; the small sums are kept in one place, in 64 bits.
+    sums = torch.zeros(shape, dtype=torch.float64, device=lm.device)
+    tokens = np.zeros(classes, dtype=np.int64)
+    real = torch.zeros(0, dtype=torch.bool)
+
+    def adding(site: AttentionSite) -> Any:
+        def add(_: nn.Module, args: tuple[Any, ...]) -> None:
+            x = args[0]
+            of_token = positions.classes(x, classes)
+            for number in range(classes):
+                chosen = (of_token == number) & real.to(x.device)
+                total = x[chosen].sum(dim=0, dtype=torch.float64).to(sums.device)
+                own = total.view(site.heads, site.head_width)
+                sums[number, site.layer, : site.heads, : site.head_width] += own
+                if site is lm.sites[0]:
+                    tokens[number] += int(chosen.sum())
+
+        return add
+
+    hooks = (site.projection.register_forward_pre_hook(adding(site)) for site in lm.sites)
+    with hooked(hooks), evaluating(lm.model), torch.no_grad(), positions.watched():
+        lengths = [len(rows[at]) for at in kept]
+        for bucket in length_buckets(lengths, batch_tokens, lm.pass_overhead):
+            some = [kept[place] for place in bucket]
+            batch = collate([rows[at] for at in some], lm.pad_token_id)
+            real = batch.attention_mask.bool()
+            with answers_at([begins[at] for at in some]):
+                lm.model(**forward_inputs(lm.model, batch, logits=False))
+    if not tokens.all():
+        missing = CLASSES[int(np.flatnonzero(tokens == 0)[0])]
         raise InputError(
             f"The reference texts for mean ablation hold no token of the class {missing!r}; give "
             "at least one text of two tokens, with an answer where answers are told apart."
         )
-    widest = max(site.head_width for site in lm.sites)
-    means = np.zeros((classes, *lm.geometry.shape, widest), dtype=np.float32)
-    for site in lm.sites:
-        sums = totals.sums[site.layer].cpu().numpy() / totals.tokens[:, None]
-        parts = sums.reshape(classes, site.heads, site.head_width)
-        means[:, site.layer, : site.heads, : site.head_width] = parts
-    return means
+    means: npt.NDArray[np.float64] = sums.cpu().numpy() / tokens[:, None, None, None]
+    return means.astype(np.float32)

@@ -9,9 +9,12 @@ single heads on all of them can be expected to hold on their large relatives.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
+import functools
+import operator
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,229 +28,8 @@ VOCABULARY = 96
 WINDOW = 6
 
 
-@dataclasses.dataclass(frozen=True)
-class _Recipe:
-    """How to build one architecture: names of its classes, and what to set in its configuration.
-
-    ``cycle`` repeats over the layers as ``layer_types``; ``length`` is the name of the field that
-    holds the number of layers.
-    """
-
-    config: str
-    model: str
-    fields: Mapping[str, Any]
-    cycle: tuple[str, ...] = ()
-    length: str = "num_hidden_layers"
-    layers: int = 2
-
-
-_WIDTH = {"hidden_size": 48, "num_attention_heads": 4}
-_GROUPED = {**_WIDTH, "intermediate_size": 64, "num_key_value_heads": 2}
-# 4 heads of 16 channels over 48 hidden channels: the head dimension is not 48 / 4.
-_WIDE = {**_GROUPED, "head_dim": 16}
-_SHORT = {"sliding_window": WINDOW}
-_SLIDING = ("sliding_attention", "full_attention")
-_PER_LAYER = {
-    "vocab_size_per_layer_input": VOCABULARY,
-    "hidden_size_per_layer_input": 8,
-    "num_kv_shared_layers": 2,
-}
-_LINEAR = {
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-}
-_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-
-
-def _recipe(
-    stem: str,
-    fields: Mapping[str, Any],
-    *,
-    cycle: tuple[str, ...] = (),
-    length: str = "num_hidden_layers",
-    layers: int = 2,
-    config: str | None = None,
-    model: str | None = None,
-) -> _Recipe:
-    return _Recipe(
-        config or f"{stem}Config", model or f"{stem}ForCausalLM", fields, cycle, length, layers
-    )
-
-
-_RECIPES: dict[str, _Recipe] = {
-    "llama": _recipe("Llama", {**_WIDE, "attention_bias": True}),
-    "cohere": _recipe("Cohere", {**_WIDE, "use_qk_norm": True}),
-    "cohere2": _recipe("Cohere2", {**_WIDE, **_SHORT}, cycle=_SLIDING),
-    "olmo": _recipe("Olmo", {**_WIDE, "clip_qkv": 4.0}),
-    "olmo2": _recipe("Olmo2", _WIDE),
-    "olmo3": _recipe("Olmo3", {**_WIDE, **_SHORT}, cycle=_SLIDING),
-    "olmoe": _recipe(
-        "Olmoe", {**_GROUPED, "num_key_value_heads": 4, "num_experts": 4, "num_experts_per_tok": 2}
-    ),
-    "granite": _recipe("Granite", {**_WIDE, "attention_multiplier": 0.2}),
-    "glm4": _recipe("Glm4", _WIDE),
-    "mistral": _recipe("Mistral", {**_WIDE, **_SHORT}),
-    "mixtral": _recipe(
-        "Mixtral", {**_WIDE, **_SHORT, "num_local_experts": 4, "num_experts_per_tok": 2}
-    ),
-    "qwen2": _recipe(
-        "Qwen2", {**_WIDE, **_SHORT, "use_sliding_window": True}, cycle=_SLIDING[::-1]
-    ),
-    "qwen2_moe": _recipe(
-        "Qwen2Moe",
-        {
-            **_WIDE,
-            **_SHORT,
-            **_EXPERTS,
-            "use_sliding_window": True,
-            "shared_expert_intermediate_size": 32,
-        },
-        cycle=_SLIDING,
-    ),
-    "qwen3": _recipe("Qwen3", {**_WIDE, **_SHORT, "use_sliding_window": True}, cycle=_SLIDING),
-    "qwen3_moe": _recipe("Qwen3Moe", {**_WIDE, **_SHORT, **_EXPERTS, "use_sliding_window": True}),
-    "qwen3_next": _recipe(
-        "Qwen3Next",
-        {**_WIDE, **_LINEAR, **_EXPERTS, "shared_expert_intermediate_size": 32},
-        cycle=("linear_attention", "full_attention"),
-        layers=4,
-    ),
-    "qwen3_5": _recipe(
-        "Qwen3_5",
-        {**_WIDE, **_LINEAR},
-        cycle=("linear_attention", "full_attention"),
-        layers=4,
-        config="Qwen3_5TextConfig",
-    ),
-    "qwen3_5_moe": _recipe(
-        "Qwen3_5Moe",
-        {**_WIDE, **_LINEAR, **_EXPERTS, "shared_expert_intermediate_size": 32},
-        cycle=("linear_attention", "full_attention"),
-        layers=4,
-        config="Qwen3_5MoeTextConfig",
-    ),
-    "phi3": _recipe("Phi3", {**_WIDE, **_SHORT}),
-    "phimoe": _recipe(
-        "Phimoe",
-        {
-            **_WIDE,
-            **_SHORT,
-            "num_local_experts": 4,
-            "num_experts_per_tok": 2,
-            "attention_bias": True,
-        },
-    ),
-    "smollm3": _recipe(
-        "SmolLM3",
-        {**_WIDE, **_SHORT, "use_sliding_window": True, "no_rope_layer_interval": 2},
-        cycle=_SLIDING,
-    ),
-    "gemma2": _recipe(
-        "Gemma2",
-        {
-            **_WIDE,
-            **_SHORT,
-            "query_pre_attn_scalar": 12,
-            "attn_logit_softcapping": 4.0,
-            "final_logit_softcapping": 10.0,
-        },
-        cycle=_SLIDING,
-    ),
-    "gemma3": _recipe(
-        "Gemma3",
-        {**_WIDE, **_SHORT, "query_pre_attn_scalar": 12},
-        cycle=("sliding_attention", "sliding_attention", "full_attention"),
-        layers=3,
-        config="Gemma3TextConfig",
-    ),
-    # The upper half of the layers reads the keys and values of the last layers of the lower half.
-    "gemma3n": _recipe(
-        "Gemma3n",
-        {
-            **_WIDE,
-            **_SHORT,
-            **_PER_LAYER,
-            "altup_num_inputs": 3,
-            "laurel_rank": 8,
-            "final_logit_softcapping": 10.0,
-        },
-        cycle=_SLIDING,
-        layers=4,
-        config="Gemma3nTextConfig",
-    ),
-    # Heads of full attention are wider, and share their keys among more.
-    "gemma4": _recipe(
-        "Gemma4",
-        {
-            **_WIDE,
-            **_SHORT,
-            **_PER_LAYER,
-            "global_head_dim": 24,
-            "attention_k_eq_v": True,
-            "num_global_key_value_heads": 1,
-        },
-        cycle=_SLIDING,
-        layers=4,
-        config="Gemma4TextConfig",
-    ),
-    "lfm2": _recipe(
-        "Lfm2",
-        {**_GROUPED, "block_auto_adjust_ff_dim": False},
-        cycle=("conv", "full_attention"),
-        layers=4,
-    ),
-    "gpt2": _recipe(
-        "GPT2",
-        {"n_embd": 48, "n_head": 4, "n_positions": 256},
-        length="n_layer",
-        config="GPT2Config",
-        model="GPT2LMHeadModel",
-    ),
-    "gpt_neox": _recipe("GPTNeoX", {**_WIDTH, "intermediate_size": 64}),
-    "opt": _recipe("OPT", {**_WIDTH, "ffn_dim": 64, "word_embed_proj_dim": 32}),
-    "starcoder2": _recipe("Starcoder2", {**_WIDE, **_SHORT}),
-    "stablelm": _recipe(
-        # 64 hidden channels, so that the rotated quarter of a head has an even width.
-        "StableLm",
-        {**_GROUPED, "hidden_size": 64, "use_qkv_bias": True, "qk_layernorm": True},
-    ),
-    "deepseek_v3": _recipe(
-        "DeepseekV3",
-        {
-            **_GROUPED,
-            "num_key_value_heads": 4,
-            "q_lora_rank": 24,
-            "kv_lora_rank": 16,
-            "qk_rope_head_dim": 8,
-            "qk_nope_head_dim": 12,
-            "v_head_dim": 10,
-            "moe_intermediate_size": 32,
-            "n_routed_experts": 4,
-            "num_experts_per_tok": 2,
-            "n_group": 2,
-            "topk_group": 1,
-            "first_k_dense_replace": 1,
-        },
-    ),
-    "gpt_oss": _recipe(
-        "GptOss",
-        {**_WIDE, **_SHORT, "num_local_experts": 4, "num_experts_per_tok": 2},
-        cycle=_SLIDING,
-    ),
-    "bitnet": _recipe("BitNet", _GROUPED),
-    "bloom": _recipe("Bloom", {"hidden_size": 48, "n_head": 4}, length="n_layer"),
-    "falcon": _recipe(
-        "Falcon", {**_WIDTH, "num_kv_heads": 2, "new_decoder_architecture": True, "bias": True}
-    ),
-    "mpt": _recipe("Mpt", {"d_model": 48, "n_heads": 4, "max_seq_len": 256}, length="n_layers"),
-    "xglm": _recipe(
-        "XGLM",
-        {"d_model": 48, "ffn_dim": 64, "attention_heads": 4, "max_position_embeddings": 256},
-        length="num_layers",
-    ),
-}
+_TABLES = tomllib.loads((Path(__file__).parent / "architectures.toml").read_text(encoding="utf-8"))
+_RECIPES: dict[str, dict[str, Any]] = _TABLES["architectures"]
 
 #: The architectures that headscope is checked against, by the ``model_type`` of their family.
 ARCHITECTURES: tuple[str, ...] = tuple(_RECIPES)
@@ -277,21 +59,25 @@ def build(
         raise InputError(
             f"unknown architecture {name!r}: {hint}known are {', '.join(ARCHITECTURES)}"
         )
-    count = recipe.layers if layers is None else layers
+    count = recipe.get("layers", 2) if layers is None else layers
+    groups = [_TABLES["groups"][name] for name in recipe.get("with", ())]
     fields: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "pad_token_id": 0,
         "bos_token_id": 1,
         "eos_token_id": 2,
         "use_cache": True,
-        **recipe.fields,
-        recipe.length: count,
+        **functools.reduce(operator.or_, groups, {}),
+        **recipe.get("set", {}),
+        recipe.get("depth", "num_hidden_layers"): count,
     }
-    if recipe.cycle:
-        fields["layer_types"] = [recipe.cycle[i % len(recipe.cycle)] for i in range(count)]
+    if cycle := recipe.get("cycle"):
+        fields["layer_types"] = [cycle[at % len(cycle)] for at in range(count)]
     fields.update(overrides or {})
-    config = getattr(transformers, recipe.config)(**fields)
-    return finished(getattr(transformers, recipe.model), config, attn_implementation, seed)
+    stem = recipe["stem"]
+    config = getattr(transformers, recipe.get("config", f"{stem}Config"))(**fields)
+    model_class = getattr(transformers, recipe.get("model", f"{stem}ForCausalLM"))
+    return finished(model_class, config, attn_implementation, seed)
 
 
 def finished(model_class: Any, config: Any, attn_implementation: str | None, seed: int) -> Any:

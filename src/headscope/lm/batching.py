@@ -1,14 +1,16 @@
-"""Grouping rows of tokens into batches of bounded size, padded on the left."""
+"""Batches of rows of tokens: of bounded size, padded on the left, halved where memory is short."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from headscope.errors import InputError
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,3 +116,37 @@ def length_buckets(lengths: Sequence[int], batch_tokens: int, overhead: int) -> 
         buckets.append(order[begins[end] : end])
         end = begins[end]
     return buckets[::-1]
+
+
+def in_halves(
+    batches: Sequence[Sequence[int]], work: Callable[[list[int]], T]
+) -> Iterator[tuple[list[int], T]]:
+    """What ``work`` makes of each batch, in order, with the indices it was made from.
+
+    A batch for which memory does not suffice is done as its first half and its second half, and so
+    on down to single rows.
+
+    Args:
+        batches: indices of rows, at least one a batch.
+        work: computes one batch; called again for the halves, so it must leave nothing behind
+            where it fails.
+
+    Raises:
+        torch.OutOfMemoryError: if memory does not suffice for a single row.
+    """
+    waiting = [list(batch) for batch in reversed(batches)]
+    while waiting:
+        rows = waiting.pop()
+        try:
+            made = work(rows)
+        except torch.OutOfMemoryError:
+            if len(rows) == 1:
+                raise
+        else:
+            yield rows, made
+            continue
+        # Out of the handler, whose traceback would keep the tensors of the failed try alive.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        half = (len(rows) + 1) // 2
+        waiting += [rows[half:], rows[:half]]

@@ -1,16 +1,20 @@
-"""What a model's folder holds: found on disk or downloaded, looked through, read."""
+"""What a model's folder holds: found on disk or downloaded, looked through, read; digests of it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from headscope.errors import InputError, first_line
 from headscope.hub import download
 from headscope.lm.gguf import is_gguf, open_gguf, read_gguf_config, read_gguf_tokenizer
+from headscope.lm.weights import stored_tensor
 
 # What reading a configuration with impossible values raises.
 _UNREADABLE = (ValueError, OSError, KeyError, TypeError, AttributeError, ArithmeticError)
@@ -185,3 +189,48 @@ def tokenizer_of(place: Path, name: str, given: str | os.PathLike[str] | None) -
     if given is None:
         return read_tokenizer(place, name)
     return read_tokenizer(resolve(str(given), None, _OF_TOKENIZERS)[0], str(given))
+
+
+def digest_of_files(place: Path) -> str:
+    """SHA-256 (hexadecimal) of a folder's weight files: names and contents, by name; of a GGUF
+    file its content's."""
+    if place.is_file():
+        return _digest_of_file(place)
+    digest = hashlib.sha256()
+    for path in sorted(place.glob("model*.safetensors")):
+        digest.update(f"{path.name} {_digest_of_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_of_state(model: torch.nn.Module) -> str:
+    """SHA-256 (hexadecimal) of a state dict: names, dtypes, shapes and bytes, by name.
+
+    Of quantised weights the parts they are stored as; of weights that wait in a file or on another
+    device what waits there.
+    """
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        if isinstance(value, torch.Tensor):
+            _add(digest, name, stored_tensor(model, name, value))
+        else:
+            digest.update(f"{name} {value!r}\n".encode())
+    return digest.hexdigest()
+
+
+def _add(digest: Any, name: str, value: torch.Tensor) -> None:
+    digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+    value = value.detach()
+    if hasattr(value, "__tensor_flatten__"):  # a tensor made of several
+        parts, _ = value.__tensor_flatten__()
+        for part in sorted(parts):
+            inside = getattr(value, part)
+            if isinstance(inside, torch.Tensor):
+                _add(digest, f"{name}.{part}", inside)
+        return
+    flat = value.cpu().contiguous().reshape(-1)
+    digest.update(flat.view(torch.uint8).numpy().tobytes())

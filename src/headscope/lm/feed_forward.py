@@ -24,8 +24,10 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.hooks import changed_output, hooked
+from headscope.lm.inputs import evaluating, probe_pass
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -83,24 +85,13 @@ def feed_forward_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
         InputError: if the shape does not fit, a value is not finite, the feed-forward parts cannot
             be found, or, in the forward pass, if per-row gates meet a batch of another size.
     """
-    layers = lm.geometry.layers
-    if gate.dim() not in (1, 2) or gate.shape[-1] != layers:
-        raise InputError(
-            f"The feed-forward gate has shape {tuple(gate.shape)}, but this model needs ({layers},)"
-            f" or (rows, {layers}), one number a decoder layer."
-        )
-    values = gate if gate.is_floating_point() else gate.float()
-    if not bool(torch.isfinite(values.detach()).all()):
-        raise InputError(
-            "The feed-forward gate holds values that are not finite; use numbers, 0 to remove."
-        )
-    with contextlib.ExitStack() as stack:
-        for site in feed_forward_sites(lm):
-            own = values[..., site.layer]
-            if not own.requires_grad and bool((own == 1).all()):
-                continue
-            for module in site.modules:
-                stack.enter_context(changed_output(module, _scaling(own, site.layer)))
+    values = checked_gate(gate, (lm.geometry.layers,), "The feed-forward gate")
+    with hooked(
+        changed_output(module, _scaling(values[..., site.layer], site.layer))
+        for site in feed_forward_sites(lm)
+        if values.requires_grad or bool((values[..., site.layer] != 1).any())
+        for module in site.modules
+    ):
         yield
 
 
@@ -124,24 +115,6 @@ def _scaling(gate: torch.Tensor, layer: int) -> Callable[[torch.Tensor], torch.T
         return output * factor[:, None, None]
 
     return scale
-
-
-@contextlib.contextmanager
-def changed_output(
-    module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]
-) -> Iterator[None]:
-    """Let a module return ``change`` of its output, or of the first of several, inside."""
-
-    def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (change(output[0]), *output[1:])
-        return change(output)
-
-    handle = module.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @dataclasses.dataclass(eq=False)
@@ -178,13 +151,11 @@ class _Layer:
             args = (entered, *args[1:])
         else:
             kwargs = {**kwargs, "hidden_states": entered}
-        with contextlib.ExitStack() as stack:
-            for module in self.mixers:
-                stack.enter_context(changed_output(module, torch.zeros_like))
-            for module, factor in factors:
-                stack.enter_context(
-                    changed_output(module, functools.partial(torch.mul, other=factor))
-                )
+        changes = [*((module, 0.0) for module in self.mixers), *factors]
+        with hooked(
+            changed_output(module, functools.partial(torch.mul, other=factor))
+            for module, factor in changes
+        ):
             return hidden_states_of(self.module(*args, **kwargs)).clone()
 
 
@@ -205,33 +176,28 @@ def _find(lm: LanguageModel) -> Iterator[FeedForwardSite]:
 def _calls(lm: LanguageModel) -> list[_Layer]:
     """Every decoder layer with what it was called with in one small forward pass."""
     layers = [_Layer(at, module) for at, module in enumerate(lm.decoder_layers)]
-    handles = []
 
-    def entering(layer: _Layer) -> Any:
-        def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            layer.args, layer.kwargs = args, dict(kwargs)
-            if args:
-                layer.args = (args[0].clone(), *args[1:])
-            else:
-                layer.kwargs["hidden_states"] = kwargs["hidden_states"].clone()
-
-        return keep
-
-    def ending(layer: _Layer, name: str) -> Any:
-        return lambda *_: layer.ran.append(name)
-
-    try:
+    def hooks() -> Iterator[Any]:
         for layer in layers:
-            handles.append(
-                layer.module.register_forward_pre_hook(entering(layer), with_kwargs=True)
-            )
+
+            def keep(
+                _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: _Layer = layer
+            ) -> None:
+                layer.args, layer.kwargs = args, dict(kwargs)
+                if args:
+                    layer.args = (args[0].clone(), *args[1:])
+                else:
+                    layer.kwargs["hidden_states"] = kwargs["hidden_states"].clone()
+
+            yield layer.module.register_forward_pre_hook(keep, with_kwargs=True)
             for name, module in layer.module.named_modules():
                 if name:
-                    handles.append(module.register_forward_hook(ending(layer, name)))
-        lm.model(**forward_inputs(lm.model, probe_batch(lm.model, lm.tokenizer_or_none, (7,))))
-    finally:
-        for handle in handles:
-            handle.remove()
+                    yield module.register_forward_hook(
+                        lambda *_, ran=layer.ran, name=name: ran.append(name)
+                    )
+
+    with hooked(hooks()):
+        probe_pass(lm, (7,))
     projections = {site.layer: site.projection for site in lm.sites}
     for layer in layers:
         if layer.number in projections:
@@ -266,12 +232,9 @@ def _reaches_later(layer: _Layer, name: str, states: torch.Tensor) -> bool:
         if isinstance(given, torch.Tensor):
             seen.append((given.clone(), hidden_states_of(output).clone()))
 
-    handle = module.register_forward_hook(keep, with_kwargs=True)
-    try:
+    with module.register_forward_hook(keep, with_kwargs=True):
         layer.run()
         layer.run(states=states)
-    finally:
-        handle.remove()
     if len(seen) != 2 or seen[0][0].dim() != 3:
         return False
     (given, output), (other_given, other) = seen

@@ -8,7 +8,7 @@ times ``g``, whatever attention kernel ran before and whatever norm stands betwe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,24 +17,24 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, check_geometry
-from headscope.lm.positions import CLASSES, Positions
-from headscope.lm.quantised import is_plain
+from headscope.lm.ablation import CLASSES, Positions
+from headscope.lm.hooks import hooked
+from headscope.lm.weights import is_plain
 
 if TYPE_CHECKING:
     from headscope.lm.geometry import AttentionSite
+    from headscope.lm.model import LanguageModel
 
 _Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
 
 
 @contextlib.contextmanager
 def gated(
-    geometry: Geometry,
-    sites: Sequence[AttentionSite],
+    lm: LanguageModel,
     gate: Gate | torch.Tensor,
     ablate: str = "zero",
     means: npt.NDArray[np.floating[Any]] | None = None,
     skip_identity: bool = True,
-    model: torch.nn.Module | None = None,
 ) -> Iterator[None]:
     """Apply ``gate`` to a model for the length of the context.
 
@@ -43,8 +43,7 @@ def gated(
     run inside the context if gradient checkpointing is on (use the non-reentrant kind).
 
     Args:
-        geometry: the model's geometry, shape (L, W).
-        sites: the model's attention sites.
+        lm: the model, of geometry (L, W).
         gate: a `Gate`; or a tensor of shape (L, W), which may require grad; or a tensor of shape
             (B, L, W) with one gate a row of the batch.  Entries of heads that do not exist are
             ignored.  It is cast to the dtype and device of each layer's projection input.
@@ -52,11 +51,10 @@ def gated(
             that removal puts the mean in its place.
         means: for ``"mean"``: shape (C, L, W, D), from `headscope.lm.ablation.head_means`; head
             widths below D use the first channels. Each token gets the mean of its class (see
-            `headscope.lm.positions`). With C = 3 passes have to say where answers begin; with
+            `headscope.lm.ablation`). With C = 3 passes have to say where answers begin; with
             C = 2, the means of documents, an answer is part of the rest.
         skip_identity: leave out layers whose gate is all ones and needs no gradient; they are
             bit for bit the same either way.
-        model: the model, needed for ``"mean"``.
 
     Raises:
         InputError: if gate or means are of another geometry, not finite, or, in the forward pass,
@@ -64,62 +62,58 @@ def gated(
             ``num_return_sequences`` expand the batch), the gate's gradient is lost in a
             quantised projection, or the classes of tokens are not known.
     """
-    values = _gate_tensor(geometry, gate)
-    mean = _mean_tensor(geometry, sites, ablate, means)
-    positions = None
-    if mean is not None:
-        if model is None:
-            raise InputError("ablate='mean' needs the model, whose passes it looks at: lm.gated.")
-        positions = Positions(model, sites)
-    handles = []
-    try:
-        for site in sites:
+    values = _gate_tensor(lm.geometry, gate)
+    mean = _mean_tensor(lm, ablate, means)
+    positions = None if mean is None else Positions(lm)
+
+    def hooks() -> Iterator[Any]:
+        for site in lm.sites:
             own = values[..., site.layer, : site.heads]
             if skip_identity and not own.requires_grad and bool((own == 1).all()):
                 continue
             replacing = None
             if mean is not None and positions is not None:
                 replacing = mean[:, site.layer, : site.heads, : site.head_width], positions
-            hook = _hook(site, own, replacing)
-            handles.append(site.projection.register_forward_pre_hook(hook))
+            yield site.projection.register_forward_pre_hook(_hook(site, own, replacing))
             if own.requires_grad and not is_plain(site.projection):
-                handles.append(site.projection.register_forward_hook(_keeps_gradient(site)))
-        with contextlib.nullcontext() if positions is None else positions.watched():
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
+                yield site.projection.register_forward_hook(_keeps_gradient(site))
+
+    with hooked(hooks()), contextlib.nullcontext() if positions is None else positions.watched():
+        yield
+
+
+def checked_gate(gate: torch.Tensor, shape: tuple[int, ...], what: str) -> torch.Tensor:
+    """A gate of this shape, or of one with a first dimension for rows, as finite floats.
+
+    Raises `InputError` otherwise; ``what`` is what the message calls it.
+    """
+    if gate.dim() - len(shape) not in (0, 1) or tuple(gate.shape[-len(shape) :]) != shape:
+        with_rows = ", ".join(str(size) for size in shape)
+        raise InputError(
+            f"{what} has shape {tuple(gate.shape)}, but this model needs {shape} or (rows, "
+            f"{with_rows}), by layer{' and head' if len(shape) > 1 else ''}; make a gate for this "
+            "model's geometry."
+        )
+    values = gate if gate.is_floating_point() else gate.float()
+    if not bool(torch.isfinite(values.detach()).all()):
+        raise InputError(f"{what} holds values that are not finite; use numbers, 0 to remove.")
+    return values
 
 
 def _gate_tensor(geometry: Geometry, gate: Gate | torch.Tensor) -> torch.Tensor:
-    shape = (geometry.layers, geometry.width)
     if isinstance(gate, Gate):
         check_geometry(gate, geometry)
-        values = torch.from_numpy(np.array(gate.values, dtype=np.float32))
-    elif isinstance(gate, torch.Tensor):
-        values = gate
-    else:
+        return torch.from_numpy(np.array(gate.values, dtype=np.float32))
+    if not isinstance(gate, torch.Tensor):
         raise InputError(
             f"A gate must be a headscope Gate or a torch tensor, not {type(gate).__name__}; "
             "a HeadSet becomes one by .removed() or .scaled(value)."
         )
-    if values.dim() not in (2, 3) or tuple(values.shape[-2:]) != shape:
-        raise InputError(
-            f"The gate has shape {tuple(values.shape)}, but this model needs {shape} (layers, "
-            f"heads) or (rows, {shape[0]}, {shape[1]}); make a gate for this model's geometry."
-        )
-    if not values.is_floating_point():
-        values = values.float()
-    if not bool(torch.isfinite(values.detach()).all()):
-        raise InputError("The gate holds values that are not finite; use numbers, 0 to remove.")
-    return values
+    return checked_gate(gate, geometry.shape, "The gate")
 
 
 def _mean_tensor(
-    geometry: Geometry,
-    sites: Sequence[AttentionSite],
-    ablate: str,
-    means: npt.NDArray[np.floating[Any]] | None,
+    lm: LanguageModel, ablate: str, means: npt.NDArray[np.floating[Any]] | None
 ) -> torch.Tensor | None:
     if ablate not in ("zero", "mean"):
         raise InputError(f"ablate is {ablate!r}; it must be 'zero' or 'mean'.")
@@ -132,8 +126,7 @@ def _mean_tensor(
             "ablate='mean' needs means=…, the heads' mean outputs over reference texts; compute "
             "them with headscope.lm.ablation.head_means(lm, rows, starts)."
         )
-    widest = max(site.head_width for site in sites)
-    shape = (geometry.layers, geometry.width, widest)
+    shape = (*lm.geometry.shape, max(site.head_width for site in lm.sites))
     found = tuple(np.shape(means))
     if found[1:] != shape or found[0] not in (len(CLASSES) - 1, len(CLASSES)):
         raise InputError(

@@ -10,16 +10,27 @@ width of one head (for multi-head latent attention that is the width of the *val
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.lm.inputs import probe_batch
-from headscope.lm.watching import Event, watch_forward
+from headscope.lm.attention.interpose import Call, observing
+from headscope.lm.batching import Batch
+from headscope.lm.hooks import hooked
+from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
+
+#: Where configurations of models that hide their attention say how many key heads they have.
+_KEY_HEADS = ("num_kv_heads", "num_key_value_heads")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,6 +56,126 @@ class AttentionSite:
     head_width: int
 
 
+def is_linear(module: nn.Module) -> bool:
+    """Whether ``module`` maps channels linearly: Linear, GPT-2's Conv1D, or a relative of them.
+
+    Quantised layers and adapters around a layer (LoRA) are no subclasses of ``nn.Linear`` in every
+    library, but all of them carry ``in_features`` and ``out_features``.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    if isinstance(module, (nn.Linear, Conv1D)):
+        return True
+    widths = (getattr(module, "in_features", None), getattr(module, "out_features", None))
+    return all(isinstance(width, int) for width in widths)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Event:
+    """One thing seen during the probe: an attention, a linear map, or the end of a module."""
+
+    kind: str
+    module: str
+    heads: int = 0
+    width: int = 0
+
+
+class _Watch(TorchFunctionMode):
+    """Records attention computations together with the module they happen in."""
+
+    def __init__(self, events: list[_Event], stack: list[str], rows: int) -> None:
+        super().__init__()
+        self.events, self.stack, self.rows = events, stack, rows
+        self._pending: int | None = None  # heads of a softmax whose values are yet to be seen
+
+    def saw(self, heads: int, width: int) -> None:
+        self.events.append(_Event("attention", self.stack[-1] if self.stack else "", heads, width))
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name == "scaled_dot_product_attention":
+            query = args[0] if args else kwargs["query"]
+            value = args[2] if len(args) > 2 else kwargs["value"]
+            if query.dim() == 4:
+                self.saw(int(query.shape[1]), int(value.shape[-1]))
+        elif name == "softmax" and isinstance(result, torch.Tensor):
+            self._pending = self._heads_of_weights(result)
+        elif name in ("matmul", "__matmul__", "bmm") and self._pending is not None:
+            self.saw(self._pending, int(result.shape[-1]))
+            self._pending = None
+        return result
+
+    def _heads_of_weights(self, weights: torch.Tensor) -> int | None:
+        """Heads of attention weights (rows, H, T, S) or (rows * H, T, S); None for anything else,
+        such as the router of a mixture of experts."""
+        if weights.dim() < 3 or weights.shape[-1] < weights.shape[-2]:
+            return None
+        if weights.dim() == 4 and weights.shape[0] == self.rows:
+            return int(weights.shape[1])
+        if weights.dim() == 3 and weights.shape[0] % self.rows == 0:
+            heads = int(weights.shape[0]) // self.rows
+            return heads if heads > 1 else None
+        return None
+
+
+@contextlib.contextmanager
+def _watched(model: Any, watch: _Watch) -> Iterator[None]:
+    """Record attentions: by torch's own functions, or by the table of attention kernels.
+
+    Flash and flex attention are not torch functions that a mode can see, but they are called
+    through that table.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    config = model.config.get_text_config(decoder=True)
+    implementation = getattr(config, "_attn_implementation", None)
+    if implementation in (None, "sdpa", "eager") or implementation not in ALL_ATTENTION_FUNCTIONS:
+        with watch:
+            yield
+        return
+
+    def look(_: nn.Module, call: Call) -> None:
+        watch.saw(int(call.query.shape[1]), int(call.value.shape[-1]))
+
+    with observing(list(model.modules()), look):
+        yield
+
+
+def _watch_forward(model: Any, batch: Batch) -> list[_Event]:
+    """Run the model once and return what happened, in order."""
+    events: list[_Event] = []
+    stack: list[str] = []
+
+    def leave(name: str, linear: bool, args: tuple[Any, ...]) -> None:
+        stack.pop()
+        if linear and args and isinstance(args[0], torch.Tensor):
+            events.append(_Event("linear", name, width=int(args[0].shape[-1])))
+        events.append(_Event("end", name))
+
+    def hooks() -> Iterator[Any]:
+        for name, module in model.named_modules():
+            linear = is_linear(module)
+            yield module.register_forward_pre_hook(lambda *_, name=name: stack.append(name))
+            yield module.register_forward_hook(
+                lambda _, args, output, name=name, linear=linear: leave(name, linear, args)
+            )
+
+    watch = _Watch(events, stack, int(batch.input_ids.shape[0]))
+    try:
+        with hooked(hooks()), evaluating(model), torch.no_grad(), _watched(model, watch):
+            model(**forward_inputs(model, batch, logits=False))
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise InputError(
+            f"{type(model).__name__} failed on a padded batch of a few tokens ({error}); headscope "
+            "needs a decoder language model that reads input_ids and attention_mask."
+        ) from error
+    return events
+
+
 def _place_in_stack(name: str) -> tuple[str, int] | None:
     """("model.layers", 3) for "model.layers.3.self_attn"; None if the name holds no number."""
     parts = name.split(".")
@@ -58,7 +189,7 @@ def _inside(name: str, ancestor: str) -> bool:
     return name == ancestor or name.startswith(f"{ancestor}.")
 
 
-def _projection(events: list[Event], at: int, layer_name: str) -> tuple[str, int] | None:
+def _projection(events: list[_Event], at: int, layer_name: str) -> tuple[str, int] | None:
     """Name and input width of the last linear map after the attention seen at ``events[at]``.
 
     The search starts in the module that computed the attention and widens to its parents, up to
@@ -93,7 +224,7 @@ def probe(model: Any, tokenizer: Any = None) -> tuple[Geometry, tuple[AttentionS
         InputError: if the heads cannot be told apart; the message says what was found.
     """
     kind = type(model).__name__
-    events = watch_forward(model, probe_batch(model, tokenizer))
+    events = _watch_forward(model, probe_batch(model, tokenizer))
     modules = dict(model.named_modules())
     stacks: set[str] = set()
     sites: dict[int, AttentionSite] = {}
@@ -133,7 +264,7 @@ def probe(model: Any, tokenizer: Any = None) -> tuple[Geometry, tuple[AttentionS
 
 def _site(
     kind: str,
-    events: list[Event],
+    events: list[_Event],
     at: int,
     layer_name: str,
     layer: int,
@@ -187,3 +318,45 @@ def hidden_states_of(output: Any) -> torch.Tensor:
     """The hidden states (B, T, D) in what a decoder layer returned."""
     hidden: torch.Tensor = output if isinstance(output, torch.Tensor) else output[0]
     return hidden
+
+
+def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
+    """The number of heads of keys and values of each decoder layer; 0 where there is no attention.
+
+    Query head h of a layer with H query heads and G key heads reads key head h // (H / G). Counted
+    in the keys that the attention kernel is given in a pass over a few tokens; for architectures
+    whose attention cannot be watched (Bloom, Falcon, MPT, XGLM) read from the configuration.
+
+    Raises:
+        InputError: if a layer's query heads do not divide evenly over its key heads.
+    """
+    sites = {site.attention: site for site in lm.sites}
+    counts: dict[int, int] = {}
+
+    def look(module: nn.Module, call: Call) -> None:
+        if isinstance(call.key, torch.Tensor) and call.key.dim() == 4:
+            counts[sites[module].layer] = int(call.key.shape[1])
+
+    with observing(list(sites), look):
+        probe_pass(lm)
+    for site in lm.sites:
+        if site.layer not in counts:
+            counts[site.layer] = _configured_key_heads(lm, site.heads)
+        count = counts[site.layer]
+        if not count or site.heads % count:
+            raise InputError(
+                f"{type(lm.model).__name__}: layer {site.layer} has {site.heads} query heads and "
+                f"{count} key heads, which is no even grouping; groups of heads are not known for "
+                "this model"
+            )
+    return tuple(counts.get(layer, 0) for layer in range(lm.geometry.layers))
+
+
+def _configured_key_heads(lm: LanguageModel, heads: int) -> int:
+    config = lm.model.config.get_text_config(decoder=True)
+    if getattr(config, "multi_query", False) and not getattr(
+        config, "new_decoder_architecture", False
+    ):
+        return 1
+    numbers = (getattr(config, name, None) for name in _KEY_HEADS)
+    return next((number for number in numbers if isinstance(number, int)), heads)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from headscope.lm.batching import Batch, collate
-from headscope.lm.placement import input_device
+from headscope.lm.hooks import hooked
+from headscope.lm.weights import input_device
+
+if TYPE_CHECKING:
+    from headscope.lm.model import LanguageModel
 
 
 @contextlib.contextmanager
@@ -23,16 +28,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     the embedding once a row: gigabytes with a large vocabulary.
     """
     training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
     causal: Any = model
     embedding = causal.get_output_embeddings() if hasattr(causal, "get_output_embeddings") else None
-    hook = None if embedding is None else embedding.register_forward_pre_hook(_contiguous)
+    hooks = [] if embedding is None else [embedding.register_forward_pre_hook(_contiguous)]
     try:
-        yield
+        for module in training:
+            module.training = False
+        with hooked(hooks):
+            yield
     finally:
-        if hook is not None:
-            hook.remove()
         for module in training:
             module.training = True
 
@@ -120,11 +124,13 @@ def probe_batch(model: Any, tokenizer: Any = None, lengths: tuple[int, ...] = (7
     step = max(1, _vocabulary(model, tokenizer) // (wanted + 1))
     ordinary = [index for index in ordinary_tokens(model, tokenizer) if index >= step]
     # Evenly spaced; a vocabulary smaller than the probe repeats itself.
-    ids = (
-        [ordinary[(i * step) % len(ordinary)] for i in range(wanted)] if ordinary else [0] * wanted
-    )
-    rows, start = [], 0
-    for length in lengths:
-        rows.append(ids[start : start + length])
-        start += length
+    ids = iter([ordinary[(i * step) % len(ordinary)] if ordinary else 0 for i in range(wanted)])
+    rows = [list(itertools.islice(ids, length)) for length in lengths]
     return collate(rows, pad_id=0)
+
+
+def probe_pass(lm: LanguageModel, lengths: tuple[int, ...] = (7, 4)) -> Any:
+    """What the model makes of `probe_batch`, in evaluation mode and without gradients."""
+    batch = probe_batch(lm.model, lm.tokenizer_or_none, lengths)
+    with evaluating(lm.model), torch.no_grad():
+        return lm.model(**forward_inputs(lm.model, batch))

@@ -14,14 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.hooks import kept_output, replaced_forwards
+from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
 from headscope.lm.model import LanguageModel
-from headscope.lm.sharing.prefix import replaced_forwards
 
 #: States that go through the head at once; times the vocabulary, this bounds the memory.
 _ROWS = 256
@@ -132,7 +131,7 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
     with (
         evaluating(lm.model),
         torch.no_grad(),
-        replaced_forwards(lm.decoder_layers, lambda *args, **kwargs: output),
+        replaced_forwards(lm.decoder_layers, lambda _: lambda *args, **kwargs: output),
     ):
         logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch)).logits[:, -1]
     return logits.float()
@@ -140,19 +139,9 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
 
 def _prove(lm: LanguageModel) -> Any:
     """What the last layer returned, after its own states have given the model's own logits."""
-    batch = probe_batch(lm.model, lm.tokenizer_or_none, (7,))
-    last: dict[str, Any] = {}
-
-    def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        last["output"] = output
-
-    handle = lm.decoder_layers[-1].register_forward_hook(keep)
-    try:
-        with evaluating(lm.model), torch.no_grad():
-            own = lm.model(**forward_inputs(lm.model, batch)).logits[0].float()
-    finally:
-        handle.remove()
-    like = last["output"]
+    with kept_output(lm.decoder_layers[-1]) as outputs:
+        own = probe_pass(lm, (7,)).logits[0].float()
+    (like,) = outputs
     try:
         given = _headed(lm, hidden_states_of(like)[0], like)
     except (KeyError, IndexError, AttributeError, TypeError, RuntimeError) as error:

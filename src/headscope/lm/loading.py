@@ -1,14 +1,18 @@
-"""Loading a decoder language model: from the Hub, a folder, a GGUF file, or the bundled one."""
+"""Loading a decoder language model: from the Hub, a folder, a GGUF file, or the bundled one.
+
+A `WaitingModel` is one whose weights are read when they are first needed. Which heads it has, what
+its configuration and its tokenizer are, and the digest of its weights are known from its files,
+which is all it takes to see that a run is finished already.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib.util
 import os
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +29,9 @@ from headscope.lm.gguf import (
     lean_reader,
     open_gguf,
 )
+from headscope.lm.hollow import hollow_model, loader_of
 from headscope.lm.model import LanguageModel
-from headscope.lm.placement import computes_on_cpu
-from headscope.lm.quantised import keep_gradients, quantisation
+from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
 
 _DTYPES = {
     "float32": torch.float32,
@@ -93,23 +97,34 @@ def load(
     reading = tokenizer_of(folder, str(name), tokenizer)
     on_cpu = target.type == "cpu" if device_map is None else computes_on_cpu(device_map, max_memory)
     wanted = dtype_of(dtype, on_cpu)
-    placement = _Placement(device_map, max_memory, offload_folder)
-    if quantise is not None and is_gguf(folder):
-        raise InputError(
-            f"{name} is a GGUF file, which is always dequantised; leave quantise out, or quantise "
-            "the ordinary checkpoint that it was made from."
+    settings: dict[str, Any] = {"dtype": wanted, "device_map": device_map}
+    if max_memory is not None:
+        settings["max_memory"] = dict(max_memory)
+    carried = getattr(config, "quantization_config", None)
+    if quantise is not None:
+        if is_gguf(folder):
+            raise InputError(
+                f"{name} is a GGUF file, which is always dequantised; leave quantise out, or "
+                "quantise the ordinary checkpoint that it was made from."
+            )
+        if carried is not None:
+            raise InputError(
+                f"The checkpoint {name} is quantised already; leave quantise out, or load the "
+                "ordinary checkpoint that it was made from."
+            )
+        own = getattr(config.get_text_config(decoder=True), "dtype", None)
+        compute = own if wanted == "auto" else wanted
+        settings["quantization_config"] = quantisation(
+            quantise, compute if isinstance(compute, torch.dtype) else torch.bfloat16
         )
-    made = _quantisation(quantise, config, wanted, str(name))
-    if device_map is None and (
-        made is not None
-        or (_carried(config) is not None and importlib.util.find_spec("accelerate") is not None)
-    ):
+    with_accelerate = importlib.util.find_spec("accelerate") is not None
+    if device_map is None and (quantise or (carried is not None and with_accelerate)):
         # Quantised weights are made where they stay; some cannot be moved.
-        placement = _Placement({"": str(target)}, None, None)
+        settings["device_map"] = {"": str(target)}
 
     def prepare(attention: str | None) -> LanguageModel:
-        model = _model(folder, config, str(name), wanted, placement, attention, made)
-        if placement.device_map is None and next(model.parameters()).device != target:
+        model = _model(folder, config, str(name), settings, offload_folder, attention)
+        if settings["device_map"] is None and next(model.parameters()).device != target:
             model.to(target)
         keep_gradients(model)
         model.requires_grad_(False)
@@ -124,34 +139,6 @@ def load(
         # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
         lm = prepare("eager")
     return lm
-
-
-@dataclasses.dataclass(frozen=True)
-class _Placement:
-    """Where the parts of a model go (see `load`)."""
-
-    device_map: str | Mapping[str, Any] | None
-    max_memory: Mapping[int | str, int | str] | None
-    offload_folder: str | os.PathLike[str] | None
-
-
-def _carried(config: Any) -> Any:
-    """The quantisation that a checkpoint comes with, or None."""
-    return getattr(config, "quantization_config", None)
-
-
-def _quantisation(quantise: str | None, config: Any, wanted: torch.dtype | str, name: str) -> Any:
-    """The quantiser's configuration, if weights are to be quantised while they are loaded."""
-    if quantise is None:
-        return None
-    if _carried(config) is not None:
-        raise InputError(
-            f"The checkpoint {name} is quantised already; leave quantise out, or load the ordinary "
-            "checkpoint that it was made from."
-        )
-    own = getattr(config.get_text_config(decoder=True), "dtype", None)
-    compute = wanted if isinstance(wanted, torch.dtype) else own
-    return quantisation(quantise, compute if isinstance(compute, torch.dtype) else torch.bfloat16)
 
 
 def _shows_its_attention(lm: LanguageModel) -> bool:
@@ -206,30 +193,23 @@ def _model(
     folder: Path,
     config: Any,
     name: str,
-    dtype: torch.dtype | str,
-    placement: _Placement,
+    settings: dict[str, Any],
+    offload_folder: str | os.PathLike[str] | None,
     attention: str | None,
-    quantisation: Any,
 ) -> Any:
     from safetensors import SafetensorError
 
-    settings: dict[str, Any] = {"dtype": dtype, "device_map": placement.device_map}
-    if quantisation is not None:
-        settings["quantization_config"] = quantisation
+    settings = {**settings, "attn_implementation": attention}
     with contextlib.ExitStack() as undo:
-        if placement.max_memory is not None:
-            settings["max_memory"] = dict(placement.max_memory)
         try:
-            if placement.device_map is not None:
-                aside = tempfile.TemporaryDirectory(
-                    prefix="headscope-offload-", dir=placement.offload_folder
-                )
+            if settings["device_map"] is not None:
+                aside = tempfile.TemporaryDirectory(prefix="headscope-offload-", dir=offload_folder)
                 undo.callback(aside.cleanup)
                 settings["offload_folder"] = aside.name
             if is_gguf(folder):
-                model, report = _from_gguf(folder, config, attention, settings, name)
+                model, report = _from_gguf(folder, config, settings, name)
             else:
-                model, report = _from_pretrained(folder, config, attention, settings)
+                model, report = _from_pretrained(folder, config, settings)
         except InputError:
             raise
         except SafetensorError as error:
@@ -238,7 +218,7 @@ def _model(
                 "again."
             ) from error
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-            raise _not_loaded(name, error, placement) from error
+            raise _not_loaded(name, error, offload_folder) from error
         # What waits on disk is needed as long as the model lives, and not a moment longer.
         weakref.finalize(model, undo.pop_all().close)
     # transformers would draw at random what a checkpoint lacks.
@@ -266,23 +246,15 @@ def _check_fits(tokenizer: Any, given: object, model: Any, name: str) -> None:
 
 
 def _from_gguf(
-    path: Path, config: Any, attention: str | None, settings: dict[str, Any], name: str
+    path: Path, config: Any, settings: dict[str, Any], name: str
 ) -> tuple[Any, dict[str, Any]]:
     """The model of a GGUF file as an ordinary one, which nothing marks as quantised."""
     from transformers import GgufConfig
 
     file = open_gguf(path, name)
+    dequantised = {"gguf_file": path.name, "quantization_config": GgufConfig(dequantize=True)}
     with lean_reader():
-        model, report = _from_pretrained(
-            path.parent,
-            config,
-            attention,
-            {
-                **settings,
-                "gguf_file": path.name,
-                "quantization_config": GgufConfig(dequantize=True),
-            },
-        )
+        model, report = _from_pretrained(path.parent, config, settings | dequantised)
     check_all_read(file, model, sorted(report["unexpected_keys"]), name)
     complete_from_gguf(model, file)
     return model, report
@@ -297,18 +269,12 @@ def complete_from_gguf(model: Any, file: GgufFile) -> None:
 
 
 def _from_pretrained(
-    folder: Path, config: Any, attention: str | None, settings: dict[str, Any]
+    folder: Path, config: Any, settings: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    loader: Any = AutoModelForCausalLM if causal else AutoModelForImageTextToText
-    loaded: tuple[Any, dict[str, Any]] = loader.from_pretrained(
+    loaded: tuple[Any, dict[str, Any]] = loader_of(config).from_pretrained(
         folder,
         config=config,
         use_safetensors=True,
-        attn_implementation=attention,
         trust_remote_code=False,
         output_loading_info=True,
         **settings,
@@ -316,7 +282,9 @@ def _from_pretrained(
     return loaded
 
 
-def _not_loaded(name: str, error: Exception, placement: _Placement) -> InputError:
+def _not_loaded(
+    name: str, error: Exception, offload_folder: str | os.PathLike[str] | None
+) -> InputError:
     """What a user can do about an error of `transformers`."""
     said = str(error)
     if "ignore_mismatched_sizes" in said:  # it points to a table in its log
@@ -330,9 +298,95 @@ def _not_loaded(name: str, error: Exception, placement: _Placement) -> InputErro
             "cannot wait in memory or on disk beside it; give more by max_memory or another "
             "device_map, quantise further, or leave quantise out."
         )
-    if placement.offload_folder is not None and not os.path.isdir(placement.offload_folder):
+    if offload_folder is not None and not os.path.isdir(offload_folder):
         return InputError(
-            f"There is no folder {placement.offload_folder} for weights that wait on disk; make it "
+            f"There is no folder {offload_folder} for weights that wait on disk; make it "
             "or give another offload_folder."
         )
     return InputError(f"{name} could not be loaded: {first_line(error)}.")
+
+
+class WaitingModel(LanguageModel):
+    """A `LanguageModel` that calls `load` when its model or its modules are first asked for."""
+
+    def __init__(
+        self,
+        hollow: LanguageModel,
+        dtype: torch.dtype,
+        device: torch.device,
+        load: Callable[[], LanguageModel],
+    ) -> None:
+        # As a frozen dataclass sets its fields, but for `model` and `sites`: see `__getattr__`.
+        for name in ("tokenizer_or_none", "geometry", "name", "revision", "folder"):
+            vars(self)[name] = getattr(hollow, name)
+        vars(self).update(_hollow=hollow, _dtype=dtype, _device=device, _load=load)
+
+    def __getattr__(self, name: str) -> Any:
+        """`model` and `sites`, which are not there before the weights are."""
+        if name not in ("model", "sites"):
+            raise AttributeError(name)
+        loaded = self._load()
+        if loaded.geometry != self.geometry:
+            raise InputError(
+                f"{self.name} shows {loaded.geometry} with its weights and {self.geometry} without "
+                "them; name another --out, so that it is loaded at once"
+            )
+        vars(self).update(model=loaded.model, sites=loaded.sites)
+        return vars(self)[name]
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the weights have been read."""
+        return "model" in vars(self)
+
+    @property
+    def shell(self) -> Any:
+        return self.model if self.loaded else self._hollow.model
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return super().dtype if self.loaded else self._dtype
+
+    @property
+    def device(self) -> torch.device:
+        return super().device if self.loaded else self._device
+
+    @property
+    def quantised(self) -> str | None:
+        return super().quantised if self.loaded else None
+
+
+def waiting_model(
+    name: str,
+    revision: str | None,
+    device: str | None,
+    dtype: str,
+    load: Callable[[], LanguageModel],
+    tokenizer: str | None = None,
+) -> LanguageModel | None:
+    """The model of these settings (see `headscope.load`) without its weights, until `load` is due.
+
+    None where the files alone do not say how it will be loaded: a quantised checkpoint, one whose
+    dtype nothing names, or a model that cannot be built without weights.
+    """
+    folder, commit = resolve(name, revision)
+    config = read_config(folder, name)
+    check_weights(folder, name)
+    target = place_of(device)
+    wanted: Any = dtype_of(dtype, target.type == "cpu")
+    if wanted == "auto":
+        wanted = getattr(config.get_text_config(decoder=True), "dtype", None)
+    if not isinstance(wanted, torch.dtype) or getattr(config, "quantization_config", None):
+        return None
+    try:
+        reading = tokenizer_of(folder, name, tokenizer)
+        hollow = hollow_model(name, folder, config, reading, commit)
+    except InputError:
+        return None
+    if is_gguf(folder):
+        complete_from_gguf(hollow.model, open_gguf(folder, name))
+    elif (folder / "generation_config.json").is_file():
+        from transformers import GenerationConfig
+
+        hollow.model.generation_config = GenerationConfig.from_pretrained(folder)
+    return WaitingModel(hollow, wanted, target, load)

@@ -2,13 +2,16 @@
 
 Everything here runs under whatever gates and observers are active around it.  Losses are in nats,
 from a log-softmax in 32 bits, and logits are made for some positions at a time, so that positions
-× vocabulary is never held for a whole batch (where the architecture allows it, see
-`headscope.lm.vocabulary`).
+× vocabulary is never held for a whole batch (where the architecture allows it).  What stands
+between the last decoder layer and the logits (the output embedding, a scale, a soft cap) is code of
+each architecture, so it is not written again here: the model runs once more with its decoder
+replaced by one that returns the hidden states wanted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,16 +24,22 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from headscope.errors import InputError
-from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.ablation import answers_at
+from headscope.lm.batching import Batch, collate, in_halves, length_buckets
+from headscope.lm.geometry import hidden_states_of
+from headscope.lm.hooks import kept_output, replaced_forwards
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
 from headscope.lm.model import LanguageModel
-from headscope.lm.positions import answers_at
-from headscope.lm.vocabulary import applies_apart, hidden_states, vocabulary_logits
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
 CHUNK = 1 << 25
-_NONE = object()
+#: Whether a model's logits can be made apart, found out once for each.
+_known: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+#: Largest difference allowed in that try-out, relative to the largest logit: other shapes may be
+#: summed in another order.
+_SAME = {torch.float32: 1e-4, torch.float64: 1e-9}
+_SAME_IN_HALF = 2e-2
+_TRIED = 8
 
 
 def token_losses(
@@ -49,7 +58,7 @@ def token_losses(
         rows: token ids of each text, at most the model's context each.
         starts: for each row the first token whose loss is wanted, at least 1; by default 1, since
             nothing predicts the first token. Where they are given, answers begin there (see
-            `headscope.lm.positions`).
+            `headscope.lm.ablation`).
         batch_tokens: upper bound of a padded batch's size.
         progress: told after each batch how many rows of how many are done.
 
@@ -62,16 +71,12 @@ def token_losses(
     first = [1] * len(rows) if starts is None else list(starts)
     if len(first) != len(rows):
         raise InputError(f"{len(first)} starts were given for {len(rows)} rows; give one each.")
-    for index, (row, start) in enumerate(zip(rows, first, strict=True)):
+    lm.check_lengths(rows)
+    for index, start in enumerate(first):
         if start < 1:
             raise InputError(
                 f"The start of row {index} is {start}; it must be at least 1, since nothing "
                 "predicts the first token."
-            )
-        if len(row) > lm.context_length:
-            raise InputError(
-                f"Row {index} has {len(row)} tokens, but the model's context holds "
-                f"{lm.context_length}; cut it."
             )
     losses = [np.zeros(0, dtype=np.float32)] * len(rows)
     wanted = [index for index, row in enumerate(rows) if len(row) > first[index]]
@@ -126,18 +131,17 @@ def row_losses(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.
             f"The marks of learned tokens are {learned.dtype} of shape {tuple(learned.shape)}; "
             f"they must be bool of shape {tuple(batch.input_ids.shape)}."
         )
-    predicted = batch.attention_mask.cpu().bool()
-    predicted = predicted & torch.nn.functional.pad(predicted[:, :-1], (1, 0), value=False)
-    if bool((learned & ~predicted).any()):
-        row = int((learned & ~predicted).any(dim=1).nonzero()[0])
-        raise InputError(
-            f"Row {row} of a batch marks padding or its first token, which nothing predicts; mark "
-            "later tokens."
-        )
+    real = batch.attention_mask.cpu().bool()
+    predicted = real & functional.pad(real[:, :-1], (1, 0), value=False)
     counts = learned.sum(dim=1)
-    if not bool(counts.all()):
-        row = int((counts == 0).nonzero()[0])
-        raise InputError(f"Row {row} of a batch marks no token, so its loss has no meaning.")
+    for row in range(len(learned)):
+        if bool((learned[row] & ~predicted[row]).any()):
+            raise InputError(
+                f"Row {row} of a batch marks padding or its first token, which nothing predicts; "
+                "mark later tokens."
+            )
+        if not counts[row]:
+            raise InputError(f"Row {row} of a batch marks no token, so its loss has no meaning.")
     with contextlib.nullcontext() if lm.model in _calm else evaluating(lm.model):
         flat = losses_at(lm, batch, learned)
     owner = learned.nonzero()[:, 0].to(flat.device)
@@ -170,12 +174,10 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
 
     vocabulary = int(lm.model.config.get_text_config(decoder=True).vocab_size)
     size = max(1, CHUNK // vocabulary)
-    if len(targets) <= size:
-        return losses(chosen, targets)
     parts = []
-    for start in range(0, len(targets), size):
+    for start in range(0, max(1, len(targets)), size):
         part, wanted = chosen[start : start + size], targets[start : start + size]
-        if part.requires_grad:
+        if part.requires_grad and len(targets) > size:
             # Logits are made again in the backward pass instead of being kept for it.
             made: Any = checkpoint(
                 losses, part, wanted, use_reentrant=False, preserve_rng_state=False
@@ -217,23 +219,14 @@ def checkpointed(lm: LanguageModel) -> Iterator[None]:
     is in evaluation mode inside, also while layers are computed again.  The backward pass has to
     run inside, too.  Every layer gets its own ``forward`` back at the end, also after an exception.
     """
-    layers: list[Any] = list(lm.decoder_layers)
-    own = [layer.__dict__.get("forward", _NONE) for layer in layers]
     nested = lm.model in _calm
-    with evaluating(lm.model):
+    with evaluating(lm.model), replaced_forwards(lm.decoder_layers, _twice):
+        _calm.add(lm.model)
         try:
-            _calm.add(lm.model)
-            for layer in layers:
-                layer.forward = _twice(layer.forward)
             yield
         finally:
             if not nested:
                 _calm.discard(lm.model)
-            for layer, before in zip(layers, own, strict=True):
-                if before is not _NONE:
-                    layer.forward = before
-                elif "forward" in layer.__dict__:
-                    del layer.forward
 
 
 def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -243,3 +236,96 @@ def _twice(forward: Callable[..., Any]) -> Callable[..., Any]:
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
     return run
+
+
+def _causal(lm: LanguageModel) -> Any:
+    """The model with the output embedding, inside of adapters."""
+    return lm.model.get_base_model() if hasattr(lm.model, "get_base_model") else lm.model
+
+
+def _decoder(causal: Any) -> Any:
+    """The part that makes the hidden states; the model itself where it names no such part."""
+    return causal.get_decoder() if hasattr(causal, "get_decoder") else causal.base_model
+
+
+def applies_apart(lm: LanguageModel, batch: Batch) -> bool:
+    """Whether `vocabulary_logits` of `hidden_states` are the model's logits, tried on a few tokens.
+
+    The answer is kept; the first call costs three passes over the last tokens of each row of
+    ``batch`` (all its rows, since a gate that is active may have one part a row).
+    """
+    causal = _causal(lm)
+    if causal not in _known:
+        _known[causal] = _try_out(lm, batch)
+    return _known[causal]
+
+
+def _try_out(lm: LanguageModel, batch: Batch) -> bool:
+    causal = _causal(lm)
+    if (
+        _decoder(causal) is causal
+        or "logits_to_keep" not in inspect.signature(causal.forward).parameters
+    ):
+        return False
+    ends = [row[-_TRIED:] for row in batch.input_ids.tolist()]
+    batch = collate(ends, lm.pad_token_id)
+    with evaluating(lm.model), torch.no_grad():
+        whole = lm.model(**forward_inputs(lm.model, batch)).logits
+        try:
+            hidden, output = hidden_states(lm, batch)
+        except LookupError:
+            return False
+        if hidden.shape[:2] != whole.shape[:2]:
+            return False
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        apart = vocabulary_logits(lm, flat, output)
+    whole = whole.reshape(-1, whole.shape[-1])
+    if apart.shape != whole.shape:
+        return False
+    # A logit may be no number by design or by a fault of the model; then it has to be both ways.
+    numbers = torch.isfinite(whole)
+    if not bool(numbers.any()) or not torch.equal(torch.isfinite(apart), numbers):
+        return False
+    apart, whole = apart[numbers], whole[numbers]
+    difference = (apart.float() - whole.float()).abs().max()
+    allowed = _SAME.get(whole.dtype, _SAME_IN_HALF) * whole.float().abs().max()
+    return bool(difference <= allowed)
+
+
+def hidden_states(lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, Any]:
+    """What the decoder hands to the output embedding for a batch, and the object it came in.
+
+    Gradients are kept where they are switched on.
+
+    Returns:
+        Hidden states of shape (B, T, D) after the final norm, and the decoder's whole output, for
+        `vocabulary_logits`.
+    """
+    # Logits, even of one position a row, would be rows × vocabulary.
+    with kept_output(_decoder(_causal(lm)), stop=True) as outputs:
+        lm.model(**forward_inputs(lm.model, batch, logits=False))
+    if not outputs:
+        raise LookupError("the model goes round the part that it calls its decoder")
+    return hidden_states_of(outputs[0]), outputs[0]
+
+
+def vocabulary_logits(lm: LanguageModel, hidden: torch.Tensor, output: Any) -> torch.Tensor:
+    """The model's logits (N, V) for hidden states (N, D), in the model's dtype.
+
+    Args:
+        lm: a model for which `applies_apart` is true.
+        hidden: rows of what `hidden_states` gave.
+        output: the second thing it gave, whose other fields the model may read.
+    """
+    causal = _causal(lm)
+    rows = hidden.unsqueeze(0)
+    if isinstance(output, dict):
+        fields = {**output, "last_hidden_state": rows}
+        replaced: Any = type(output)(**fields)
+    else:
+        replaced = (rows, *output[1:]) if isinstance(output, tuple) else rows
+    with replaced_forwards([_decoder(causal)], lambda _: lambda *args, **kwargs: replaced):
+        # The ids are not read by the decoder that is replaced; only their shape has to fit.
+        ids = torch.zeros(rows.shape[:2], dtype=torch.long, device=lm.device)
+        logits: torch.Tensor = causal(input_ids=ids, use_cache=False).logits
+    return logits[0]

@@ -7,24 +7,26 @@ same weights under eager attention, in one pass without a cache.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from headscope.errors import InputError
-from headscope.heads import Gate
+from headscope.heads import Gate, Head
 from headscope.lm.architectures import ARCHITECTURES, build
 from headscope.lm.attention.peaks import PeakRequest, PeakStep
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.batching import Batch, collate
+from headscope.lm.geometry import AttentionSite
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
-from headscope.lm.zeroing import changeable_weights, zeroed
+from headscope.lm.weights import changeable_weights
 
 #: Tokens of the rows of the batch that is checked; the shorter ones are padded on the left, and the
 #: longest is more than twice as long as the tiny models' sliding windows.
@@ -353,12 +355,31 @@ def _gate_difference(
         values[head.layer, head.head] = 0.0
         with lm.gated(Gate(lm.geometry, values)):
             gated = lm.model(**inputs).logits
-        with zeroed(lm.sites, weights, [head]):
+        with _zeroed(lm.sites, weights, [head]):
             folded = lm.model(**inputs).logits
         largest = max(largest, float((gated - folded)[seen].abs().max()))
         if progress:
             progress(done, lm.geometry.total)
     return largest
+
+
+@contextlib.contextmanager
+def _zeroed(
+    sites: Sequence[AttentionSite], weights: dict[int, torch.Tensor], removed: Sequence[Head]
+) -> Iterator[None]:
+    """Set the slices of W_O of some heads to zero, and put them back."""
+    widths = {site.layer: site.head_width for site in sites}
+    held = []
+    try:
+        for head in removed:
+            width = widths[head.layer]
+            target = weights[head.layer][:, head.head * width : (head.head + 1) * width]
+            held.append((target, target.clone()))
+            target.zero_()
+        yield
+    finally:
+        for target, before in reversed(held):
+            target.copy_(before)
 
 
 def _row_gate_difference(
@@ -380,7 +401,7 @@ def _row_gate_difference(
         gated = lm.model(**inputs).logits
     largest = 0.0
     for row, gone in enumerate(removed):
-        with zeroed(lm.sites, weights, gone):
+        with _zeroed(lm.sites, weights, gone):
             folded = lm.model(**inputs).logits
         seen = batch.attention_mask[row].bool()
         largest = max(largest, float((gated[row] - folded[row])[seen].abs().max()))

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +22,14 @@ from headscope.heads.geometry import check_geometry
 from headscope.lm import gates, generation, geometry, selfcheck, tokens
 from headscope.lm.attention.peaks import PeakRequest, Peaks, attention_peaks
 from headscope.lm.attention.weights import WeightRequest, Weights, attention_weights
-from headscope.lm.digests import digest_of_files, digest_of_state
+from headscope.lm.checkpoints import digest_of_files, digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
-from headscope.lm.generation import GenerateConfig, Generation, Observer
-from headscope.lm.generation.greedy import StopTable
+from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
-from headscope.lm.noise import Noise
-from headscope.lm.placement import input_device
-from headscope.lm.quantised import count_of, method_of, refuse_wrong_layers
 from headscope.lm.queries import query_gated
+from headscope.lm.selfcheck import Noise
+from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
 
 #: Context length of models that set themselves no bound (those with linear position biases).
 UNBOUNDED = 1 << 30
@@ -101,8 +99,7 @@ class LanguageModel:
                 "language model such as Llama, Qwen or GPT-2."
             )
         refuse_wrong_layers(model)
-        found, sites = geometry.probe(model, tokenizer)
-        lm = cls(model, tokenizer, found, sites, name, revision, folder)
+        lm = cls(model, tokenizer, *geometry.probe(model, tokenizer), name, revision, folder)
         return dataclasses.replace(lm, noise=selfcheck.selfcheck(lm)) if check else lm
 
     @property
@@ -125,6 +122,12 @@ class LanguageModel:
         """Qualified name of the list of decoder layers."""
         parts = self.sites[0].attention_name.split(".")
         return ".".join(itertools.takewhile(lambda part: not part.isdigit(), parts))
+
+    @property
+    def decoder(self) -> torch.nn.Module:
+        """The module that holds the list of decoder layers: every forward pass enters it."""
+        decoder: torch.nn.Module = self.model.get_submodule(self.layers_name.rpartition(".")[0])
+        return decoder
 
     @property
     def decoder_layers(self) -> list[torch.nn.Module]:
@@ -150,8 +153,7 @@ class LanguageModel:
     @property
     def dtype(self) -> torch.dtype:
         """Dtype the model computes in."""
-        dtype: torch.dtype = self.model.dtype
-        return dtype
+        return cast(torch.dtype, self.model.dtype)
 
     @property
     def quantised(self) -> str | None:
@@ -169,7 +171,7 @@ class LanguageModel:
     @property
     def parameters(self) -> int:
         """How many numbers the model learned; two 4-bit ones that share a byte count as two."""
-        return sum(count_of(one) for one in self.model.parameters())
+        return sum(count_of(parameter) for parameter in self.model.parameters())
 
     @property
     def context_length(self) -> int:
@@ -181,6 +183,15 @@ class LanguageModel:
         # Tokenizers without a bound carry a number with thirty digits.
         numbers = [b for b in bounds if isinstance(b, int) and 0 < b < UNBOUNDED]
         return numbers[0] if numbers else UNBOUNDED
+
+    def check_lengths(self, rows: Sequence[Sequence[int]]) -> None:
+        """Raises `InputError` if a row of tokens is longer than the context."""
+        for number, row in enumerate(rows):
+            if len(row) > self.context_length:
+                raise InputError(
+                    f"Row {number} has {len(row)} tokens, but the model's context holds at most "
+                    f"{self.context_length}; shorten it."
+                )
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
@@ -238,7 +249,7 @@ class LanguageModel:
         means: npt.NDArray[np.floating[Any]] | None = None,
     ) -> AbstractContextManager[None]:
         """Apply a gate inside a ``with`` block; see `headscope.lm.gates.gated`."""
-        return gates.gated(self.geometry, self.sites, gate, ablate, means, model=self.model)
+        return gates.gated(self, gate, ablate, means)
 
     @contextlib.contextmanager
     def adapted(self, adaptation: Adaptation) -> Iterator[None]:
@@ -279,7 +290,7 @@ class LanguageModel:
         *,
         max_new_tokens: int | None = None,
     ) -> list[Generation]:
-        """Continue prompts greedily; see `headscope.lm.generation.greedy.generate`.
+        """Continue prompts greedily; see `headscope.lm.generation.generate`.
 
         ``max_new_tokens`` given here replaces that of ``config``.
         """

@@ -1,4 +1,4 @@
-"""Activation patching: one head's output, seen in one text, put in its place in another.
+"""Activation patching: one head's output at a last token, put in its place in another text.
 
 A head's output is its A·V at the input of the output projection W_O, where gates act too: whatever
 kernel or norm came before, these channels times the head's slice of W_O are all that the head adds.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import hooked
 from headscope.lm.model import LanguageModel
 
 
@@ -33,50 +35,48 @@ class HeadOutputs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Patch:
-    """One head's output for each row of a batch.
+    """One head's output at the last token of each row of a batch.
 
     Attributes:
         layers, heads: int64 (B,), the head that is replaced in each row; a layer of -1 leaves the
             row as it is.
         values: (B, D), its new output; heads narrower than D read the first channels.
-        position: the token whose output is replaced, by its place in the padded row; -1 is the
-            last one.
     """
 
     layers: torch.Tensor
     heads: torch.Tensor
     values: torch.Tensor
-    position: int = -1
 
 
 @contextlib.contextmanager
-def head_outputs(lm: LanguageModel, position: int = -1) -> Iterator[HeadOutputs]:
-    """Keep every head's output at one token of each row, while forward passes run inside.
+def head_outputs(lm: LanguageModel) -> Iterator[HeadOutputs]:
+    """Keep every head's output at the last token of each row, while forward passes run inside.
 
-    `position` is a place in the padded row; -1, the last token, is the same in rows of any length,
-    which are padded on the left. Gates and patches that were entered before act first.
+    Gates and patches that were entered before act first.
     """
     widest = max(site.head_width for site in lm.sites)
-    found = HeadOutputs(torch.zeros((0, lm.geometry.layers, lm.geometry.width, widest)))
+    found = HeadOutputs(torch.zeros((0, *lm.geometry.shape, widest)))
 
-    def keep(site: AttentionSite) -> _Hook:
-        def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> None:
-            seen = args[0][:, position].detach().reshape(-1, site.heads, site.head_width)
-            if found.values.shape[0] != seen.shape[0] or found.values.dtype != seen.dtype:
-                shape = (len(seen), lm.geometry.layers, lm.geometry.width, widest)
-                found.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
-            # Layers may lie on several devices; what is kept lies on one.
-            found.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
+    def hooks() -> Iterator[Any]:
+        for site in lm.sites:
 
-        return hook
+            def keep(_: nn.Module, args: tuple[Any, ...], site: AttentionSite = site) -> None:
+                seen = args[0][:, -1].detach().reshape(-1, site.heads, site.head_width)
+                if found.values.shape[0] != seen.shape[0] or found.values.dtype != seen.dtype:
+                    shape = (len(seen), *lm.geometry.shape, widest)
+                    found.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
+                # Layers may lie on several devices; what is kept lies on one.
+                found.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
 
-    with _hooked(lm, keep):
+            yield site.projection.register_forward_pre_hook(keep)
+
+    with hooked(hooks()):
         yield found
 
 
 @contextlib.contextmanager
 def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
-    """Replace one head's output in each row of every forward pass inside the context.
+    """Replace one head's output at the last token of each row, in every pass inside the context.
 
     A head that gets its own output changes no bit. The hooks are gone at the end, also after an
     exception, and nothing else of the model is touched. Gates that were entered before act on what
@@ -101,44 +101,31 @@ def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
                 f"{patch.values.shape[1]} channels in a model of {lm.geometry}"
             )
 
-    def replace(site: AttentionSite) -> _Hook | None:
-        own = (patch.layers == site.layer).nonzero()[:, 0]
-        if not len(own):
-            return None
-        values = patch.values[own, : site.head_width]
-        heads = patch.heads[own]
-
-        def hook(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            x = args[0]
-            if x.dim() != 3 or x.shape[0] != rows:
-                raise InputError(
-                    f"a patch of {rows} rows met a batch of shape {tuple(x.shape)} in layer "
-                    f"{site.layer}; give one head a row, and generate without beam search"
-                )
-            changed = x.clone().view(*x.shape[:-1], site.heads, site.head_width)
-            at = own.to(x.device)
-            changed[at, patch.position, heads.to(x.device)] = values.to(x.device, x.dtype)
-            return (changed.view(x.shape), *args[1:])
-
-        return hook
-
-    with _hooked(lm, replace):
-        yield
-
-
-_Hook = Callable[[torch.nn.Module, tuple[Any, ...]], tuple[Any, ...] | None]
-
-
-@contextlib.contextmanager
-def _hooked(lm: LanguageModel, make: Callable[[AttentionSite], _Hook | None]) -> Iterator[None]:
-    """A hook before the output projection of every site that gets one."""
-    handles = []
-    try:
+    def hooks() -> Iterator[Any]:
         for site in lm.sites:
-            hook = make(site)
-            if hook is not None:
-                handles.append(site.projection.register_forward_pre_hook(hook))
+            own = (patch.layers == site.layer).nonzero()[:, 0]
+            if len(own):
+                yield site.projection.register_forward_pre_hook(_replacing(site, patch, own))
+
+    with hooked(hooks()):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
+
+
+def _replacing(site: AttentionSite, patch: Patch, own: torch.Tensor) -> Any:
+    """A hook that replaces the head of each row of ``own``."""
+    values = patch.values[own, : site.head_width]
+    heads = patch.heads[own]
+
+    def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        x = args[0]
+        if x.dim() != 3 or x.shape[0] != len(patch.layers):
+            raise InputError(
+                f"a patch of {len(patch.layers)} rows met a batch of shape {tuple(x.shape)} in "
+                f"layer {site.layer}; give one head a row, and generate without beam search"
+            )
+        changed = x.clone().view(*x.shape[:-1], site.heads, site.head_width)
+        at = own.to(x.device)
+        changed[at, -1, heads.to(x.device)] = values.to(x.device, x.dtype)
+        return (changed.view(x.shape), *args[1:])
+
+    return hook

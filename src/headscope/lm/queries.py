@@ -24,10 +24,11 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.attention.interpose import Call, changing_queries, observing
-from headscope.lm.attention.masks import decode, is_additive_bias, kernel_of
+from headscope.lm.attention.plans import Mask, is_additive_bias
 from headscope.lm.attention.recording import capture_way
+from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.inputs import probe_pass
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -52,15 +53,7 @@ def query_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
         InputError: if the model is refused (see `check_queries`), the gate is of another geometry
             or not finite, or, in the forward pass, if per-row gates meet a batch of another size.
     """
-    shape = (lm.geometry.layers, lm.geometry.width)
-    if gate.dim() not in (2, 3) or tuple(gate.shape[-2:]) != shape:
-        raise InputError(
-            f"The query gate has shape {tuple(gate.shape)}, but this model needs {shape} (layers, "
-            f"heads) or (rows, {shape[0]}, {shape[1]}); make a gate for this model's geometry."
-        )
-    values = gate if gate.is_floating_point() else gate.float()
-    if not bool(torch.isfinite(values.detach()).all()):
-        raise InputError("The query gate holds values that are not finite; use numbers.")
+    values = checked_gate(gate, lm.geometry.shape, "The query gate")
     check_queries(lm)
     with _scaled(lm, values):
         yield
@@ -118,10 +111,9 @@ def check_queries(lm: LanguageModel) -> None:
     def look(module: nn.Module, call: Call) -> None:
         problems.extend(_problem(sites[module], call))
 
-    zeros = torch.zeros(lm.geometry.layers, lm.geometry.width)
-    batch = probe_batch(lm.model, lm.tokenizer_or_none)
-    with evaluating(lm.model), torch.no_grad(), _scaled(lm, zeros), observing(list(sites), look):
-        lm.model(**forward_inputs(lm.model, batch))
+    zeros = torch.zeros(lm.geometry.shape)
+    with _scaled(lm, zeros), observing(list(sites), look):
+        probe_pass(lm)
     if problems:
         raise InputError(
             f"{kind}, {problems[0]}, so a head whose queries are 0 would not attend evenly; gate "
@@ -148,17 +140,7 @@ def _problem(site: AttentionSite, call: Call) -> Iterator[str]:
     rows, heads, queries, _ = call.query.shape
     keys = int(call.key.shape[2])
     places = torch.arange(queries, device=call.query.device).expand(rows, queries)
-    allowed = decode(
-        call.mask,
-        places,
-        (0, keys),
-        kernel=kernel_of(call.implementation),
-        queries=queries,
-        keys=keys,
-        heads=heads,
-        causal=call.causal,
-        window=call.options.get("sliding_window"),
-    ).allowed.expand(rows, heads, queries, keys)
+    allowed = Mask.of(call).decode(places, (0, keys)).allowed.expand(rows, heads, queries, keys)
     value = call.value.float().repeat_interleave(heads // call.value.shape[1], dim=1)
     seen = allowed.sum(dim=-1, keepdim=True)
     even = (allowed.float() @ value) / seen.clamp(min=1)

@@ -1,27 +1,31 @@
-"""A model proves at load that its heads can be reached one by one.
+"""A model proves at load that its heads can be reached one by one, up to the noise of its passes.
 
 A wrong guess about where heads are would not crash: it would give numbers that look like results.
 So a few tokens go through the model before anything else does, and six laws must hold.
+
+On a CPU repeated passes over the same tokens give equal bits. On a GPU sums by atomics, and routers
+of experts after them, may not; a second way to the same logits then cannot be asked for equal bits
+either, and is held to what plain passes do.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 from transformers.utils import logging
 
 from headscope.errors import InputError
 from headscope.lm.batching import Batch, collate
 from headscope.lm.gates import gated
 from headscope.lm.geometry import AttentionSite
+from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating, forward_inputs, plain_settings, probe_batch
-from headscope.lm.noise import Noise, typical_change
-from headscope.lm.quantised import is_plain
+from headscope.lm.weights import is_plain
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -39,27 +43,54 @@ _ADVICE = (
 )
 
 
-@contextmanager
-def _recorded(
-    sites: tuple[AttentionSite, ...],
-) -> Iterator[dict[int, list[tuple[torch.Tensor, torch.Tensor]]]]:
-    """What enters and leaves each output projection, call by call, by layer."""
-    seen: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {site.layer: [] for site in sites}
-    handles = []
+#: How many times the noise of plain passes a pass may lie apart from one of them.
+_SLACK = 4
 
-    def recorder(layer: int) -> Any:
-        def record(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            seen[layer].append((args[0], output))
 
-        return record
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """The noise of plain passes, in standard deviations of the logits.
 
-    try:
-        for site in sites:
-            handles.append(site.projection.register_forward_hook(recorder(site.layer)))
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
+    Attributes:
+        typical: the largest `typical_change` between two passes.
+        largest: the largest change of any logit between two passes; 0 if all bits are equal.
+    """
+
+    typical: float = 0.0
+    largest: float = 0.0
+
+    @classmethod
+    def of(cls, passes: Sequence[torch.Tensor]) -> Noise:
+        """The noise between passes over the same tokens: logits (tokens, vocabulary) of each."""
+        changes = [_changes(a, b) for a, b in itertools.combinations(passes, 2)]
+        return cls(
+            max(float(change.median()) for change in changes),
+            max(float(change.max()) for change in changes),
+        )
+
+    def allowed(self, tolerance: float = 0.0) -> float:
+        """The `typical_change` that noise explains, or ``tolerance`` if that is more."""
+        return max(tolerance, _SLACK * self.typical)
+
+    def explains(self, plain: torch.Tensor, other: torch.Tensor) -> bool:
+        """Whether a pass gives the logits of a plain one: equal bits where there is no noise."""
+        if torch.equal(plain, other):
+            return True
+        return self.largest > 0 and typical_change(plain, other) <= self.allowed()
+
+
+def typical_change(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Typical change between two sets of logits (tokens, vocabulary), in standard deviations.
+
+    The median over tokens: in low precision a router of experts may send a single token elsewhere.
+    """
+    return float(_changes(a, b).median())
+
+
+def _changes(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The largest change at each token."""
+    spread = a.float().std().clamp_min(torch.finfo(torch.float32).tiny)
+    return (a.float() - b.float()).abs().amax(dim=-1) / spread
 
 
 def _half(x: torch.Tensor) -> bool:
@@ -84,100 +115,193 @@ def selfcheck(lm: LanguageModel) -> Noise:
     Raises:
         InputError: naming the law that failed, where, and what to do.
     """
-    batch = probe_batch(lm.model, lm.tokenizer_or_none)
-    kind = type(lm.model).__name__
     with evaluating(lm.model), torch.no_grad():
-        with _recorded(lm.sites) as seen:
-            plain = _logits(lm, batch)
-        if not bool(torch.isfinite(plain).all()):
+        return _Check(lm).run()
+
+
+class _Check:
+    """The batch of one check, and what a plain pass makes of it."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.lm = lm
+        self.batch = probe_batch(lm.model, lm.tokenizer_or_none)
+        self.calls: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        with hooked(self._record(site) for site in lm.sites):
+            self.plain = self.logits(self.batch)
+        self.real = self.batch.attention_mask.bool().to(self.plain.device)
+
+    def _record(self, site: AttentionSite) -> Any:
+        """Keep what enters and leaves an output projection, call by call."""
+        calls = self.calls.setdefault(site.layer, [])
+        return site.projection.register_forward_hook(
+            lambda _, args, output: calls.append((args[0], output))
+        )
+
+    def failed(self, what: str) -> InputError:
+        """The error that says what failed, and what to do."""
+        return InputError(f"{type(self.lm.model).__name__}{what}; {_ADVICE}.")
+
+    def logits(self, batch: Batch) -> torch.Tensor:
+        """Logits (B, T, V); 0 on padding, where kernels may leave anything, not-a-number too."""
+        logits: torch.Tensor = self.lm.model(**forward_inputs(self.lm.model, batch)).logits
+        padding = batch.attention_mask.to(logits.device) == 0
+        return logits.masked_fill(padding.unsqueeze(-1), 0)
+
+    def run(self) -> Noise:
+        """The noise of the model, after all laws have held."""
+        if not bool(torch.isfinite(self.plain).all()):
             raise InputError(
-                f"{kind} computes logits that are not finite in {lm.dtype}; load it in float32 or "
-                "bfloat16, or check its weights."
+                f"{type(self.lm.model).__name__} computes logits that are not finite in "
+                f"{self.lm.dtype}; load it in float32 or bfloat16, or check its weights."
             )
-        for site in lm.sites:
-            calls = len(seen[site.layer])
+        for site in self.lm.sites:
+            calls = len(self.calls[site.layer])
             if calls != 1:
-                raise InputError(
-                    f"{kind}: {site.projection_name!r} ran {calls} times in one forward pass "
-                    f"instead of once; {_ADVICE}."
+                raise self.failed(
+                    f": {site.projection_name!r} ran {calls} times in one forward pass instead of "
+                    "once"
                 )
-        noise = _check_identity(lm, batch, plain, kind)
+        noise = self.identity()
         # Half precision, or rounded inputs: LLM.int8() even chooses the channels that it does not
         # round by looking at the whole batch, so tokens do move each other.
-        rough = _half(plain)
-        for site in logging.tqdm(lm.sites, desc=CHECKING, leave=False):
-            x, output = seen[site.layer][0]
-            writes, rounds = _check_sum(site, x[:, -1], output[:, -1], kind)
+        rough = _half(self.plain)
+        for site in logging.tqdm(self.lm.sites, desc=CHECKING, leave=False):
+            writes, rounds = self.sum(site)
             rough = rough or rounds
             if writes:
-                _check_removal(lm, site, batch, plain, noise, kind)
-        _check_causal(lm, batch, plain, noise.allowed(0.1 if rough else 1e-3), kind)
-        _check_padding(lm, batch, plain, noise.allowed(0.25 if rough else 1e-2), kind)
-        _check_cache(lm, batch, noise.allowed(0.25 if rough else 1e-2), kind)
-    return noise
+                self.removal(site, noise)
+        self.causal(noise.allowed(0.1 if rough else 1e-3))
+        self.padding(noise.allowed(0.25 if rough else 1e-2))
+        self.cache(noise.allowed(0.25 if rough else 1e-2))
+        return noise
 
+    def identity(self) -> Noise:
+        """Law 2, beside the noise of plain passes."""
 
-def _logits(lm: LanguageModel, batch: Batch) -> torch.Tensor:
-    """Logits (B, T, V); 0 on padding, where kernels may leave anything, not-a-number included."""
-    logits: torch.Tensor = lm.model(**forward_inputs(lm.model, batch)).logits
-    padding = batch.attention_mask.to(logits.device) == 0
-    return logits.masked_fill(padding.unsqueeze(-1), 0)
+        def more(count: int) -> list[torch.Tensor]:
+            return [self.logits(self.batch)[self.real] for _ in range(count)]
 
-
-def _check_identity(lm: LanguageModel, batch: Batch, plain: torch.Tensor, kind: str) -> Noise:
-    """Law 2, beside the noise of plain passes."""
-    real = batch.attention_mask.bool().to(plain.device)
-    passes = [plain[real], *(_logits(lm, batch)[real] for _ in range(_PASSES - 1))]
-    noise = Noise.of(passes)
-    if noise.typical > _MOST_NOISE:
-        raise InputError(
-            f"{kind} is not deterministic: passes over the same tokens differ by "
-            f"{noise.typical:.3g} standard deviations of the logits; {_ADVICE}."
-        )
-    ones = torch.ones(lm.geometry.layers, lm.geometry.width)
-    with gated(lm.geometry, lm.sites, ones, skip_identity=False):
-        same = _logits(lm, batch)[real]
-    if not noise.explains(passes[0], same):
-        # Noise that comes seldom may have missed the first passes and met this one.
-        passes += [_logits(lm, batch)[real] for _ in range(_MORE_PASSES)]
+        passes = [self.plain[self.real], *more(_PASSES - 1)]
         noise = Noise.of(passes)
-    if not noise.explains(passes[0], same):
-        raise InputError(
-            f"{kind}: a gate of ones changes the logits by up to "
-            f"{float((passes[0] - same).abs().max()):.3g}, more than repeated passes do, so its "
-            f"heads are not where they seem; {_ADVICE}."
-        )
-    return noise
+        if noise.typical > _MOST_NOISE:
+            raise self.failed(
+                " is not deterministic: passes over the same tokens differ by "
+                f"{noise.typical:.3g} standard deviations of the logits"
+            )
+        ones = torch.ones(self.lm.geometry.shape)
+        with gated(self.lm, ones, skip_identity=False):
+            same = self.logits(self.batch)[self.real]
+        if not noise.explains(passes[0], same):
+            # Noise that comes seldom may have missed the first passes and met this one.
+            noise = Noise.of(passes + more(_MORE_PASSES))
+        if not noise.explains(passes[0], same):
+            raise self.failed(
+                ": a gate of ones changes the logits by up to "
+                f"{float((passes[0] - same).abs().max()):.3g}, more than repeated passes do, so "
+                "its heads are not where they seem"
+            )
+        return noise
 
-
-def _check_sum(
-    site: AttentionSite, x: torch.Tensor, output: torch.Tensor, kind: str
-) -> tuple[bool, bool]:
-    """Law 3 on the last tokens (B, channels).
-
-    Returns:
-        Whether any head writes anything, and whether the projection rounds what it reads.
-    """
-    masks = torch.eye(site.heads, dtype=x.dtype, device=x.device)
-    masks = masks.repeat_interleave(site.head_width, dim=1)
-    alone = x.unsqueeze(0) * masks.unsqueeze(1)
-    bias = site.projection(torch.zeros_like(x)).float()
-    parts = site.projection(alone.reshape(-1, 1, x.shape[-1])).float().squeeze(1)
-    parts = parts.reshape(site.heads, *output.shape) - bias
-    error = (parts.sum(dim=0) + bias - output.float()).abs()
-    scale = float(parts.abs().sum(dim=0).max()) + float(bias.abs().max())
-    writes = bool((parts != 0).any())
-    tolerance = 2e-2 if _half(x) else 1e-4
-    if float(error.max()) <= tolerance * scale:
-        return writes, False
-    if not is_plain(site.projection):
-        allowed = tolerance * scale + _rounding(site, x, bias)
-        if bool((error <= allowed).all()):
+    def sum(self, site: AttentionSite) -> tuple[bool, bool]:
+        """Law 3 on the last tokens: whether any head writes anything, and whether the projection
+        rounds what it reads."""
+        x, output = (value[:, -1] for value in self.calls[site.layer][0])
+        masks = torch.eye(site.heads, dtype=x.dtype, device=x.device)
+        masks = masks.repeat_interleave(site.head_width, dim=1)
+        alone = x.unsqueeze(0) * masks.unsqueeze(1)
+        bias = site.projection(torch.zeros_like(x)).float()
+        parts = site.projection(alone.reshape(-1, 1, x.shape[-1])).float().squeeze(1)
+        parts = parts.reshape(site.heads, *output.shape) - bias
+        error = (parts.sum(dim=0) + bias - output.float()).abs()
+        scale = float(parts.abs().sum(dim=0).max()) + float(bias.abs().max())
+        writes = bool((parts != 0).any())
+        tolerance = (2e-2 if _half(x) else 1e-4) * scale
+        if float(error.max()) <= tolerance:
+            return writes, False
+        if not is_plain(site.projection) and bool(
+            (error <= tolerance + _rounding(site, x, bias)).all()
+        ):
             return writes, True
-    raise InputError(
-        f"{kind}: the heads of layer {site.layer} do not sum to the output of "
-        f"{site.projection_name!r} (off by {float(error.max()):.3g} of {scale:.3g}); {_ADVICE}."
-    )
+        raise self.failed(
+            f": the heads of layer {site.layer} do not sum to the output of "
+            f"{site.projection_name!r} (off by {float(error.max()):.3g} of {scale:.3g})"
+        )
+
+    def removal(self, site: AttentionSite, noise: Noise) -> None:
+        """Law 4."""
+        # In a noisy model the part of one layer may be less than the noise: then ten times that.
+        for heads, value in ((1, 0.0), (site.heads, 0.0), (site.heads, -9.0)):
+            gate = torch.ones(self.lm.geometry.shape)
+            gate[site.layer, :heads] = value
+            with gated(self.lm, gate):
+                if not noise.explains(self.plain[self.real], self.logits(self.batch)[self.real]):
+                    return
+        raise self.failed(
+            f": removing all heads of layer {site.layer} changes no logit, although they write "
+            f"something, so {site.projection_name!r} is not their way out"
+        )
+
+    def causal(self, allowed: float) -> None:
+        """Law 5, first half."""
+        changed = self.batch.input_ids.clone()
+        # The other row's last token: an ordinary one, and not the row's own.
+        changed[:, -1] = self.batch.input_ids.flip(0)[:, -1]
+        other = self.logits(dataclasses.replace(self.batch, input_ids=changed))
+        moved = typical_change(self.plain[0, :-1], other[0, :-1])
+        if moved > allowed:
+            raise InputError(
+                f"{type(self.lm.model).__name__}: changing the last token changes earlier logits "
+                f"(by {moved:.3g} standard deviations), so this is not a causal decoder; headscope "
+                "needs a decoder language model, not an encoder or a prefix model."
+            )
+
+    def padding(self, allowed: float) -> None:
+        """Law 5, second half."""
+        padding = self.batch.padding[1]
+        alone = collate([self.batch.input_ids[1, padding:].tolist()], pad_id=0)
+        moved = typical_change(self.logits(alone)[0], self.plain[1, padding:])
+        if moved > allowed:
+            raise self.failed(
+                f": padding on the left changes the logits of a row (by {moved:.3g} standard "
+                "deviations), so batches would be wrong"
+            )
+
+    def cache(self, allowed: float) -> None:
+        """Law 6 on the padded row; models that cannot generate say so when they are asked to."""
+        import transformers
+
+        generation: Any = transformers.GenerationConfig
+        settings = generation(
+            max_new_tokens=4,
+            do_sample=False,
+            pad_token_id=0,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        there = self.batch.to(self.lm.device)
+        try:
+            with plain_settings(self.lm.model, settings):
+                made = self.lm.model.generate(
+                    input_ids=there.input_ids,
+                    attention_mask=there.attention_mask,
+                    generation_config=settings,
+                )
+        except torch.OutOfMemoryError:  # a RuntimeError too, but it says nothing about the cache
+            raise
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
+            return
+        new = made.sequences[:, there.input_ids.shape[1] :]
+        mask = torch.cat([there.attention_mask, torch.ones_like(new)], dim=1)
+        whole = Batch(made.sequences, mask, (mask.cumsum(dim=1) - 1).clamp(min=0))
+        steps = torch.stack([step[1] for step in made.logits])
+        there_again = self.logits(whole)[1, -len(steps) - 1 : -1].to(steps.device)
+        moved = typical_change(there_again, steps)
+        if moved > allowed:
+            raise self.failed(
+                f": its own cache changes the logits of a padded row (by {moved:.3g} standard "
+                "deviations from one pass over the whole text), so what it generates in batches "
+                "would be wrong"
+            )
 
 
 def _rounding(site: AttentionSite, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -198,93 +322,3 @@ def _rounding(site: AttentionSite, x: torch.Tensor, bias: torch.Tensor) -> torch
     steps = x.float().abs().amax(dim=-1, keepdim=True) / 127
     allowed: torch.Tensor = 4 * math.sqrt(2) * steps * norms
     return allowed
-
-
-def _check_removal(
-    lm: LanguageModel,
-    site: AttentionSite,
-    batch: Batch,
-    plain: torch.Tensor,
-    noise: Noise,
-    kind: str,
-) -> None:
-    real = batch.attention_mask.bool().to(plain.device)
-    # In a noisy model the part of one layer may be less than the noise: then ten times that.
-    for heads, value in ((1, 0.0), (site.heads, 0.0), (site.heads, -9.0)):
-        gate = torch.ones(lm.geometry.layers, lm.geometry.width)
-        gate[site.layer, :heads] = value
-        with gated(lm.geometry, lm.sites, gate):
-            if not noise.explains(plain[real], _logits(lm, batch)[real]):
-                return
-    raise InputError(
-        f"{kind}: removing all heads of layer {site.layer} changes no logit, although they write "
-        f"something, so {site.projection_name!r} is not their way out; {_ADVICE}."
-    )
-
-
-def _check_causal(
-    lm: LanguageModel, batch: Batch, plain: torch.Tensor, allowed: float, kind: str
-) -> None:
-    """Law 5, first half."""
-    changed = batch.input_ids.clone()
-    # The other row's last token: an ordinary one, and not the row's own.
-    changed[:, -1] = batch.input_ids.flip(0)[:, -1]
-    other = _logits(lm, Batch(changed, batch.attention_mask, batch.position_ids))
-    moved = typical_change(plain[0, :-1], other[0, :-1])
-    if moved > allowed:
-        raise InputError(
-            f"{kind}: changing the last token changes earlier logits (by {moved:.3g} standard "
-            "deviations), so this is not a causal decoder; headscope needs a decoder language "
-            "model, not an encoder or a prefix model."
-        )
-
-
-def _check_padding(
-    lm: LanguageModel, batch: Batch, plain: torch.Tensor, allowed: float, kind: str
-) -> None:
-    padding = batch.padding[1]
-    alone = collate([batch.input_ids[1, padding:].tolist()], pad_id=0)
-    moved = typical_change(_logits(lm, alone)[0], plain[1, padding:])
-    if moved > allowed:
-        raise InputError(
-            f"{kind}: padding on the left changes the logits of a row (by {moved:.3g} standard "
-            f"deviations), so batches would be wrong; {_ADVICE}."
-        )
-
-
-def _check_cache(lm: LanguageModel, batch: Batch, tolerance: float, kind: str) -> None:
-    """Law 6 on the padded row; models that cannot generate at all say so when they are asked to."""
-    import transformers
-
-    generation: Any = transformers.GenerationConfig
-    settings = generation(
-        max_new_tokens=4,
-        do_sample=False,
-        pad_token_id=0,
-        output_logits=True,
-        return_dict_in_generate=True,
-    )
-    there = batch.to(lm.device)
-    try:
-        with plain_settings(lm.model, settings):
-            made = lm.model.generate(
-                input_ids=there.input_ids,
-                attention_mask=there.attention_mask,
-                generation_config=settings,
-            )
-    except torch.OutOfMemoryError:  # a RuntimeError too, but it says nothing about the cache
-        raise
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
-        return
-    new = made.sequences[:, batch.input_ids.shape[1] :]
-    mask = torch.cat([there.attention_mask, torch.ones_like(new)], dim=1)
-    whole = Batch(made.sequences, mask, (mask.cumsum(dim=1) - 1).clamp(min=0))
-    steps = torch.stack([one[1] for one in made.logits])
-    there_again = _logits(lm, whole)[1, -len(steps) - 1 : -1].to(steps.device)
-    moved = typical_change(there_again, steps)
-    if moved > tolerance:
-        raise InputError(
-            f"{kind}: its own cache changes the logits of a padded row (by {moved:.3g} standard "
-            "deviations from one pass over the whole text), so what it generates in batches would "
-            f"be wrong; {_ADVICE}."
-        )

@@ -1,35 +1,50 @@
-"""Hidden states layer by layer: what stands in the residual stream at chosen tokens.
+"""Hidden states layer by layer: what stands in the residual stream at last tokens.
 
 What enters the first layer, what stands there after each layer's attention (Heads Up!, ICML 2025,
 figure 4: the outputs of attention layers) and what each layer hands on.
+
+A decoder layer adds what its attention writes to the residual stream x, and then (or at the same
+time) what its feed-forward part writes. The state *after attention* is x + attention, whatever
+stands before the addition (a norm of the attention's output, a factor) included.
+
+* One after the other: it is what the norm before the feed-forward part reads. That module is found
+  by trying: with every W_O writing zeros, it reads exactly the layer's own input, and without, it
+  does not.
+* Side by side (GPT-NeoX, Cohere, Falcon, Phi): nothing reads x + attention, so it is computed from
+  the layer's input and the output of W_O. This is right if the feed-forward part does not see the
+  attention, which is checked: silencing W_O must change the layer's output by W_O's output.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.batching import collate, length_buckets
-from headscope.lm.geometry import hidden_states_of
-from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
+from headscope.lm.batching import collate, in_halves, length_buckets
+from headscope.lm.geometry import AttentionSite, hidden_states_of
+from headscope.lm.hooks import changed_output, hooked
+from headscope.lm.inputs import evaluating, forward_inputs, probe_pass
 from headscope.lm.model import LanguageModel
-from headscope.lm.residual import input_of, reading_places
+
+_known: weakref.WeakKeyDictionary[LanguageModel, tuple[str | None, ...]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class States:
-    """The residual stream of n rows at one token each; all float32, on the CPU.
+    """The residual stream of n rows at the last token of each; all float32, on the CPU.
 
     Attributes:
-        after_attention: (n, L, D), the layer's input plus what its attention wrote (see
-            `headscope.lm.residual`; in layers without attention heads: what mixes tokens there).
+        after_attention: (n, L, D), the layer's input plus what its attention wrote (in layers
+            without attention heads: what mixes tokens there).
         after_layer: (n, L, D), what each layer hands on, before any final norm.
         embedding: (n, D), what enters the first layer.
     """
@@ -41,75 +56,38 @@ class States:
 
 def states(
     lm: LanguageModel,
-    ids: Sequence[Sequence[int]],
-    positions: Sequence[int] | None = None,
+    rows: Sequence[Sequence[int]],
     batch_tokens: int = 8192,
-    progress: Callable[[int, int], None] | None = None,
 ) -> States:
-    """Hidden states at one token of each row, under whatever gates are active.
+    """Hidden states at the last token of each row, under whatever gates are active.
 
     Args:
         lm: the model.
-        ids: rows of token ids, at least one, none empty.
-        positions: which token of each row, negative ones from its end; None: the last.
+        rows: token ids, at least one row, none empty.
         batch_tokens: upper bound of rows × tokens of a batch; a batch that does not fit into
             memory is tried again in halves.
-        progress: called with the number of rows done, and n.
 
     Raises:
-        InputError: if a row is empty, longer than the context, or lacks the position; or if the
-            model's layers cannot be read (see `headscope.lm.residual.reading_places`).
+        InputError: if there is no row, one is empty or longer than the context, or the model's
+            layers cannot be read (see `reading_places`).
     """
-    rows = [list(row) for row in ids]
-    places = _places(lm, rows, positions)
-    reading_places(lm)  # found before a gate's batch is on its way
-    kept: dict[int, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
-    buckets = length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead)
-
-    def read(part: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return _read(lm, [rows[i] for i in part], [places[i] for i in part])
-
-    for part, found in in_halves(buckets, read):
-        kept.update(zip(part, zip(*found, strict=True), strict=True))
-        if progress:
-            progress(len(kept), len(rows))
-    after_attention, after_layer, embedding = zip(
-        *(kept[index] for index in range(len(rows))), strict=True
-    )
-    return States(torch.stack(after_attention), torch.stack(after_layer), torch.stack(embedding))
-
-
-def _places(
-    lm: LanguageModel, rows: Sequence[Sequence[int]], positions: Sequence[int] | None
-) -> list[int]:
-    """The token of each row counted from 0, checked."""
     if not rows:
         raise InputError("Hidden states of no rows were asked for; give at least one.")
-    wanted = [-1] * len(rows) if positions is None else list(positions)
-    if len(wanted) != len(rows):
-        raise InputError(f"{len(wanted)} positions were given for {len(rows)} rows; one each.")
-    places = []
-    for index, (row, place) in enumerate(zip(rows, wanted, strict=True)):
-        if len(row) > lm.context_length:
-            raise InputError(
-                f"Row {index} has {len(row)} tokens, but the model reads at most "
-                f"{lm.context_length}; shorten it."
-            )
-        if not -len(row) <= place < len(row):
-            raise InputError(f"Row {index} has {len(row)} tokens, so no token {place}.")
-        places.append(place % len(row))
-    return places
+    lm.check_lengths(rows)
+    reading_places(lm)  # found before a gate's batch is on its way
+    kept: dict[int, tuple[torch.Tensor, ...]] = {}
+    buckets = length_buckets([len(row) for row in rows], batch_tokens, lm.pass_overhead)
+    for part, found in in_halves(buckets, lambda part: _read(lm, [rows[at] for at in part])):
+        kept.update(zip(part, zip(*found, strict=True), strict=True))
+    parts = zip(*(kept[index] for index in range(len(rows))), strict=True)
+    return States(*(torch.stack(tensors) for tensors in parts))
 
 
-def _read(
-    lm: LanguageModel, rows: Sequence[Sequence[int]], places: Sequence[int]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _read(lm: LanguageModel, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, ...]:
     """After attention (B, L, D), after layers (B, L, D) and embedding (B, D) of one batch."""
     batch = collate(rows, lm.pad_token_id)
-    columns = [before + place for before, place in zip(batch.padding, places, strict=True)]
-    at = (torch.arange(len(rows)), torch.tensor(columns))
     shape = (len(rows), int(batch.input_ids.shape[1]))
-    with evaluating(lm.model), torch.no_grad(), _reading(lm, at, shape) as seen:
+    with evaluating(lm.model), torch.no_grad(), _reading(lm, shape) as seen:
         lm.model(**forward_inputs(lm.model, batch, logits=False))
     layers = range(lm.geometry.layers)
     attention = torch.stack([seen.attention(layer) for layer in layers], dim=1)
@@ -117,8 +95,8 @@ def _read(
 
 
 @dataclasses.dataclass(eq=False)
-class _Seen:
-    """What one pass left at the chosen tokens, by layer; float32 (B, D) on the CPU."""
+class _Taken:
+    """What one pass left at the last tokens, by layer; float32 (B, D) on the CPU."""
 
     entered: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
     left: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
@@ -126,54 +104,198 @@ class _Seen:
     written: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
 
     def attention(self, layer: int) -> torch.Tensor:
+        """The state after a layer's attention."""
         if layer in self.read:
             return self.read[layer]
         return self.entered[layer] + self.written[layer]
 
 
 @contextlib.contextmanager
-def _reading(
-    lm: LanguageModel, at: tuple[torch.Tensor, torch.Tensor], shape: tuple[int, int]
-) -> Iterator[_Seen]:
-    seen = _Seen()
+def _reading(lm: LanguageModel, shape: tuple[int, int]) -> Iterator[_Taken]:
+    taken = _Taken()
     sites = {site.layer: site for site in lm.sites}
-    handles: list[Any] = []
 
-    def entering(into: dict[int, torch.Tensor], number: int) -> Callable[..., None]:
+    def take(value: torch.Tensor | None) -> torch.Tensor:
+        assert value is not None
+        return value.detach()[:, -1].float().cpu()
+
+    def before(module: nn.Module, into: dict[int, torch.Tensor], number: int) -> Any:
         def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            value = input_of(args, kwargs, shape)
-            assert value is not None
-            into[number] = _taken(value, at)
+            into[number] = take(input_of(args, kwargs, shape))
 
-        return keep
+        return module.register_forward_pre_hook(keep, with_kwargs=True)
 
-    def leaving(into: dict[int, torch.Tensor], number: int) -> Callable[..., None]:
+    def after(module: nn.Module, into: dict[int, torch.Tensor], number: int) -> Any:
         def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-            into[number] = _taken(hidden_states_of(output), at)
+            into[number] = take(hidden_states_of(output))
 
-        return keep
+        return module.register_forward_hook(keep)
 
-    def before(module: nn.Module, into: dict[int, torch.Tensor], number: int) -> None:
-        hook = entering(into, number)
-        handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-
-    try:
+    def hooks() -> Iterator[Any]:
         layers = zip(lm.decoder_layers, reading_places(lm), strict=True)
         for number, (layer, place) in enumerate(layers):
             if number == 0 or place is None:
-                before(layer, seen.entered, number)
+                yield before(layer, taken.entered, number)
             if place is None:
-                hook = leaving(seen.written, number)
-                handles.append(sites[number].projection.register_forward_hook(hook))
+                yield after(sites[number].projection, taken.written, number)
             else:
-                before(layer.get_submodule(place), seen.read, number)
-            handles.append(layer.register_forward_hook(leaving(seen.left, number)))
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
+                yield before(layer.get_submodule(place), taken.read, number)
+            yield after(layer, taken.left, number)
+
+    with hooked(hooks()):
+        yield taken
 
 
-def _taken(value: torch.Tensor, at: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    rows, columns = (index.to(value.device) for index in at)
-    return value.detach()[rows, columns].float().cpu()
+def input_of(
+    args: tuple[Any, ...], kwargs: dict[str, Any], shape: tuple[int, int] | None = None
+) -> torch.Tensor | None:
+    """The tensor a module was called with, or None if it was called with something else.
+
+    With ``shape``, (B, T), it comes as (B, T, D), also where a layer lays rows and tokens one after
+    the other (OPT), or None if it holds anything else than a vector for each token.
+    """
+    first = args[0] if args else kwargs.get("hidden_states")
+    if not isinstance(first, torch.Tensor):
+        return None
+    if shape is None or tuple(first.shape[:2]) == shape:
+        return first
+    if first.dim() == 2 and first.shape[0] == shape[0] * shape[1]:
+        return first.reshape(*shape, -1)
+    return None
+
+
+def reading_places(lm: LanguageModel) -> tuple[str | None, ...]:
+    """For each decoder layer the name, below the layer, of the module that reads x + attention.
+
+    None for a layer whose attention and feed-forward part work side by side: there it is the
+    layer's input plus W_O's output. Found with a few passes over a few tokens, once a model.
+
+    Raises:
+        InputError: if a layer does neither.
+    """
+    if lm not in _known:
+        _known[lm] = _find(lm)
+    return _known[lm]
+
+
+@dataclasses.dataclass(eq=False)
+class _Seen:
+    """One layer's pass: its input and output, W_O's output, and what its modules read after W_O."""
+
+    entered: torch.Tensor | None = None
+    left: torch.Tensor | None = None
+    written: torch.Tensor | None = None
+    read: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+
+
+def _find(lm: LanguageModel) -> tuple[str | None, ...]:
+    sites = {site.layer: site for site in lm.sites}
+    plain, silent = _watch(lm), _watch(lm, lm.sites)
+    found: dict[int, str | None] = {}
+    for layer in sites:
+        found[layer] = _reader(plain[layer], silent[layer])
+        if found[layer] is None:
+            _check_parallel(lm, sites[layer], plain[layer], _watch(lm, [sites[layer]])[layer])
+    # Layers that mix tokens by other means than attention are built like their neighbours.
+    like = {name for name in found.values() if name is not None}
+    for layer in set(range(len(plain))) - set(found):
+        names = [name for name in plain[layer].read if name in like]
+        if not names:
+            raise InputError(
+                f"{type(lm.model).__name__}: layer {layer} has no attention heads, and where its "
+                "residual stream can be read before the feed-forward part is not known; look at "
+                "states after whole layers, or use another model."
+            )
+        found[layer] = names[0]
+    return tuple(found[layer] for layer in range(len(plain)))
+
+
+def _reader(plain: _Seen, silent: _Seen) -> str | None:
+    """The first module after W_O that reads the layer's input if and only if W_O is silent."""
+    assert plain.entered is not None and silent.entered is not None
+    for name, value in silent.read.items():
+        if (
+            name in plain.read
+            and torch.equal(value, silent.entered)
+            and not torch.equal(plain.read[name], plain.entered)
+        ):
+            return name
+    return None
+
+
+def _check_parallel(lm: LanguageModel, site: AttentionSite, plain: _Seen, silent: _Seen) -> None:
+    """Silencing W_O has to change the layer's output by exactly what W_O wrote."""
+    assert plain.left is not None and silent.left is not None
+    written = plain.written
+    change = plain.left.float() - silent.left.float()
+    if written is not None and written.shape == change.shape:
+        off = float((change - written.float()).abs().max())
+        size = float(plain.left.float().abs().max() + written.float().abs().max())
+        if off <= (1e-4 if plain.left.dtype == torch.float32 else 3e-2) * size:
+            return
+    raise InputError(
+        f"{type(lm.model).__name__}: nothing in layer {site.layer} reads the residual stream after "
+        "attention, and the layer does not add attention and feed-forward part side by side "
+        "either, so the state after attention is not known; use another model."
+    )
+
+
+def _watch(lm: LanguageModel, silenced: Iterable[AttentionSite] = ()) -> list[_Seen]:
+    """One pass over a few tokens; the output projections of ``silenced`` write zeros in it."""
+    layers = lm.decoder_layers
+    seen = [_Seen() for _ in layers]
+    sites = {site.layer: site for site in lm.sites}
+
+    def hooks() -> Iterator[Any]:
+        for site in silenced:
+            yield changed_output(site.projection, torch.zeros_like)
+        for number, layer in enumerate(layers):
+            yield from _watch_layer(seen[number], layer, sites.get(number))
+
+    with hooked(hooks()):
+        probe_pass(lm, (7,))
+    return seen
+
+
+def _watch_layer(seen: _Seen, layer: nn.Module, site: AttentionSite | None) -> Iterator[Any]:
+    """Hooks that fill ``seen``, in the order in which they have to be there."""
+
+    def entering(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        seen.entered = _copy(input_of(args, kwargs))
+        if seen.entered is not None and seen.entered.dim() != 3:
+            raise InputError(
+                f"Layers read hidden states of shape {tuple(seen.entered.shape)} instead of (rows, "
+                "tokens, channels), so there is no one residual stream to look at (Gemma 3n has "
+                "several a token); use another model."
+            )
+
+    def leaving(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        seen.left = _copy(hidden_states_of(output))
+
+    def writing(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        seen.written = _copy(output)
+        seen.read.clear()  # what was read before W_O had written
+
+    def reading(name: str) -> Any:
+        def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if seen.entered is None or name in seen.read:
+                return
+            rows, tokens, width = seen.entered.shape
+            value = _copy(input_of(args, kwargs, (rows, tokens)))
+            if value is not None and value.shape[-1] == width:
+                seen.read[name] = value
+
+        return keep
+
+    yield layer.register_forward_pre_hook(entering, with_kwargs=True)
+    yield layer.register_forward_hook(leaving)
+    if site is not None:
+        yield site.projection.register_forward_hook(writing)
+    for name, module in layer.named_modules():
+        if name:
+            yield module.register_forward_pre_hook(reading(name), with_kwargs=True)
+
+
+def _copy(value: torch.Tensor | None) -> torch.Tensor | None:
+    # Some layers add to the residual stream in place.
+    return None if value is None else value.detach().clone()

@@ -25,20 +25,18 @@ _PROBE = "HEADSCOPE"
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """A text as tokens.
+class Encoded:
+    """A text as tokens: `ids`, and for each the half-open character span it covers, (T, 2).
 
-    Attributes:
-        ids: the tokens.
-        spans: for each the half-open range of characters that it covers, white space in front
-            aside; empty for special tokens that the tokenizer added and for bare white space.
+    A span leaves out white space in front; it is empty (start = end) for tokens that cover no
+    other characters, such as special tokens and bare white space.
     """
 
     ids: tuple[int, ...]
-    spans: tuple[tuple[int, int], ...]
+    spans: Spans
 
 
-def tokenise(tokenizer: Any, text: str, special: bool = True) -> Tokens:
+def tokenise(tokenizer: Any, text: str, special: bool = True) -> Encoded:
     """Tokenise `text` by the tokenizer's own defaults, with the characters of each token.
 
     A beginning or end of text that the text brings itself is not added a second time; without
@@ -62,7 +60,7 @@ def tokenise(tokenizer: Any, text: str, special: bool = True) -> Tokens:
         while begin < end and text[begin].isspace():
             begin += 1
         spans.append((begin, end))
-    return Tokens(tuple(ids), tuple(spans))
+    return Encoded(tuple(ids), np.array(spans, dtype=np.int64).reshape(-1, 2))
 
 
 def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
@@ -80,18 +78,6 @@ def without_doubles(tokenizer: Any, text: str, ids: Sequence[int]) -> slice:
 def _run_of(token: int, ids: Sequence[int]) -> int:
     """How often a token stands at the beginning, one after the other."""
     return sum(1 for _ in takewhile(lambda index: index == token, ids))
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A text as tokens: `ids`, and for each the half-open character span it covers, (T, 2).
-
-    A span leaves out white space in front; it is empty (start = end) for tokens that cover no
-    other characters, such as special tokens and bare white space.
-    """
-
-    ids: tuple[int, ...]
-    spans: Spans
 
 
 def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
@@ -113,7 +99,7 @@ def encode(tokenizer: Any, text: str, special: bool = True) -> Encoded:
             f"the tokenizer's character positions leave out {len(lost)} of {len(text)} characters "
             f"(first at {at}: {text[at : at + 20]!r}); its tokenizer.json is faulty or too old"
         )
-    return Encoded(tokens.ids, np.array(tokens.spans, dtype=np.int64).reshape(-1, 2))
+    return tokens
 
 
 def encode_output(tokenizer: Any, ids: Sequence[int]) -> tuple[str, Spans]:

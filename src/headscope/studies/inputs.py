@@ -100,7 +100,7 @@ class ModelChoice(Settings):
         Raises `ModelError` if it cannot be loaded, `MissingExtra` if a package for it is missing.
         """
         from headscope.lm import load
-        from headscope.lm.placement import memory_limits
+        from headscope.lm.weights import memory_limits
 
         kept = _KEPT.get()
         if kept is not None and self in kept:
@@ -133,7 +133,7 @@ class ModelChoice(Settings):
         Where a finished run may hold the answer already, its weights are read when they are first
         needed: files say all that decides which run it is.
         """
-        from headscope.lm.waiting import waiting_model
+        from headscope.lm.loading import waiting_model
 
         folders = Path("runs").glob("*") if out is None else [Path(out)]
         named = ModelChoice(
@@ -612,7 +612,7 @@ def _noise(lm: LanguageModel) -> float | None:
 
 def about_model(lm: LanguageModel) -> dict[str, Any]:
     """What a result says about its model."""
-    from headscope.lm.groups import key_value_heads
+    from headscope.lm.geometry import key_value_heads
 
     return {
         "name": lm.name,

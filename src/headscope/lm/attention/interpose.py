@@ -95,28 +95,25 @@ def _observed(implementation: str, kernel: Callable[..., Any]) -> Callable[..., 
     return wrapper
 
 
-def _wrap(table: Any) -> None:
-    held = _wrapped.get(id(table))
-    if held is not None:
-        _wrapped[id(table)] = (table, held[1] + 1, held[2])
+def _enter(table: Any) -> None:
+    """Wrap the look-up of a table, or count one more who stands there."""
+    _, count, own = _wrapped.get(id(table), (table, 0, vars(table).get("get_interface")))
+    _wrapped[id(table)] = table, count + 1, own
+    if count:
         return
-    own = table.__dict__.get("get_interface")
     look_up = table.get_interface
 
     def get_interface(attn_implementation: str, default: Callable[..., Any]) -> Callable[..., Any]:
         return _observed(str(attn_implementation), look_up(attn_implementation, default))
 
     table.get_interface = get_interface
-    _wrapped[id(table)] = (table, 1, own)
 
 
-def _unwrap(table: Any) -> None:
-    _, count, own = _wrapped[id(table)]
+def _leave(table: Any) -> None:
+    _, count, own = _wrapped.pop(id(table))
     if count > 1:
-        _wrapped[id(table)] = (table, count - 1, own)
-        return
-    del _wrapped[id(table)]
-    if own is None:
+        _wrapped[id(table)] = table, count - 1, own
+    elif own is None:
         del table.get_interface
     else:
         table.get_interface = own
@@ -153,7 +150,7 @@ def _standing(
     tables = _tables(modules)
     with _lock:
         for table in tables:
-            _wrap(table)
+            _enter(table)
         for module in modules:
             places.setdefault(module, []).append(one)
     try:
@@ -168,4 +165,4 @@ def _standing(
                 else:
                     del places[module]
             for table in reversed(tables):
-                _unwrap(table)
+                _leave(table)

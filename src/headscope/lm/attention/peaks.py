@@ -14,15 +14,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import torch
 
-from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope.lm.attention.passes import Choose, PeakPass
-from headscope.lm.attention.plans import KeyChoice
-from headscope.lm.attention.recording import Recorder, check_rows, recording
+from headscope.lm.attention.interpose import Call
+from headscope.lm.attention.plans import Plans, columns_of
+from headscope.lm.attention.recording import Pass, RowChoice, check_request, recording
+from headscope.lm.attention.scores import largest
+from headscope.lm.geometry import AttentionSite
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -36,24 +37,15 @@ class PeakRequest:
         rows: bool (B, T), the queries of each forward pass, true where wanted; or ``"all"``; or
             ``"last"``, the last query of each call, which during ``generate()`` is the one that
             predicts the next token, in the prefill and in every step after it.
-        keys: which keys count, by their place in the padded sequence: bool (B, S), where places
-            beyond S do not count; or an integer tensor (B, 2) of spans, first place and the one
-            after the last.  ``None``: every key the query sees.
+        keys: bool (B, S), which keys count, by their place in the padded sequence; places beyond S
+            do not.  ``None``: every key the query sees.
     """
 
-    rows: torch.Tensor | Literal["last", "all"] = "all"
+    rows: RowChoice = "all"
     keys: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        check_rows("peak", self.rows)
-        keys = self.keys
-        if keys is not None:
-            spans = not keys.is_floating_point() and keys.dtype != torch.bool
-            if keys.dim() != 2 or keys.is_floating_point() or (spans and keys.shape[1] != 2):
-                raise InputError(
-                    f"keys of a peak request is a {keys.dtype} tensor of shape "
-                    f"{tuple(keys.shape)}; it must be bool (batch, keys) or integer (batch, 2)."
-                )
+        check_request("peak", self.rows, self.keys, torch.bool)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,18 +73,16 @@ class Peaks:
     @property
     def rows(self) -> torch.Tensor:
         """int64 (R, 2), the rows of all steps one after another."""
-        if not self.steps:
-            return torch.zeros((0, 2), dtype=torch.long)
-        return torch.cat([step.rows for step in self.steps])
+        none = torch.zeros((0, 2), dtype=torch.long)
+        return torch.cat([step.rows for step in self.steps] or [none])
 
     @property
     def keys(self) -> torch.Tensor:
         """int32 (R, L, W), the keys of all steps one after another."""
-        if not self.steps:
-            return torch.zeros((0, self.geometry.layers, self.geometry.width), dtype=torch.int32)
         if len(self.steps) == 1:
             return self.steps[0].keys
-        return torch.cat([step.keys for step in self.steps])
+        none = torch.zeros((0, *self.geometry.shape), dtype=torch.int32)
+        return torch.cat([step.keys for step in self.steps] or [none])
 
 
 @contextlib.contextmanager
@@ -114,14 +104,47 @@ def attention_peaks(lm: LanguageModel, request: PeakRequest | None = None) -> It
     Raises:
         InputError: if the model hides its attention, or the request does not fit a forward pass.
     """
-    request = request or PeakRequest()
+    wanted = request or PeakRequest()
     peaks = Peaks(lm.geometry)
-
-    def begin(past: int, padding: Any, choose: Choose) -> PeakPass:
-        return PeakPass(past, padding, choose, KeyChoice(request.keys))
-
-    def end(done: PeakPass) -> None:
-        peaks.steps.append(PeakStep(*done.collect(lm.geometry.layers, lm.geometry.width)))
-
-    with recording(lm, Recorder("peak", lm.sites, request.rows, begin, end)):
+    with recording(
+        lm,
+        {site.layer for site in lm.sites},
+        lambda began: _PeakPass(began, wanted.rows, wanted.keys),
+        lambda done: peaks.steps.append(done.step(lm.geometry)),
+    ):
         yield peaks
+
+
+class _PeakPass(Pass):
+    """Peaks of one forward pass; of each layer int64 (B, H, R), places in the padded sequence."""
+
+    what, exact = "peak", False
+
+    def of_call(self, site: AttentionSite, call: Call, plans: Plans) -> tuple[torch.Tensor, ...]:
+        query, plan = call.query, plans.of(call)
+        rows = plans.rows.take(query, plans.index(query.device))
+        places = largest(rows, call.key, plan.blocks, scale=plan.scale, softcap=plan.softcap)
+        return (torch.where(places >= 0, places + plan.offset, places),)
+
+    def of_weights(
+        self, site: AttentionSite, lines: torch.Tensor, visible: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        if self.keys is not None:
+            counting = columns_of(self.keys.to(visible.device), 0, visible.shape[-1])
+            visible = visible & counting[:, None]
+        values, places = lines.float().masked_fill(~visible[:, None], -1.0).max(dim=-1)
+        return (places.masked_fill_(values < 0, -1),)
+
+    def of_no_rows(self, site: AttentionSite, like: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (like.new_zeros((len(like), site.heads, 0), dtype=torch.long),)
+
+    def step(self, geometry: Geometry) -> PeakStep:
+        """All rows of the pass."""
+        first = next(iter(self.found.values()))[0]
+        shape = (first.shape[0], first.shape[2], *geometry.shape)
+        peaks = torch.full(shape, -1, dtype=torch.int32, device=first.device)
+        for layer, (places,) in self.found.items():
+            peaks[:, :, layer, : places.shape[1]] = places.transpose(1, 2).to(
+                peaks.device, torch.int32
+            )
+        return PeakStep(*self.collect(peaks))

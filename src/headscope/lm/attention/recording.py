@@ -1,26 +1,28 @@
 """Following the attention of a model through forward passes: the context behind peaks and weights.
 
-A :class:`Recorder` turns what happens during forward passes into results; :func:`recording` puts it
-in place and takes it away again.  What is kept of each pass is the business of a
-:class:`~headscope.lm.attention.passes.Pass`.
+:func:`recording` sees every pass and every call of an attention kernel in it; a :class:`Pass` knows
+one forward pass, its rows and its place in the sequence; what is kept of it is for its subclasses
+in `peaks` and `weights` to say.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.attention.argmax import Rows
 from headscope.lm.attention.interpose import Call, observing
-from headscope.lm.attention.passes import Choose, Pass
+from headscope.lm.attention.plans import Mask, Plans, Rows, columns_of
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
+from headscope.lm.hooks import hooked
+from headscope.lm.inputs import probe_pass
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -33,10 +35,6 @@ Way = Literal["function", "weights"]
 _WAYS: WeakKeyDictionary[nn.Module, dict[str, Way]] = WeakKeyDictionary()
 
 
-def _implementation(model: Any) -> str:
-    return str(getattr(model.config.get_text_config(decoder=True), "_attn_implementation", None))
-
-
 def capture_way(lm: LanguageModel) -> Way:
     """Find out, with one small forward pass, how its attention can be seen from a model.
 
@@ -46,41 +44,30 @@ def capture_way(lm: LanguageModel) -> Way:
     Raises:
         InputError: if neither holds for every layer.
     """
-    model, sites = lm.model, lm.sites
-    known = _WAYS.setdefault(model, {})
-    implementation = _implementation(model)
+    known = _WAYS.setdefault(lm.model, {})
+    config = lm.model.config.get_text_config(decoder=True)
+    implementation = str(getattr(config, "_attn_implementation", None))
     if implementation in known:
         return known[implementation]
-    called: set[int] = set()
-    returned: set[int] = set()
+    sites = {site.attention: site for site in lm.sites}
+    called: set[nn.Module] = set()
+    returned: set[nn.Module] = set()
 
-    def count(site: AttentionSite) -> None:
-        called.add(site.layer)
+    def look(module: nn.Module, args: Any, output: Any) -> None:
+        if weights_of(output, sites[module]) is not None:
+            returned.add(module)
 
-    def look(site: AttentionSite, output: Any) -> None:
-        if weights_of(output, site) is not None:
-            returned.add(site.layer)
-
-    with contextlib.ExitStack() as stack:
-        by_module = {site.attention: site for site in sites}
-        stack.enter_context(
-            observing(list(by_module), lambda module, call: count(by_module[module]))
-        )
-        for site in sites:
-            handle = site.attention.register_forward_hook(
-                lambda module, args, output: look(by_module[module], output)
-            )
-            stack.callback(handle.remove)
-        stack.enter_context(evaluating(model))
-        stack.enter_context(torch.no_grad())
-        model(**forward_inputs(model, probe_batch(model, lm.tokenizer_or_none)))
-    layers = {site.layer for site in sites}
-    if called == layers:
+    with (
+        observing(list(sites), lambda module, call: called.add(module)),
+        hooked(module.register_forward_hook(look) for module in sites),
+    ):
+        probe_pass(lm)
+    if called == set(sites):
         known[implementation] = "function"
-    elif returned == layers:
+    elif returned == set(sites):
         known[implementation] = "weights"
     else:
-        missing = ", ".join(str(layer) for layer in sorted(layers - called))
+        missing = ", ".join(str(site.layer) for site in lm.sites if site.attention not in called)
         advice = (
             "use another architecture for attention peaks"
             if implementation == "eager"
@@ -88,9 +75,9 @@ def capture_way(lm: LanguageModel) -> Way:
             "LanguageModel.wrap"
         )
         raise InputError(
-            f"{type(model).__name__} computes the attention of layers {missing} where it cannot be "
-            f"observed and returns no weights under attn_implementation={implementation!r}; "
-            f"{advice}."
+            f"{type(lm.model).__name__} computes the attention of layers {missing} where it cannot "
+            "be observed and returns no weights under "
+            f"attn_implementation={implementation!r}; {advice}."
         )
     return known[implementation]
 
@@ -105,8 +92,10 @@ def weights_of(output: Any, site: AttentionSite) -> torch.Tensor | None:
     return None
 
 
-def check_rows(what: str, rows: RowChoice) -> None:
-    """InputError unless ``rows`` of a request for ``what`` can be a choice of rows."""
+def check_request(
+    what: str, rows: RowChoice, keys: torch.Tensor | None, dtype: torch.dtype
+) -> None:
+    """InputError unless rows and keys of a request can be such: see `PeakRequest` and others."""
     if isinstance(rows, str):
         if rows not in ("last", "all"):
             raise InputError(
@@ -117,63 +106,95 @@ def check_rows(what: str, rows: RowChoice) -> None:
             f"rows of a {what} request is a {rows.dtype} tensor of shape "
             f"{tuple(rows.shape)}; it must be bool of shape (batch, queries)."
         )
+    if keys is not None and (keys.dim() != 2 or keys.dtype != dtype):
+        raise InputError(
+            f"keys of a {what} request is a {keys.dtype} tensor of shape {tuple(keys.shape)}; it "
+            f"must be {dtype} of shape (batch, keys)."
+        )
 
 
-P = TypeVar("P", bound=Pass)
-
-
-class Recorder(Generic[P]):
-    """Turns what happens during forward passes into results.
+class Pass(abc.ABC):
+    """What is known while one forward pass runs.
 
     Args:
-        what: ``"peak"`` or ``"weight"``, for messages.
-        sites: the layers to follow.
+        began: tokens in the cache, positions (0: not known) and attention mask that the decoder
+            was called with.
         rows: the queries to look at.
-        begin: makes the pass, from the tokens in the cache, the attention mask and the rows.
-        end: keeps what a finished pass found.
+        keys: a tensor of the request that has to have a row for each of the batch, if any.
+
+    Attributes:
+        what: ``"peak"`` or ``"weight"``, for messages.
+        exact: whether scores are wanted as softmax takes them; `keys` then do not restrict them.
+        found: for each layer seen so far what was taken of it, tensors with heads in their second
+            and rows in their third dimension.
     """
 
+    what: ClassVar[str]
+    exact: ClassVar[bool]
+
     def __init__(
-        self,
-        what: str,
-        sites: Sequence[AttentionSite],
-        rows: RowChoice,
-        begin: Callable[[int, Any, Choose], P],
-        end: Callable[[P], None],
+        self, began: tuple[int, int, Any], rows: RowChoice, keys: torch.Tensor | None
     ) -> None:
-        self.sites = {site.attention: site for site in sites}
-        self._what, self._rows = what, rows
-        self._begin, self._end = begin, end
-        self._pass: P | None = None
+        self.past, self._queries, self._padding = began
+        self._rows, self.keys = rows, keys
+        self.found: dict[int, tuple[torch.Tensor, ...]] = {}
+        self._plans: Plans | None = None
+        #: Plans of layers that compute only so many last positions.
+        self._shorter: dict[int, Plans] = {}
 
-    def begin(self, module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
-        past, queries, padding = Pass.read(module, args, kwargs)
-        self._pass = self._begin(past, padding, self._choose)
-        self._pass.queries = queries
+    @abc.abstractmethod
+    def of_call(self, site: AttentionSite, call: Call, plans: Plans) -> tuple[torch.Tensor, ...]:
+        """What is wanted of one layer, from a call of its attention kernel."""
 
-    def on_call(self, module: nn.Module, call: Call) -> None:
-        # No pass is under way when checkpointing recomputes a layer for the backward pass.
-        if self._pass is not None:
-            self._pass.take_call(self.sites[module], call)
+    @abc.abstractmethod
+    def of_weights(
+        self, site: AttentionSite, lines: torch.Tensor, visible: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """What is wanted of one layer, from its attention weights (B, H, R, S) and the keys seen,
+        bool (B, R, S)."""
 
-    def on_weights(self, module: nn.Module, args: Any, output: Any) -> None:
-        site = self.sites[module]
-        weights = weights_of(output, site)
-        if self._pass is not None and weights is not None:
-            self._pass.take_weights(site, weights)
+    @abc.abstractmethod
+    def of_no_rows(self, site: AttentionSite, like: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What is kept of one layer of a batch, on the device of ``like``, without any row."""
 
-    def end(self, module: nn.Module, args: Any, output: Any) -> None:
-        done, self._pass = self._pass, None
-        # Called after an exception too, then without an output.
-        if done is None or output is None:
+    def take_call(self, site: AttentionSite, call: Call) -> None:
+        """Take what is wanted of one layer from a call of its attention kernel."""
+        batch, _, queries, _ = call.query.shape
+        plans = self.plans(batch, queries)
+        if not plans.rows.height:
+            self.found[site.layer] = self.of_no_rows(site, call.query)
             return
-        missing = [site.layer for site in self.sites.values() if site.layer not in done.layers]
-        if missing:
-            raise InputError(
-                f"attention {self._what}s saw no attention in layers {missing} of a forward pass; "
-                "a compiled model hides it: use the model uncompiled (generate: disable_compile)."
-            )
-        self._end(done)
+        with torch.no_grad():
+            self.found[site.layer] = self.of_call(site, call, plans)
+
+    def take_weights(self, site: AttentionSite, weights: torch.Tensor) -> None:
+        """Take what is wanted of one layer from its attention weights (B, H, T, S)."""
+        batch, _, queries, _ = weights.shape
+        plans = self.plans(batch, queries)
+        if not plans.rows.height:
+            self.found[site.layer] = self.of_no_rows(site, weights)
+            return
+        index = plans.index(weights.device)
+        lines = plans.rows.take(weights.detach(), index)
+        self.found[site.layer] = self.of_weights(site, lines, self._visible(site, weights, index))
+
+    def plans(self, batch: int, queries: int) -> Plans:
+        """The plans of layers that compute so many positions."""
+        if self._plans is None:
+            if self.keys is not None and self.keys.shape[0] != batch:
+                raise InputError(
+                    f"keys of a {self.what} request has {self.keys.shape[0]} rows but the forward "
+                    f"pass has {batch}; give one a row (beam search expands the batch)."
+                )
+            self._queries = self._queries or queries
+            rows = self._choose(batch, self._queries)
+            self._plans = Plans(rows, None if self.exact else self.keys, self.past, self.exact)
+        if queries == self._queries:
+            return self._plans
+        # A model that is asked for few logits may leave the other positions out of upper layers.
+        if queries not in self._shorter:
+            self._shorter[queries] = self._plans.shorter(self._queries - queries)
+        return self._shorter[queries]
 
     def _choose(self, batch: int, queries: int) -> Rows:
         rows = self._rows
@@ -183,32 +204,121 @@ class Recorder(Generic[P]):
             return Rows.of_mask(mask)
         if tuple(rows.shape) != (batch, queries):
             raise InputError(
-                f"rows of a {self._what} request has shape {tuple(rows.shape)} but the forward "
+                f"rows of a {self.what} request has shape {tuple(rows.shape)} but the forward "
                 f'pass has {batch} rows of {queries} queries; for generation use rows="last".'
             )
         return Rows.of_mask(rows.cpu())
 
+    def _visible(
+        self, site: AttentionSite, weights: torch.Tensor, index: torch.Tensor
+    ) -> torch.Tensor:
+        """bool (B, R, S): the keys that the chosen rows see, where a module returns its weights.
+
+        The architectures that need this are plainly causal, so the keys a query sees follow from
+        its place and the padding, and in GPT-Neo's local layers from a window.
+        """
+        device, (queries, keys) = weights.device, weights.shape[2:]
+        mask = self._padding
+        if isinstance(mask, torch.Tensor) and mask.dim() == 4:
+            # generate() with a static cache prepares the whole mask beforehand.
+            whole = Mask(mask.to(device), "eager", queries, keys)
+            return whole.decode(index, (0, keys)).allowed[:, 0]
+        place = (index + self.past)[..., None]
+        allowed = torch.arange(keys, device=device) <= place
+        module: Any = site.attention
+        if getattr(module, "attention_type", None) == "local":
+            allowed &= torch.arange(keys, device=device) > place - module.config.window_size
+        if mask is not None:
+            allowed = allowed & columns_of(mask.to(device).bool(), 0, keys)[:, None]
+        return allowed
+
+    def collect(self, *parts: torch.Tensor) -> list[torch.Tensor]:
+        """The rows of the pass, int64 (rows, 2) on the CPU: batch row, and place in the padded
+        sequence; and tensors (B, R, …) as (rows, …), without the repeats that fill shorter batch
+        rows."""
+        assert self._plans is not None  # a layer was seen, hence rows were chosen
+        rows = self._plans.rows
+        numbers = torch.arange(len(rows.index))[:, None].expand_as(rows.index)
+        where = torch.stack([numbers, rows.index + self.past], dim=-1)
+        flat = [part.flatten(0, 1) for part in (where, *parts)]
+        if bool(rows.valid.all()):
+            return flat
+        kept = rows.valid.reshape(-1).nonzero()[:, 0]
+        return [part[kept.to(part.device)] for part in flat]
+
+
+P = TypeVar("P", bound=Pass)
+
+
+def _began(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[int, int, Any]:
+    """Tokens in the cache, positions (0: not known) and attention mask that a decoder is about to
+    be called with.
+
+    A static cache counts on its device: this is the one synchronisation of a pass.
+    """
+    given = dict(kwargs)
+    if args:
+        given.update(inspect.signature(module.forward).bind_partial(*args).arguments)
+    cache = given.get("past_key_values")
+    past = 0 if cache is None else int(cache.get_seq_length())
+    tokens = given.get("input_ids")
+    tokens = given.get("inputs_embeds") if tokens is None else tokens
+    return past, 0 if tokens is None else int(tokens.shape[1]), given.get("attention_mask")
+
 
 @contextlib.contextmanager
-def recording(lm: LanguageModel, recorder: Recorder[Any]) -> Iterator[None]:
-    """Let ``recorder`` follow every forward pass of a model inside the context.
+def recording(
+    lm: LanguageModel,
+    layers: set[int],
+    begin: Callable[[tuple[int, int, Any]], P],
+    end: Callable[[P], None],
+) -> Iterator[None]:
+    """Follow the attention of some layers through every forward pass inside the context.
+
+    ``begin`` makes the `Pass` of each of them, ``end`` keeps what it found.
 
     Raises:
         InputError: if the model hides its attention.
     """
-    way = capture_way(lm)
+    sites = {site.attention: site for site in lm.sites if site.layer in layers}
+    # None outside of passes, as when checkpointing recomputes a layer for the backward pass.
+    current: P | None = None
+
+    def enter(module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
+        nonlocal current
+        current = begin(_began(module, args, kwargs))
+
+    def on_call(module: nn.Module, call: Call) -> None:
+        if current is not None:
+            current.take_call(sites[module], call)
+
+    def on_weights(module: nn.Module, args: Any, output: Any) -> None:
+        weights = weights_of(output, sites[module])
+        if current is not None and weights is not None:
+            current.take_weights(sites[module], weights)
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        nonlocal current
+        done, current = current, None
+        # Called after an exception too, then without an output.
+        if done is None or output is None:
+            return
+        missing = sorted(layers - done.found.keys())
+        if missing:
+            raise InputError(
+                f"attention {done.what}s saw no attention in layers {missing} of a forward pass; "
+                "a compiled model hides it: use the model uncompiled (generate: disable_compile)."
+            )
+        end(done)
+
     with contextlib.ExitStack() as stack:
-        if way == "function":
-            stack.enter_context(observing(list(recorder.sites), recorder.on_call))
+        if capture_way(lm) == "function":
+            stack.enter_context(observing(list(sites), on_call))
         else:
-            for attention in recorder.sites:
-                handle = attention.register_forward_hook(recorder.on_weights)
-                stack.callback(handle.remove)
-        # The module that holds the list of decoder layers: every forward pass enters it, with the
-        # cache, also one that goes round the language model head.
-        decoder = lm.model.get_submodule(lm.layers_name.rpartition(".")[0])
-        before = decoder.register_forward_pre_hook(recorder.begin, with_kwargs=True)
-        stack.callback(before.remove)
-        after = decoder.register_forward_hook(recorder.end, always_call=True)
-        stack.callback(after.remove)
+            stack.enter_context(hooked(one.register_forward_hook(on_weights) for one in sites))
+        # Entered with the cache, also by a pass that goes round the language model head.
+        stack.enter_context(lm.decoder.register_forward_pre_hook(enter, with_kwargs=True))
+        stack.enter_context(lm.decoder.register_forward_hook(leave, always_call=True))
         yield

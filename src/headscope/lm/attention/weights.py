@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,10 +25,9 @@ import torch
 from headscope.errors import InputError
 from headscope.heads import Head
 from headscope.lm.attention.interpose import Call
-from headscope.lm.attention.passes import Choose, Pass
-from headscope.lm.attention.plans import KeyChoice
-from headscope.lm.attention.recording import Recorder, RowChoice, check_rows, recording
-from headscope.lm.attention.softmax import Chosen, softmax_of_chosen
+from headscope.lm.attention.plans import Plans
+from headscope.lm.attention.recording import Pass, RowChoice, check_request, recording
+from headscope.lm.attention.scores import Chosen, softmax_of_chosen
 from headscope.lm.geometry import AttentionSite
 
 if TYPE_CHECKING:
@@ -57,13 +56,7 @@ class WeightRequest:
     rows: RowChoice = "all"
 
     def __post_init__(self) -> None:
-        check_rows("weight", self.rows)
-        keys = self.keys
-        if keys.dim() != 2 or keys.dtype != torch.int64:
-            raise InputError(
-                f"keys of a weight request is a {keys.dtype} tensor of shape "
-                f"{tuple(keys.shape)}; it must be int64 of shape (batch, keys)."
-            )
+        check_request("weight", self.rows, self.keys, torch.int64)
         if self.heads is not None and not self.heads:
             raise InputError("a weight request names no heads; name one, or None for all.")
 
@@ -137,100 +130,87 @@ def attention_weights(lm: LanguageModel, request: WeightRequest) -> Iterator[Wei
     for head in heads:
         layers.setdefault(head.layer, []).append(head.head)
     found = Weights(heads)
-    kind = type(lm.model).__name__
 
-    def begin(past: int, padding: Any, choose: Choose) -> _WeightPass:
-        return _WeightPass(past, padding, choose, request.keys, layers, kind)
+    def begin(began: tuple[int, int, Any]) -> _WeightPass:
+        return _WeightPass(began, request, layers, type(lm.model).__name__)
 
     def end(done: _WeightPass) -> None:
         done.prove()
-        found.steps.append(done.collect(heads))
+        found.steps.append(done.step(heads))
 
-    sites = [site for site in lm.sites if site.layer in layers]
-    with recording(lm, Recorder("weight", sites, request.rows, begin, end)):
+    with recording(lm, set(layers), begin, end):
         yield found
 
 
 class _WeightPass(Pass):
-    """Weights of one forward pass; ``wanted`` are the heads of each layer."""
+    """Weights of one forward pass; ``wanted`` are the heads of each layer.
+
+    Of each layer float32 (B, n, R, K) twice: weights and even shares.
+    """
+
+    what, exact = "weight", True
 
     def __init__(
         self,
-        past: int,
-        padding: Any,
-        choose: Choose,
-        keys: torch.Tensor,
+        began: tuple[int, int, Any],
+        request: WeightRequest,
         wanted: dict[int, list[int]],
         kind: str,
     ) -> None:
-        super().__init__(past, padding, choose, KeyChoice(None), exact=True)
-        self._places, self._wanted, self._kind = keys, wanted, kind
-        #: For each layer float32 (B, n, R, K) twice: weights and even shares.
-        self._found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        super().__init__(began, request.rows, request.keys)
+        self._places, self._wanted, self._kind = request.keys, wanted, kind
         #: For each layer how far off the proof is (a scalar on its device), and what is allowed.
         self._errors: dict[int, tuple[torch.Tensor, float]] = {}
 
-    @property
-    def layers(self) -> Iterable[int]:
-        """The layers seen so far."""
-        return self._found
-
-    def take_call(self, site: AttentionSite, call: Call) -> None:
-        """Compute the weights of one layer from a call of its attention kernel."""
-        query, key, value = call.query.detach(), call.key.detach(), call.value.detach()
-        batch, heads, queries, width = query.shape
-        plans = self._ready(batch, queries)
+    def of_call(self, site: AttentionSite, call: Call, plans: Plans) -> tuple[torch.Tensor, ...]:
+        query, plan = call.query, plans.of(call)
         wanted = self._wanted[site.layer]
-        if not plans.rows.height:
-            self._nothing(site.layer, batch, query.device)
-            return
-        index = self._on(plans, query.device)
-        plan = plans.of(call, index)
         chosen = torch.tensor(wanted, device=query.device)
         sink = call.options.get("s_aux")
-        with torch.no_grad():
-            rows = plans.rows.take(query, index)[:, chosen]
-            result = softmax_of_chosen(
-                rows,
-                key,
-                value,
-                self._places.to(query.device) - plan.offset,
-                wanted,
-                heads,
-                plan.blocks,
-                scale=width**-0.5 if plan.scale is None else plan.scale,
-                softcap=plan.softcap,
-                sink=None if sink is None else sink.detach().reshape(-1)[chosen],
+        index = plans.index(query.device)
+        result = softmax_of_chosen(
+            plans.rows.take(query, index)[:, chosen],
+            call.key,
+            call.value,
+            self._places.to(query.device) - plan.offset,
+            wanted,
+            query.shape[1],
+            plan.blocks,
+            scale=query.shape[3] ** -0.5 if plan.scale is None else plan.scale,
+            softcap=plan.softcap,
+            sink=None if sink is None else sink.reshape(-1)[chosen],
+        )
+        batch, heads, queries, _ = query.shape
+        shape = (batch, queries, heads, result.output.shape[-1])
+        if tuple(call.output.shape) != shape:
+            raise InputError(
+                f"{self._kind}: its attention gives a tensor of shape {tuple(call.output.shape)} "
+                f"where {shape} was expected, so attention weights cannot be checked; load it with "
+                'attn_implementation="sdpa" or "eager".'
             )
-            self._errors[site.layer] = self._compare(result, call, index, chosen)
-        self._found[site.layer] = (result.weights, result.uniform)
+        given = plans.rows.take(call.output.transpose(1, 2), index)[:, chosen].float()
+        tolerance = _TOLERANCE.get(query.dtype, _TOLERANCE_OF_HALVES)
+        self._errors[site.layer] = _difference(result, given), tolerance
+        return result.weights, result.uniform
 
-    def take_weights(self, site: AttentionSite, weights: torch.Tensor) -> None:
-        """Take the weights of one layer from all of its attention weights (B, H, T, S)."""
-        weights = weights.detach()
-        batch, _, queries, keys = weights.shape
-        plans = self._ready(batch, queries)
-        if not plans.rows.height:
-            self._nothing(site.layer, batch, weights.device)
-            return
-        index = self._on(plans, weights.device)
-        wanted = self._wanted[site.layer]
-        chosen = torch.tensor(wanted, device=weights.device)
-        visible = self.visible(site, weights, index)
-        lines = plans.rows.take(weights[:, chosen], index).float()
-        lines = lines * visible[:, None]
+    def of_weights(
+        self, site: AttentionSite, lines: torch.Tensor, visible: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        half = lines.dtype != torch.float32
+        lines = lines[:, self._wanted[site.layer]].float() * visible[:, None]
         seen = visible.sum(dim=-1)
         off = (lines.sum(dim=-1) - 1.0).abs() * (seen > 0)[:, None]
-        tolerance = 1e-4 if weights.dtype == torch.float32 else 2e-2
-        self._errors[site.layer] = (off.max(), tolerance)
-        places = self._places.to(weights.device)
+        self._errors[site.layer] = (off.max(), 2e-2 if half else 1e-4)
+        places, keys = self._places.to(lines.device), lines.shape[-1]
         inside = ((places >= 0) & (places < keys))[:, None, None]
-        where = places.clamp(0, keys - 1)[:, None, None]
-        shape = (*lines.shape[:3], -1)
-        taken = lines.gather(-1, where.expand(shape)) * inside
-        even = visible.float() / seen.clamp(min=1)[..., None]
-        even = even[:, None].expand_as(lines).gather(-1, where.expand(shape)) * inside
-        self._found[site.layer] = (taken, even)
+        where = places.clamp(0, keys - 1)[:, None, None].expand(*lines.shape[:3], -1)
+        even = (visible.float() / seen.clamp(min=1)[..., None])[:, None].expand_as(lines)
+        return lines.gather(-1, where) * inside, even.gather(-1, where) * inside
+
+    def of_no_rows(self, site: AttentionSite, like: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        shape = (len(like), len(self._wanted[site.layer]), 0, self._places.shape[1])
+        empty = torch.zeros(shape, device=like.device)
+        return empty, empty
 
     def prove(self) -> None:
         """InputError where the weights do not explain what the model computed."""
@@ -244,52 +224,23 @@ class _WeightPass(Pass):
                     'with attn_implementation="sdpa" or "eager" in float32, or use another model.'
                 )
 
-    def collect(self, heads: Sequence[Head]) -> WeightStep:
+    def step(self, heads: Sequence[Head]) -> WeightStep:
         """All rows of the pass, heads in the order asked for."""
-        device = self._found[heads[0].layer][0].device
-        places = {
-            Head(layer, head): (layer, at)
-            for layer, own in self._wanted.items()
-            for at, head in enumerate(own)
-        }
-        # One tensor (B, R, n, K) a layer, on one device, then one head after the other.
+        device = self.found[heads[0].layer][0].device
         parts = []
         for kind in (0, 1):
-            layers = {layer: both[kind].to(device) for layer, both in self._found.items()}
-            own = [layers[layer][:, at] for layer, at in (places[head] for head in heads)]
+            layers = {layer: both[kind].to(device) for layer, both in self.found.items()}
+            own = [
+                layers[head.layer][:, self._wanted[head.layer].index(head.head)] for head in heads
+            ]
             parts.append(torch.stack(own, dim=2))
-        return WeightStep(*self.valid(self.places(), *parts))
+        return WeightStep(*self.collect(*parts))
 
-    def _compare(
-        self, result: Chosen, call: Call, index: torch.Tensor, chosen: torch.Tensor
-    ) -> tuple[torch.Tensor, float]:
-        """Size of weights × values less the kernel's output, as a share of the output's size."""
-        given = call.output.detach()
-        batch, heads, queries, _ = call.query.shape
-        shape = (batch, queries, heads, result.output.shape[-1])
-        if tuple(given.shape) != shape:
-            raise InputError(
-                f"{self._kind}: its attention gives a tensor of shape {tuple(given.shape)} where "
-                f"{shape} was expected, so attention weights cannot be checked; load it with "
-                'attn_implementation="sdpa" or "eager".'
-            )
-        own = self._ready(batch, queries).rows.take(given.transpose(1, 2), index)[:, chosen].float()
-        # Rows that see nothing are padding, for which kernels give whatever they like.
-        seeing = (result.output != 0).any(dim=-1, keepdim=True)
-        off = ((result.output - own) * seeing).square().sum()
-        size = (own * seeing).square().sum().clamp_min(torch.finfo(torch.float32).tiny)
-        tolerance = _TOLERANCE.get(call.query.dtype, _TOLERANCE_OF_HALVES)
-        return (off / size).sqrt(), tolerance
 
-    def _nothing(self, layer: int, batch: int, device: torch.device) -> None:
-        empty = torch.zeros(
-            (batch, len(self._wanted[layer]), 0, self._places.shape[1]), device=device
-        )
-        self._found[layer] = (empty, empty)
-
-    def _check(self, batch: int) -> None:
-        if self._places.shape[0] != batch:
-            raise InputError(
-                f"keys of a weight request has {self._places.shape[0]} rows but the forward pass "
-                f"has {batch}; give one a row (beam search expands the batch)."
-            )
+def _difference(result: Chosen, given: torch.Tensor) -> torch.Tensor:
+    """Size of weights × values less the kernel's output, as a share of the output's size."""
+    # Rows that see nothing are padding, for which kernels give whatever they like.
+    seeing = (result.output != 0).any(dim=-1, keepdim=True)
+    off = ((result.output - given) * seeing).square().sum()
+    size = (given * seeing).square().sum().clamp_min(torch.finfo(torch.float32).tiny)
+    return (off / size).sqrt()

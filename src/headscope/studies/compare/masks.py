@@ -168,7 +168,7 @@ def _key_heads(
 ) -> tuple[int, ...] | None:
     """Heads of keys and values by layer: of the model named, else as the runs tell, if they do."""
     if config.model is not None:
-        from headscope.lm.groups import key_value_heads
+        from headscope.lm.geometry import key_value_heads
 
         lm = config.model.load()
         if lm.geometry != geometry:

@@ -13,7 +13,7 @@ import torch
 
 from headscope.find.gate_gradients import batch_gradients, ones_gate
 from headscope.lm.batching import collate
-from headscope.lm.generation.greedy import generate_batch
+from headscope.lm.generation import generate_batch
 from headscope.lm.losses import token_losses
 from headscope.studies.costs.machines import Machine, Rate
 from headscope.studies.costs.reading import shape_of

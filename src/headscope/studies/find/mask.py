@@ -133,7 +133,7 @@ def find_mask(
     `mask`, (L,)) and in the history `feed_forward` (S, L).
     """
     from headscope.find.mask_training import train_mask
-    from headscope.lm.groups import key_value_heads
+    from headscope.lm.geometry import key_value_heads
 
     began = time.monotonic()
     _check_changes(config)

@@ -354,7 +354,7 @@ def _make(
     means: NDArray[np.float32] | None,
     progress: Progress | None,
 ) -> OneByOneResult:
-    from headscope.lm.sharing.prefix import can_share
+    from headscope.lm.prefix import can_share
 
     share = can_share(lm)
     prepared = {name: [prepare(lm, one) for one in many] for name, many in subjects.items()}

@@ -77,7 +77,7 @@ def fold_checkpoint(
     """Write the model of `lm` with the gate folded into its weights, as an ordinary checkpoint.
 
     No more than one tensor is in memory at a time, so `lm` may be hollow (see
-    `headscope.lm.hollow_model`) and the checkpoint of any size. Tensors that the gate
+    `headscope.lm.hollow.hollow_model`) and the checkpoint of any size. Tensors that the gate
     leaves alone are copied byte by byte; the others keep their dtype. Tokenizer, configuration,
     generation settings, chat template and licence files are copied.
 

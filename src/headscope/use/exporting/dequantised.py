@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headscope.errors import InputError
-from headscope.lm.quantised import dequantised_weight
+from headscope.lm.weights import dequantised_weight
 from headscope.use.exporting.scaling import reads_rows
 from headscope.use.exporting.tensors import Stored
 
@@ -49,7 +49,7 @@ class Computed(Stored):
 def dequantised_tensors(lm: LanguageModel, hollow: LanguageModel) -> list[Stored]:
     """The tensors of the ordinary model that a quantised one stands for, in the hollow's dtypes.
 
-    One weight at a time is read back (see `headscope.lm.quantised.dequantised_weight`).
+    One weight at a time is read back (see `headscope.lm.weights.dequantised_weight`).
 
     Args:
         lm: the quantised model.

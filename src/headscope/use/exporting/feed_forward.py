@@ -16,10 +16,9 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.geometry import hidden_states_of
+from headscope.lm.geometry import hidden_states_of, is_linear
 from headscope.lm.hollow import without_products
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
-from headscope.lm.watching import is_linear
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel

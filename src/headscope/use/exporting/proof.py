@@ -26,7 +26,7 @@ from headscope.lm.batching import collate
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.hollow import loader_of
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.zeroing import changeable_weights
+from headscope.lm.weights import changeable_weights
 from headscope.results.export import ExportProof
 from headscope.use.exporting.scaling import channel_factors
 

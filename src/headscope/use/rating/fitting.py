@@ -35,8 +35,8 @@ def fitted(lm: LanguageModel, gate: Gate, config: Rating | None = None, most: in
     """
     import torch
 
+    from headscope.lm.batching import in_halves
     from headscope.lm.inputs import evaluating, ordinary_tokens
-    from headscope.lm.memory import in_halves
     from headscope.use.rating.passes import batch_losses, shared_layers
 
     config = config or Rating()

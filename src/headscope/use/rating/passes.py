@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.inputs import probe_batch
-from headscope.lm.memory import in_halves
-from headscope.lm.sharing.gated_losses import first_changed_layer, losses_with_and_without
-from headscope.lm.sharing.prefix import can_share
-from headscope.lm.vocabulary import applies_apart
+from headscope.lm.losses import applies_apart
+from headscope.lm.prefix import can_share
+from headscope.lm.shared_losses import first_changed_layer, losses_with_and_without
 
 if TYPE_CHECKING:
     from headscope.heads import Gate

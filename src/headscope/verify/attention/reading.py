@@ -15,9 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.lm.attention.weights import WeightRequest
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
 from headscope.verify.attention.places import Placed
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from headscope.verify.removal.conditions import Condition, Progress, Removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.lm.sharing.answers import AnswerRow
+    from headscope.lm.shared_losses import AnswerRow
     from headscope.runs import Run
 
 #: The kinds of tokens, in the order of the arrays.
@@ -66,7 +66,7 @@ def answer_rows(
     Raises `InputError` if one is longer than the context or has no token of its own.
     """
     from headscope.lm.prompting import chat_writer
-    from headscope.lm.sharing.answers import AnswerRow
+    from headscope.lm.shared_losses import AnswerRow
     from headscope.lm.tokens import encode
 
     writer = chat_writer(lm, config.chat, config.template.text)
@@ -109,7 +109,7 @@ def reference_losses(
     Each condition is kept in `run`, and a run that was stopped goes on there. Conditions with the
     same gate are read once. `means` are the heads' mean outputs, for mean ablation.
     """
-    from headscope.lm.sharing.answers import answer_losses
+    from headscope.lm.shared_losses import answer_losses
 
     kept: dict[str, Any] = run.read_part("losses")
     gates = {

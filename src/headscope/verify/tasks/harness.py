@@ -138,9 +138,8 @@ class HarnessModel:
         """
         import torch
 
-        from headscope.lm.batching import collate, length_buckets
+        from headscope.lm.batching import collate, in_halves, length_buckets
         from headscope.lm.inputs import evaluating, forward_inputs
-        from headscope.lm.memory import in_halves
 
         rows: dict[tuple[int, ...], list[int]] = {}
         for number, (context, continuation) in enumerate(pairs):
@@ -181,8 +180,7 @@ class HarnessModel:
         return [results[number] for number in range(len(pairs))]
 
     def _continue(self, prompts: Sequence[str], settings: dict[str, Any]) -> list[str]:
-        from headscope.lm.batching import collate, length_buckets
-        from headscope.lm.memory import in_halves
+        from headscope.lm.batching import collate, in_halves, length_buckets
 
         until, limit, sampling = _settings(settings, self.lm.context_length)
         room = self.lm.context_length - limit

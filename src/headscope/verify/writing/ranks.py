@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from headscope.data.transfer import TransferPrompt
-from headscope.lm.batching import collate, length_buckets
+from headscope.lm.batching import collate, in_halves, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.memory import in_halves
 from headscope.lm.prompting import encode_answers
 from headscope.verify.removal.conditions import Pass
 

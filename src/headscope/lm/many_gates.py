@@ -1,8 +1,8 @@
-"""One prompt under many gates: rows of one batch, with what they have in common computed once.
+"""One prompt under many gates: its last token, and its continuation, with shared work done once.
 
 Row i of a batch runs under gate i. Rows whose gates agree below a layer have the same hidden states
 there, so those layers run on the distinct rows alone, and their outputs are handed on in copies
-(`headscope.lm.sharing.prefix`). With heads removed one after another in any order that spares
+(`headscope.lm.prefix`). With heads removed one after another in any order that spares
 about half of the work: of n rows at most 1 + (heads of the first l layers) are distinct below
 layer l.
 """
@@ -18,13 +18,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.lm.batching import collate
+from headscope.errors import InputError
+from headscope.lm.ablation import answers_at
+from headscope.lm.batching import Batch, collate
+from headscope.lm.generation import Generation, RowStop, generation_of
 from headscope.lm.geometry import hidden_states_of
+from headscope.lm.hooks import hooked
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.model import LanguageModel
-from headscope.lm.positions import answers_at
-from headscope.lm.sharing.prefix import Prefix, record_prefix, replay_prefix
+from headscope.lm.prefix import Prefix, record_prefix, replay_prefix
 
+#: Rows leave a generation when at least this share of those in the batch has ended.
+_LEAVE = 0.15
 #: A pass is cut below a layer if that spares at least this share of the rows below it.
 _WORTH = 0.25
 
@@ -64,7 +69,7 @@ def last_token(
         ids: the tokens of the prompt, at least one.
         gates: shape (n, L, W), one gate a row.
         share: compute lower layers only for gates that differ there. Needs a model for which
-            `headscope.lm.sharing.prefix.can_share` is true. Logits then differ by rounding, as
+            `headscope.lm.prefix.can_share` is true. Logits then differ by rounding, as
             they do between batches of different sizes.
         means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
             zero. All tokens are those of a prompt.
@@ -75,11 +80,9 @@ def last_token(
     states: list[torch.Tensor] = []
     below: tuple[Prefix, _Kinds] | None = None
     began = 0
-    with evaluating(lm.model), torch.no_grad(), contextlib.ExitStack() as outer:
-        seen: dict[int, torch.Tensor] = {}
-        for number, layer in enumerate(layers):
-            handle = layer.register_forward_hook(_keeper(seen, number))
-            outer.callback(handle.remove)
+    seen: dict[int, torch.Tensor] = {}
+    keepers = (layer.register_forward_hook(_keeper(seen, at)) for at, layer in enumerate(layers))
+    with evaluating(lm.model), torch.no_grad(), hooked(keepers):
         for end in ends:
             now = kinds[end - 1]
             batch = collate([ids] * len(now.first), lm.pad_token_id)
@@ -142,3 +145,67 @@ def _cuts(kinds: Sequence[_Kinds]) -> list[int]:
             cuts.append(layer)
             rows = fewer
     return cuts[::-1]
+
+
+def continue_rows(
+    lm: LanguageModel,
+    ids: Sequence[int],
+    gates: torch.Tensor,
+    limit: int,
+    stop_at_newline: bool = True,
+    means: NDArray[np.floating[Any]] | None = None,
+) -> list[Generation]:
+    """Continue one prompt under each gate, in one batch.
+
+    The same as `headscope.lm.generation.generate` of one copy of the prompt a gate, but for
+    rounding.
+
+    Args:
+        lm: the model.
+        ids: the tokens of the prompt, at least one.
+        gates: shape (n, L, W), one gate a row.
+        limit: new tokens a row may get; no more than the context has room for are taken.
+        stop_at_newline: end a row at the first newline that follows some text.
+        means: what takes the place of what gates remove (see `headscope.lm.gates.gated`); None:
+            zero.
+
+    Raises:
+        InputError: if the prompt is empty or fills the context.
+    """
+    limit = min(limit, lm.context_length - len(ids))
+    if not ids or limit < 1:
+        raise InputError(
+            f"The prompt has {len(ids)} tokens; it needs at least 1 and fewer than the model's "
+            f"context of {lm.context_length}."
+        )
+    done: dict[int, list[int]] = {}
+    rows = torch.arange(len(gates))
+    written = torch.zeros((len(gates), 0), dtype=torch.long, device=lm.device)
+    tokens = torch.tensor([list(ids)] * len(gates), dtype=torch.long, device=lm.device)
+    stop = RowStop(lm.stop_table, stop_at_newline, [limit] * len(gates), 0, lm.device)
+    ended = torch.zeros(len(gates), dtype=torch.bool, device=lm.device)
+    cache: Any = None
+    cached = 0
+    with evaluating(lm.model), torch.no_grad():
+        while len(rows):
+            ablate = "zero" if means is None else "mean"
+            with lm.gated(gates[rows], ablate, means), answers_at([len(ids)] * len(rows)):
+                while float(ended.float().mean()) < _LEAVE:
+                    ones = torch.ones_like(tokens[:, :1]).expand(-1, cached + tokens.shape[1])
+                    batch = Batch(tokens, ones, ones.cumsum(dim=1)[:, cached:] - 1, cache)
+                    inputs = forward_inputs(lm.model, batch, logits=False) | {"use_cache": True}
+                    output = lm.model(**inputs)
+                    cache = output.past_key_values
+                    cached += tokens.shape[1]
+                    tokens = output.logits[:, -1].float().argmax(dim=-1, keepdim=True)
+                    written = torch.cat([written, tokens], dim=1)
+                    ended |= stop(written, None)
+            stay = (~ended).nonzero()[:, 0]
+            gone = ended.nonzero()[:, 0].tolist()
+            done.update({int(rows[at]): written[at].tolist() for at in gone})
+            rows, written = rows[stay.cpu()], written[stay]
+            tokens, ended = tokens[stay], ended[stay]
+            stop.seen, stop.limits = stop.seen[stay], stop.limits[stay]
+            if len(rows):
+                cache.reorder_cache(stay)
+    return [generation_of(lm, ids, done[row][:limit], stop_at_newline) for row in range(len(gates))]

@@ -1,4 +1,8 @@
-"""Weights in 8 and 4 bits: made while loading, recognised, and read back as ordinary numbers.
+"""Where a model's weights lie and how they are stored: on devices or in files, quantised or plain.
+
+``accelerate`` leaves a placeholder without data (device ``meta``) where a weight waits on another
+device or in a file, and brings it in for each forward pass of its module.  So a weight's device
+does not say where its module computes, and its bytes have to be asked for.
 
 ``transformers`` has one way in for every quantiser (``quantization_config``), and a checkpoint that
 carries one is loaded by it, whichever it is.  Ordinary checkpoints are quantised while they are
@@ -13,22 +17,123 @@ stored.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
+import itertools
 import logging
 import math
-from typing import Any, Literal
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from headscope.errors import InputError, MissingExtra
-from headscope.lm.placement import executing_device, stored_tensor
+from headscope.lm.hooks import Forward, replaced_forwards
+
+if TYPE_CHECKING:
+    from headscope.lm.geometry import AttentionSite
+
+_SIZE = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?B)", re.IGNORECASE)
+_DEVICE = re.compile(r"cpu|disk|mps|\d+|(cuda|xpu|npu):\d+")
 
 Quantise = Literal["8bit", "4bit"]
 QUANTISE: tuple[Quantise, ...] = ("8bit", "4bit")
 
 #: Rows of the identity that go through a projection at once.
 _ROWS = 1024
+
+
+def executing_device(module: nn.Module) -> torch.device:
+    """The device on which a module computes, also where its weights wait elsewhere.
+
+    Raises:
+        InputError: if its weights are nowhere: built on ``meta`` and never loaded.
+    """
+    weight = getattr(module, "weight", None)
+    held = itertools.chain(module.parameters(), module.buffers())
+    device = (weight if isinstance(weight, torch.Tensor) else next(held)).device
+    if device.type != "meta":
+        return device
+    for hook in _hooks(module):
+        place = getattr(hook, "execution_device", None)
+        if place is not None and torch.device(place).type != "meta":
+            return torch.device(place)
+    raise InputError(
+        f"The weights of a {type(module).__name__} hold no data (device meta); load the model with "
+        "its weights, or with a device_map."
+    )
+
+
+def input_device(model: Any) -> torch.device:
+    """Where token ids go: the device on which the embeddings are looked up."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return executing_device(inner.get_input_embeddings())
+
+
+def _hooks(module: nn.Module) -> Sequence[Any]:
+    """What ``accelerate`` runs around a module's forward pass."""
+    hook = getattr(module, "_hf_hook", None)
+    return () if hook is None else getattr(hook, "hooks", (hook,))
+
+
+def stored_tensor(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
+    """The data of one entry of a state dict; read from where it waits if it is a placeholder.
+
+    Raises:
+        InputError: if it is a placeholder for nothing.
+    """
+    if value.device.type != "meta":
+        return value
+    parts = name.split(".")
+    for end in range(len(parts) - 1, -1, -1):
+        place, inside = ".".join(parts[:end]), ".".join(parts[end:])
+        for hook in _hooks(model.get_submodule(place)):
+            waiting = getattr(hook, "weights_map", None)
+            if waiting is not None and inside in waiting:
+                found: torch.Tensor = waiting[inside]
+                return found
+    raise InputError(
+        f"The weight {name} holds no data (device meta); load the model with its weights."
+    )
+
+
+def computes_on_cpu(
+    device_map: str | Mapping[str, Any], max_memory: Mapping[int | str, Any] | None = None
+) -> bool:
+    """Whether a model so placed computes on the CPU alone, weights in files included."""
+    if not isinstance(device_map, str):
+        places = {str(place) for place in device_map.values()}
+    elif max_memory is not None:  # devices that are not named are not used
+        places = {str(place) for place in max_memory}
+    else:
+        return not torch.accelerator.is_available()
+    return places <= {"cpu", "disk"}
+
+
+def memory_limits(given: Iterable[str]) -> dict[int | str, str]:
+    """``["0=20GiB", "cpu=64GiB"]`` as ``accelerate`` takes it: bytes of weights by device.
+
+    Raises:
+        InputError: if one is no DEVICE=SIZE, or a device is named twice.
+    """
+    limits: dict[int | str, str] = {}
+    for one in given:
+        place, _, size = (part.strip() for part in one.partition("="))
+        if not _DEVICE.fullmatch(place) or not _SIZE.fullmatch(size):
+            raise InputError(
+                f"--max-memory {one!r} is not DEVICE=SIZE; write a GPU's number or cpu, and a size "
+                "with its unit, such as 0=20GiB or cpu=64GiB."
+            )
+        number = place.rpartition(":")[2]
+        key: int | str = int(number) if number.isdigit() else place
+        if key in limits:
+            raise InputError(f"--max-memory names {place} twice; give each device one size.")
+        limits[key] = size
+    return limits
 
 
 def quantisation(quantise: str, compute: torch.dtype) -> Any:
@@ -191,3 +296,41 @@ def _through(module: nn.Module) -> torch.Tensor:
             units.scatter_(1, rows[:, None], 1)
             columns.append(module.forward(units).float() - bias)
     return torch.cat(columns).T
+
+
+@contextlib.contextmanager
+def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, torch.Tensor]]:
+    """Each layer's W_O as a matrix (out, in) that can be changed in place.
+
+    The model's own, where that is one.  A projection that is quantised, or waits in a file, runs
+    with a copy of its numbers inside the context.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    weights: dict[int, torch.Tensor] = {}
+    with contextlib.ExitStack() as stack:
+        for site in sites:
+            projection: Any = site.projection
+            if is_plain(projection) and projection.weight.device.type != "meta":
+                own = projection.weight.data
+                # Conv1D (GPT-2) holds its weight as (in, out), Linear as (out, in).
+                weights[site.layer] = own.T if isinstance(projection, Conv1D) else own
+                continue
+            weights[site.layer] = weight = dequantised_weight(projection).clone()
+            bias = getattr(projection, "bias", None)
+            if bias is not None:
+                bias = stored_tensor(projection, "bias", bias)
+
+            def multiply(
+                x: torch.Tensor, weight: torch.Tensor = weight, bias: torch.Tensor | None = bias
+            ) -> torch.Tensor:
+                own = None if bias is None else bias.to(x.device, x.dtype)
+                return functional.linear(x, weight.to(x.dtype), own)
+
+            replacing = functools.partial(_instead, multiply)
+            stack.enter_context(replaced_forwards([projection], replacing))
+        yield weights
+
+
+def _instead(forward: Forward, own: Forward) -> Forward:
+    return forward

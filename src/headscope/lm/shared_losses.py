@@ -1,10 +1,11 @@
-"""Losses of the same answers under many gates, with what the passes have in common computed once.
+"""Losses of the same tokens under several gates, with what the passes have in common computed once.
 
-The tokens with which all rows begin (shots, the wording of a prompt) are read once a gate and kept
-as keys and values; of the rest, the layers below the first that a gate changes are computed once in
-all: gates are taken in the order of their first layers, and what enters that layer is carried
-along. Rows are padded on the right, so that the distance of a token to those before it, which
-sliding windows go by, is the same with a common beginning and without.
+With and without one gate (`losses_with_and_without`) the layers below the gate run once. Under many
+(`answer_losses`) the tokens with which all rows begin (shots, the wording of a prompt) are read
+once a gate and kept as keys and values; of the rest, the layers below the first that a gate changes
+are computed once in all: gates are taken in the order of their first layers, and what enters that
+layer is carried along. Rows are padded on the right, so that the distance of a token to those
+before it, which sliding windows go by, is the same with a common beginning and without.
 """
 
 from __future__ import annotations
@@ -22,18 +23,60 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.heads import Gate
+from headscope.lm.ablation import answers_at
 from headscope.lm.batching import Batch, collate, length_buckets
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.losses import losses_at
+from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
-from headscope.lm.positions import answers_at
-from headscope.lm.sharing.gated_losses import first_changed_layer
-from headscope.lm.sharing.prefix import Prefix, can_share, record_prefix, replay_prefix
-from headscope.lm.vocabulary import applies_apart
+from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
 
 #: Largest difference of a loss, in nats, that a common beginning may make in the try-out.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_IN_HALF = 0.25
+
+
+def first_changed_layer(gate: Gate) -> int:
+    """The lowest layer in which a gate is not 1 everywhere; L if there is none."""
+    changed = np.flatnonzero((gate.values != 1).any(axis=1))
+    return int(changed[0]) if len(changed) else gate.geometry.layers
+
+
+def losses_with_and_without(
+    lm: LanguageModel,
+    batch: Batch,
+    learned: torch.Tensor,
+    gate: Gate,
+    shared: int = 0,
+    means: NDArray[np.floating[Any]] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The losses of the marked tokens of a batch, of the model as it is and under a gate.
+
+    Args:
+        lm: the model, in evaluation mode; run this without gradients.
+        batch: rows padded on the left.
+        learned: bool (B, T): the tokens wanted, as for `headscope.lm.losses.losses_at`.
+        gate: the gate.
+        shared: run the layers below this one once for both; 0 for two whole passes. The gate has
+            to be 1 below it. With as many as the model has layers the second pass is left out.
+        means: what takes the place of what the gate removes (see `headscope.lm.gates.gated`);
+            None: zero.
+
+    Returns:
+        Two float32 tensors (N,) in nats, row by row. Sharing changes no bit of them in a model for
+        which `headscope.lm.prefix.can_share` is true at that layer.
+    """
+    if shared >= lm.geometry.layers:
+        full = losses_at(lm, batch, learned)
+        return full, full
+    if not shared:
+        full = losses_at(lm, batch, learned)
+        below: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    else:
+        with record_prefix(lm, shared) as recording:
+            full = losses_at(lm, batch, learned)
+        below = replay_prefix(lm, recording.prefix())
+    with below, lm.gated(gate, "zero" if means is None else "mean", means):
+        return full, losses_at(lm, batch, learned)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,12 +111,8 @@ def answer_losses(
     Raises:
         InputError: if a row is longer than the context or none of its tokens is wanted.
     """
+    lm.check_lengths([row.ids for row in rows])
     for number, row in enumerate(rows):
-        if len(row.ids) > lm.context_length:
-            raise InputError(
-                f"Row {number} has {len(row.ids)} tokens, but the model's context holds "
-                f"{lm.context_length}; shorten it."
-            )
         if not len(row.places) or int(row.places[0]) < 1:
             raise InputError(f"Row {number} has no answer behind a first token.")
     waiting = sorted(range(len(gates)), key=lambda at: (first_changed_layer(gates[at]), at))

@@ -20,20 +20,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.batching import collate
 from headscope.lm.geometry import hidden_states_of
+from headscope.lm.hooks import kept_output, replaced_forwards
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch
 from headscope.lm.model import LanguageModel
-from headscope.lm.noise import Noise
-
-_NONE = object()
+from headscope.lm.selfcheck import Noise
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,29 +64,22 @@ class Prefix:
             )
         return Prefix(self.layer, _select(self.output, index, self.rows), len(index))
 
-    def expand(self, copies: int) -> Prefix:
-        """The prefix of a batch of ``copies`` copies of each row, copies of a row side by side."""
-        return self.select([row for row in range(self.rows) for _ in range(copies)])
-
 
 @dataclasses.dataclass(eq=False)
 class Recording:
     """What a pass inside `record_prefix` leaves behind."""
 
     layer: int
-    output: Any = _NONE
+    outputs: list[Any]
 
     def prefix(self) -> Prefix:
         """The prefix of the last pass; raises `InputError` if none ran."""
-        if self.output is _NONE:
+        if not self.outputs:
             raise InputError(
                 "No pass ran inside record_prefix, so there is no prefix; call the model in it."
             )
-        return Prefix(self.layer, self.output, int(hidden_states_of(self.output).shape[0]))
-
-
-class _Stopped(Exception):
-    """Ends a pass whose upper layers nobody needs; it never leaves `record_prefix`."""
+        rows = int(hidden_states_of(self.outputs[0]).shape[0])
+        return Prefix(self.layer, self.outputs[0], rows)
 
 
 @contextlib.contextmanager
@@ -106,22 +97,8 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
     """
     layers = lm.decoder_layers
     _check_layer(layer, len(layers))
-    recording = Recording(layer)
-    stopped = _Stopped()
-
-    def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        recording.output = output
-        if stop:
-            raise stopped
-
-    handle = layers[layer - 1].register_forward_hook(keep)
-    try:
-        yield recording
-    except _Stopped as caught:
-        if caught is not stopped:  # of a context around this one
-            raise
-    finally:
-        handle.remove()
+    with kept_output(layers[layer - 1], stop) as outputs:
+        yield Recording(layer, outputs)
 
 
 @contextlib.contextmanager
@@ -160,29 +137,8 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iter
             )
         return prefix.output
 
-    with replaced_forwards(layers[: prefix.layer], replay):
+    with replaced_forwards(layers[: prefix.layer], lambda _: replay):
         yield
-
-
-@contextlib.contextmanager
-def replaced_forwards(modules: Sequence[nn.Module], forward: Callable[..., Any]) -> Iterator[None]:
-    """Let each of ``modules`` run ``forward`` instead of its own, inside the context.
-
-    Every module gets its own back at the end, also after an exception, an instance's own
-    ``forward`` (as placement over devices sets it) included.
-    """
-    several: list[Any] = list(modules)
-    own = [module.__dict__.get("forward", _NONE) for module in several]
-    try:
-        for module in several:
-            module.forward = forward
-        yield
-    finally:
-        for module, before in zip(several, own, strict=True):
-            if before is not _NONE:
-                module.forward = before
-            elif "forward" in module.__dict__:
-                del module.forward
 
 
 def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
@@ -209,7 +165,7 @@ def can_share(lm: LanguageModel, layer: int | None = None) -> bool:
     with evaluating(lm.model), torch.no_grad():
         with record_prefix(lm, layer) as recording:
             whole = lm.model(**inputs).logits
-        hidden = hidden_states_of(recording.output)
+        hidden = hidden_states_of(recording.outputs[0])
         if hidden.dim() != 3 or hidden.shape[:2] != inputs["input_ids"].shape:
             return False
         try:

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from headscope.errors import InputError
-from headscope.lm.batching import Batch, collate, length_buckets
+from headscope.lm.ablation import answers_at
+from headscope.lm.batching import Batch, collate, in_halves, length_buckets
 from headscope.lm.inputs import evaluating, plain_settings
-from headscope.lm.memory import in_halves
-from headscope.lm.positions import answers_at
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -178,13 +177,19 @@ def generate_batch(
     results = []
     for row, limit, padding in zip(sequences.tolist(), limits, batch.padding, strict=True):
         new = row[width : width + limit]
-        length, why = lm.stop_table.cut(new, stop_at_newline)
-        text = lm.tokenizer.decode(new[:length], skip_special_tokens=True).lstrip()
-        if stop_at_newline:
-            text = text.split("\n", 1)[0]
-        prompt, output = tuple(row[padding:width]), tuple(new[:length])
-        results.append(Generation(prompt, output, text, why))
+        results.append(generation_of(lm, row[padding:width], new, stop_at_newline))
     return results
+
+
+def generation_of(
+    lm: LanguageModel, prompt: Sequence[int], new: Sequence[int], stop_at_newline: bool
+) -> Generation:
+    """What a model made of a prompt, from all the new tokens that it wrote."""
+    length, why = lm.stop_table.cut(new, stop_at_newline)
+    text = lm.tokenizer.decode(new[:length], skip_special_tokens=True).lstrip()
+    if stop_at_newline:
+        text = text.split("\n", 1)[0]
+    return Generation(tuple(prompt), tuple(new[:length]), text, why)
 
 
 class StopTable:

@@ -1,0 +1,77 @@
+"""Hooks and forwards of a model's modules that are there inside a context alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+Forward = Callable[..., Any]
+
+
+@contextlib.contextmanager
+def hooked(handles: Iterable[contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
+    """Hooks (the handles that registering them gives) that are there inside the context alone."""
+    with contextlib.ExitStack() as stack:
+        for handle in handles:
+            stack.enter_context(handle)
+        yield
+
+
+class _Stopped(Exception):
+    """Ends a pass of which nobody needs the rest; it never leaves `kept_output`."""
+
+
+@contextlib.contextmanager
+def kept_output(module: nn.Module, stop: bool = False) -> Iterator[list[Any]]:
+    """Keep what a module returns in the passes inside the context: a list of the last output.
+
+    With ``stop`` the first pass ends right after the module, and with it the block.
+    """
+    outputs: list[Any] = []
+    stopped = _Stopped()
+
+    def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        outputs[:] = [output]
+        if stop:
+            raise stopped
+
+    try:
+        with module.register_forward_hook(keep):
+            yield outputs
+    except _Stopped as caught:
+        if caught is not stopped:  # of a context around this one
+            raise
+
+
+@contextlib.contextmanager
+def replaced_forwards(
+    modules: Sequence[nn.Module], replace: Callable[[Forward], Forward]
+) -> Iterator[None]:
+    """Let each of ``modules`` run what ``replace`` makes of its ``forward``, inside the context.
+
+    Every module gets its own back at the end, also after an exception, an instance's own
+    ``forward`` (as placement over devices sets it) included.
+    """
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            if "forward" in vars(module):
+                stack.callback(setattr, module, "forward", vars(module)["forward"])
+            else:
+                stack.callback(vars(module).pop, "forward", None)
+            vars(module)["forward"] = replace(module.forward)
+        yield
+
+
+def changed_output(module: nn.Module, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A hook by which a module returns ``change`` of its output, or of the first of several."""
+
+    def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (change(output[0]), *output[1:])
+        return change(output)
+
+    return module.register_forward_hook(hook)
